@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from conversations import Message
 from play import size_of, tokens_of_tools
 
-from elbowroom.context.transcript import Transcript, messages_of
+from elbowroom.context.transcript import Message, Transcript, messages_of
 from elbowroom.demo.overflow import truncate
 
 
@@ -26,4 +25,8 @@ def cut_through_the_middle(history: Sequence[Message], window: int) -> list[Mess
     """Return what LM Studio leaves of a history with its default policy."""
     sizes = [size_of(message) for message in history]
     total = tokens_of_tools() + sum(sizes)
-    return list(truncate(history, total, sizes, window, "truncateMiddle").messages) if total >= window else [*history]
+    return (
+        list(truncate([dict(message) for message in history], total, sizes, window, "truncateMiddle").messages)
+        if total >= window
+        else [*history]
+    )

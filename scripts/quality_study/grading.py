@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from conversations import Known, Message, State
+from conversations import Known, State
 
 from elbowroom.context.compaction.division import is_summary
 from elbowroom.context.compaction.identifiers import find_identifiers
-from elbowroom.context.transcript import Group, text_of
+from elbowroom.context.transcript import Group, Message, text_of
 
 MEASURES: Final = ("identifiers", "words", "newest", "constraints", "todos", "artifacts", "everything")
 STATES: Final[Mapping[State, re.Pattern[str]]] = {

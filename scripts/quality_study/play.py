@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from compacting import qwen
-from conversations import Known, Message
+from conversations import Known
 from pruners import Agent, is_order
 from serving import Served, serve, settings_for
 
 from elbowroom.context.budget import Budget
+from elbowroom.context.transcript import Message
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, Text, ToolCall
 from elbowroom.logs.formats import FIELDS
 

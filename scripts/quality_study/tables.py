@@ -46,7 +46,8 @@ def summed(figures: Mapping[Row, Grade], *blank: str) -> Figures:
 
 def without(row: Row, *blank: str) -> Row:
     """Return a row with some of its texts empty."""
-    return Row(*("" if name in blank else value for name, value in row._asdict().items()))
+    kind, language = ("" if name in blank else getattr(row, name) for name in ("kind", "language"))
+    return Row(row.window, row.way, row.compactions, kind, language)
 
 
 def by_window(figures: Mapping[Row, Grade]) -> Iterator[str]:

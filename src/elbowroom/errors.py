@@ -165,10 +165,16 @@ class UnsupportedMediaType(RequestError):
 
 
 class ContextOverflow(RequestError):
-    """The prompt does not fit the model's window; the sizes are in tokens, None if unknown."""
+    """The prompt does not fit the model's window; the sizes are in tokens, None if unknown.
+
+    It `is_final` where no shorter history would fit either. `retry_after` is in how many seconds it is worked out anew,
+    None where it just was.
+    """
 
     code = "context_length_exceeded"
     param = "messages"
+    is_final = False
+    retry_after: int | None = None
 
     def __init__(self, message: str, *, window: int | None = None, prompt_tokens: int | None = None) -> None:
         super().__init__(message)
@@ -188,6 +194,7 @@ class WindowTooSmall(ContextOverflow):
     """Not even an empty conversation fits the window: a client that made its own shorter would ask without end."""
 
     code = "window_too_small"
+    is_final = True
 
     def as_anthropic(self) -> dict[str, Any]:
         """Return Anthropic's error object, without the words by which its clients know an overflow."""

@@ -10,6 +10,12 @@ import anthropic
 import pytest
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 from anthropic.types import Message, MessageParam, ToolParam
+from anthropic.types.beta import BetaMessage
+from anthropic.types.beta.beta_cache_miss_messages_changed import BetaCacheMissMessagesChanged
+from anthropic.types.beta.beta_cache_miss_model_changed import BetaCacheMissModelChanged
+from anthropic.types.beta.beta_cache_miss_previous_message_not_found import BetaCacheMissPreviousMessageNotFound
+from anthropic.types.beta.beta_cache_miss_system_changed import BetaCacheMissSystemChanged
+from anthropic.types.beta.beta_cache_miss_tools_changed import BetaCacheMissToolsChanged
 from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
 from serving import Served
 from small_window import history, orders_of, small_window, turns_of
@@ -17,6 +23,12 @@ from small_window import history, orders_of, small_window, turns_of
 from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
 Trio = tuple[AsyncAnthropic, SimulatedLMStudio, Served]
+CHANGED = (
+    BetaCacheMissModelChanged,
+    BetaCacheMissSystemChanged,
+    BetaCacheMissToolsChanged,
+    BetaCacheMissMessagesChanged,
+)
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 HELLO: list[MessageParam] = [{"role": "user", "content": "Hello"}]
 READ_NOTE: ToolParam = {
@@ -278,3 +290,56 @@ async def test_compaction(tmp_path: Path) -> None:
         assert turn.prompt_tokens is not None
         assert turn.prompt_tokens < 1000
         assert answer.usage.input_tokens == turn.prompt_tokens
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("reason", ["none", "model_changed", "system_changed", "tools_changed", "messages_changed"])
+async def test_diagnostics(trio: Trio, reason: str, stream: bool) -> None:
+    """A request that names the answer before it is told what has changed since, and about what that costs."""
+    client, studio, _ = trio
+    studio.on_request = lambda _: "Yes."
+    asked: dict[str, Any] = {"model": RAW_MODEL, "max_tokens": 100, "system": "Be short.", "messages": list(HELLO)}
+    asked["messages"] += [{"role": "assistant", "content": "Yes. " * 40}, {"role": "user", "content": "And now?"}]
+
+    async def answer(previous: str | None) -> BetaMessage:
+        given = {**asked, "diagnostics": {"previous_message_id": previous}}
+        if not stream:
+            whole: BetaMessage = await client.beta.messages.create(**given)
+            return whole
+        async with client.beta.messages.stream(**given) as events:
+            return await events.get_final_message()
+
+    first = await answer(None)
+    assert first.diagnostics is None
+    asked["messages"] += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And then?"}]
+    changes: dict[str, dict[str, Any]] = {
+        "none": {},
+        "model_changed": {"model": "writer"},
+        "system_changed": {"system": "Be long."},
+        "tools_changed": {"tools": [READ_NOTE]},
+        "messages_changed": {"messages": [*HELLO, {"role": "assistant", "content": "No."}, *asked["messages"][2:]]},
+    }
+    asked |= changes[reason]
+    told = (await answer(first.id)).diagnostics
+    if reason == "none":
+        assert told is None
+        return
+    assert told is not None
+    missed = told.cache_miss_reason
+    assert isinstance(missed, CHANGED)
+    assert missed.type == reason
+    read = studio.chats[0].prompt_tokens or 0
+    if reason == "messages_changed":
+        assert read / 2 < missed.cache_missed_input_tokens < read
+    else:
+        assert missed.cache_missed_input_tokens == read
+
+
+async def test_diagnostics_of_what_is_not_known(trio: Trio) -> None:
+    """An id that was never given, or long ago, is said to be unknown; who does not ask is told nothing."""
+    client, _, _ = trio
+    asked: dict[str, Any] = {"model": RAW_MODEL, "max_tokens": 100, "messages": HELLO}
+    answer = await client.beta.messages.create(**asked, diagnostics={"previous_message_id": "msg_0"})
+    assert answer.diagnostics is not None
+    assert isinstance(answer.diagnostics.cache_miss_reason, BetaCacheMissPreviousMessageNotFound)
+    assert "diagnostics" not in (await client.beta.messages.create(**asked)).model_fields_set

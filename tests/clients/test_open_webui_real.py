@@ -15,17 +15,35 @@ import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, eventually
 from command_line import running
 from open_webui import Installed, Person, free_port, open_webui, person
-from scripted_pruner import is_prune_order, text_of, valid_plan
+from patient_counting import wait_for_counts
+from scripted_pruner import is_prune_order, rest_of, text_of, valid_plan
 from serving import serve, settings_for
 
-from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
 from elbowroom.demo.journal import RecordedRequest
 from elbowroom.server.state import Timing
 
 pytestmark = pytest.mark.long
 Body = dict[str, Any]
+ASKED = re.compile(r"say (\d+) (plain )?words")
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+PLAIN = ("number", "boats", "left", "that", "pier", "today")
+PIECE = re.compile(r"<\|\w+\|>|\s?[^\W\d_]{1,12}|\d{1,3}|\s+|[^\w\s]+|_")
 LINE = 95
 """Characters of a status that Open WebUI shows."""
+
+
+class JsonTokenizer(SimulatedTokenizer):
+    """Counts the 36 tools as real vocabularies do, in which runs of signs and most words are one token."""
+
+    def split(self, text: str) -> list[str]:
+        """Cut text into the pieces that count as one token each."""
+        return PIECE.findall(text)
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
 
 
 def spoken(body: Body, role: str) -> list[str]:
@@ -33,18 +51,19 @@ def spoken(body: Body, role: str) -> list[str]:
     return [text_of(message) for message in body["messages"] if message["role"] == role]
 
 
-def wanted(body: Body) -> int:
-    """Return how many words the person has asked for last; 12 where nobody says."""
-    found = re.findall(r"say (\d+) words", "\n".join(spoken(body, "user")))
-    return int(found[-1]) if found else 12
+def words(count: int, *, are_plain: bool = False) -> str:
+    """Return so many words in one line: w1, w2, w3, or plain ones, of which most are a token each."""
+    if not are_plain:
+        return " ".join(f"w{number}" for number in range(1, count + 1))
+    told = (f"{DIGITS[n // 100]}{DIGITS[n // 10 % 10]}{DIGITS[n % 10]}" for n in range(count // len(PLAIN)))
+    return " ".join(" ".join((first, *PLAIN[1:])) for first in told)
 
 
-def said_before(body: Body) -> int:
-    """Return with which word the answer so far has ended, 0 where it begins: then the last message asks for it."""
-    if re.search(r"say \d+ words", spoken(body, "user")[-1]):
-        return 0
-    numbers = re.findall(r"\bw(\d+)\b", "\n".join(spoken(body, "assistant")[-1:]))
-    return int(numbers[-1]) if numbers else 0
+def wanted(body: Body) -> str:
+    """Return the words that the last order in what the model reads asks for; 12 where there is none."""
+    found = ASKED.findall("\n".join(spoken(body, "user")))
+    count, plain = found[-1] if found else ("12", "")
+    return words(int(count), are_plain=bool(plain))
 
 
 def answers(body: Body) -> Script | str:
@@ -53,7 +72,9 @@ def answers(body: Body) -> Script | str:
         return valid_plan(body)
     if text_of(body["messages"][-1]).startswith("### Task:") and "chat_history" in text_of(body["messages"][-1]):
         return '{"title": "Numbers", "tags": ["Numbers"], "follow_ups": []}'
-    return " ".join(f"w{number}" for number in range(said_before(body) + 1, wanted(body) + 1))
+    whole = wanted(body)
+    is_first = ASKED.search(spoken(body, "user")[-1]) is not None or not spoken(body, "assistant")
+    return whole if is_first else rest_of(whole, spoken(body, "assistant")[-1]).lstrip()
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +94,10 @@ async def at_work(
     slots: int = 4,
     has_tools: bool = False,
     agents: str = AGENT,
+    tokenizer: SimulatedTokenizer | None = None,
 ) -> AsyncIterator[tuple[Person, SimulatedLMStudio]]:
     """Connect Open WebUI to an elbowroom with this window, and open a browser on it; its 36 tools are off or on."""
-    model = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
+    model = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots, tokenizer=tokenizer)
     async with SimulatedLMStudio([model], on_request=answers) as studio:
         settings = settings_for(studio.base_url, agents=agents)
         async with serve(folder, settings, timing=Timing(quiet=0.1)) as served:
@@ -196,6 +218,53 @@ async def test_a_compaction_in_the_background(installed: Installed, tmp_path: Pa
         await ada.shot("background")
         assert sum(is_prune_order(chat.body) for chat in studio.chats) == orders
         assert [line for line in await ada.lines() if line.startswith("Earlier part summarised while you read")]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("window", "has_tools"), [(8192, False), (4096, False), (8192, True)])
+async def test_an_answer_longer_than_the_window(
+    installed: Installed, tmp_path: Path, window: int, *, has_tools: bool
+) -> None:
+    """It arrives to the last word, each once, without *Continue*; also beside 36 tools that leave little room."""
+    name, tokenizer = f"long-{window}-{'tools' if has_tools else 'alone'}", JsonTokenizer()
+    async with at_work(installed, tmp_path, name, window=window, has_tools=has_tools, tokenizer=tokenizer) as (
+        ada,
+        studio,
+    ):
+        await ada.opens(RAW_MODEL)
+        await ada.says(f"Please say 2400 {'plain ' if has_tools else ''}words.")
+        await ada.shot("whole")
+        said = (await ada.stored())["content"]
+        assert said.split() == words(2400, are_plain=has_tools).split()
+        _, *restarted = turns(studio)
+        assert 1 <= len(restarted) <= 3
+        assert all(turn.completion_tokens > 700 for turn in restarted[:-1])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("count", "restarts"), [(900, 1), (1700, 2), (2300, 3)])
+async def test_an_earlier_request_in_a_summary(installed: Installed, tmp_path: Path, count: int, restarts: int) -> None:
+    """A model that follows the last order it reads goes on with its answer, however often that was stopped.
+
+    What is summarised stands before the request that is answered, and says that requests in it are dealt with.
+    """
+    request = f"Now please say {count} words."
+    async with at_work(installed, tmp_path, f"order-{restarts}", window=4096) as (ada, studio):
+        await ada.opens(RAW_MODEL)
+        await ada.says("Hello, please say 20 words.")
+        await ada.says("Please say 500 words.")
+        before = len(turns(studio))
+        await ada.says(request)
+        await ada.shot("order")
+        assert (await ada.stored())["content"].split() == words(count).split()
+        _, *restarted = turns(studio)[before:]
+        assert len(restarted) == restarts
+        for turn in restarted:
+            texts = [text_of(message) for message in turn.body["messages"]]
+            [place] = [at for at, text in enumerate(texts) if text.startswith("<elbowroom-summary>")]
+            assert "Requests quoted in it are dealt with" in texts[place]
+            assert place < texts.index(request)
+            assert turn is not restarted[0] or "say 500 words" in texts[place]
 
 
 async def test_a_large_file(installed: Installed, tmp_path: Path) -> None:

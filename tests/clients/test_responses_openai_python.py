@@ -132,7 +132,7 @@ async def test_errors(trio: Trio) -> None:
         await client.responses.create(model="writer", input="Hello", previous_response_id="resp_0")
     assert unknown.value.code == "previous_response_not_found"
     with pytest.raises(openai.BadRequestError, match="background"):
-        await client.responses.create(model="writer", input="Hello", background=True)
+        await client.responses.create(model="writer", input="Hello", background=True, store=False)
     studio.enqueue(Script("Begun", Error("it broke")))
     events = await events_of(client, model="writer", input="Hello")
     assert [event.type for event in events[-2:]] == ["error", "response.failed"]

@@ -184,6 +184,18 @@ async def test_tools_reach_the_model_as_sent(pair: Pair, model: str) -> None:
 
 
 @MODELS
+async def test_named_function(pair: Pair, model: str) -> None:
+    """A choice that names a function offers that one alone and has it called, in words that LM Studio takes."""
+    served, studio = pair
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("read", "write")]
+    choice = {"type": "function", "function": {"name": "write"}}
+    chunks = chunks_of(await stream_bytes(served, chat_body(model=model, tools=tools, tool_choice=choice)))
+    assert [call["name"] for call in calls_of(chunks)] == ["write"]
+    assert studio.chats[0].body["tools"] == tools[1:]
+    assert studio.chats[0].body["tool_choice"] == "required"
+
+
+@MODELS
 async def test_round_trip(pair: Pair, model: str) -> None:
     """Calls and results of the history reach the model as sent, odd keys included; a repeated id becomes a new one."""
     served, studio = pair

@@ -42,7 +42,11 @@ async def test_fields_of_a_loaded_model(tmp_path: Path) -> None:
         rows = await listed(served)
         for row in rows.values():
             assert abs(row.pop("created") - time.time()) < 600
-            assert row["context_length"] == row["loaded_context_length"] == 6_000
+            names = ("context_length", "loaded_context_length", "context_window", "max_model_len", "max_input_tokens")
+            assert [row[name] for name in names] == [6_000] * len(names)
+            assert row["meta"]["n_ctx"] == 6_000
+            assert row["max_output_tokens"] == 1_500
+            assert row["window_is"] == "loaded"
             assert row["max_context_length"] == 131_072
             assert row["state"] == "loaded"
             assert row["object"] == "model"
@@ -61,6 +65,44 @@ async def test_model_that_is_not_loaded(tmp_path: Path) -> None:
             assert "context_length" not in row
             assert "loaded_context_length" not in row
             assert row["max_context_length"] == 131_072
+
+
+async def test_a_model_that_was_unloaded(tmp_path: Path) -> None:
+    """A model that was loaded before has the window that it had, marked as such, in every form of the list."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        assert {row["window_is"] for row in (await listed(served)).values()} == {"loaded"}
+        body = {"instance_id": MODEL}
+        async with served.http.post(f"{served.url}/api/v1/models/unload", json=body) as response:
+            assert response.status == 200
+        for row in (await listed(served)).values():
+            assert row["state"] == "not-loaded"
+            assert row["context_length"] == row["meta"]["n_ctx"] == 32_768
+            assert row["window_is"] == "if_loaded"
+            assert "loaded_context_length" not in row
+        headers = {"anthropic-version": "2023-06-01"}
+        async with served.http.get(f"{served.url}/v1/models/writer", headers=headers) as response:
+            shown = await response.json()
+        assert (shown["max_input_tokens"], shown["max_tokens"]) == (32_768, 8_192)
+        assert shown["window_is"] == "if_loaded"
+
+
+async def test_codex_gets_its_own_list_beside_the_other(tmp_path: Path) -> None:
+    """Codex, which names its version, finds all fields that its versions need; other clients get none of them."""
+    needed = {"slug", "display_name", "description", "supported_reasoning_levels", "shell_type", "visibility"}
+    needed |= {"supported_in_api", "priority", "availability_nux", "upgrade", "base_instructions", "support_verbosity"}
+    needed |= {"supports_reasoning_summaries", "default_verbosity", "apply_patch_tool_type", "truncation_policy"}
+    needed |= {"supports_parallel_tool_calls", "experimental_supported_tools", "context_window", "input_modalities"}
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        async with served.http.get(f"{served.url}/v1/models?client_version=0.169.0") as response:
+            answer = await response.json()
+        async with served.http.get(f"{served.url}/v1/models") as response:
+            assert await response.json() == {name: answer[name] for name in ("object", "data")}
+    assert [row["slug"] for row in answer["models"]] == ["writer", RAW_MODEL]
+    for row in answer["models"]:
+        assert needed <= set(row)
+        assert row["context_window"] == row["max_context_window"] == 32_768
+        assert row["truncation_policy"] == {"mode": "tokens", "limit": 8_192}
+        assert "apply_patch" in row["base_instructions"]
 
 
 async def test_older_lm_studio(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The setting `client_tools`: what of a client's tools the model gets to see, for agents and raw models."""
 
 import copy
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from chatting import AGENT, RAW_MODEL, calls_of, chat_body, chunks_of, finish_of, stream_bytes
 from serving import text_of
-from small_window import ANSWER, ask_whole, small_window
+from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Script, ToolCall
 
@@ -98,6 +99,10 @@ async def test_auto_shortens_tools_where_there_is_none(tmp_path: Path, who: str)
         for tool in chat.body["tools"]:
             assert_slim({"function": {**tool["function"], "name": "read_note"}})
         assert "The 5 tools of your program are described in short" in str(first)
+        saved = re.search(r"([\d,]+) tokens instead of ([\d,]+), which saves ([\d,]+)\.", str(first))
+        assert saved is not None
+        told, whole, fewer = (int(number.replace(",", "")) for number in saved.groups())
+        assert fewer == whole - told > 0
         assert (await counted.json())["input_tokens"] == chat.prompt_tokens
         said = {"role": "assistant", "content": ANSWER}
         again = {**body, "messages": [*body["messages"], said, {"role": "user", "content": "And then?"}]}
@@ -106,21 +111,40 @@ async def test_auto_shortens_tools_where_there_is_none(tmp_path: Path, who: str)
         assert studio.chats[-1].body["tools"] == chat.body["tools"]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-async def test_a_window_too_small_for_the_tools(tmp_path: Path, path: str) -> None:
+async def test_short_tools_stay_the_same(tmp_path: Path) -> None:
+    """They have the same bytes through compactions and after a restart; a tool that comes or goes changes no other."""
+    said: list[dict[str, Any]] = []
+    seen: list[str] = []
+
+    async def ask(tools: list[dict[str, Any]]) -> None:
+        async with small_window(tmp_path, window=1500) as (served, studio):
+            for number in range(3):
+                said.extend(history(4 + number)[1:])
+                status, answer = await ask_whole(served, {"model": "writer", "messages": said, "tools": tools})
+                assert status == 200, answer
+                said.append({"role": "assistant", "content": ANSWER})
+            seen.extend(json.dumps(turn.body["tools"]) for turn in turns_of(studio))
+            compacted.append(len(orders_of(studio)))
+
+    compacted: list[int] = []
+    await ask(many(5))
+    await ask(many(5))
+    assert sum(compacted) >= 2
+    assert len(seen) >= 6
+    assert len(set(seen)) == 1
+    [first] = set(seen)
+    seen.clear()
+    await ask([*many(7)[1:4], *many(7)[5:]])
+    [second] = set(seen)
+    assert [tool for tool in json.loads(second) if tool in json.loads(first)] == json.loads(first)[1:4]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_a_window_too_small_for_the_tools(tmp_path: Path, path: str, *, stream: bool) -> None:
     """Not even short tools fit: the error names the window that would do, in no words that mean "make it shorter"."""
     async with small_window(tmp_path, window=512) as (served, studio):
-        tools: list[Any] = many(30)
-        if path == "/v1/messages":
-            tools = [
-                {
-                    "name": tool["function"]["name"],
-                    "description": WORDY,
-                    "input_schema": tool["function"]["parameters"],
-                }
-                for tool in tools
-            ]
-        body = chat_body(model="writer", tools=tools, max_tokens=100)
+        body = asking(path, many(30), max_tokens=100, stream=stream)
         async with served.http.post(f"{served.url}{path}", json=body) as response:
             assert response.status == 400
             error = (await response.json())["error"]
@@ -128,8 +152,33 @@ async def test_a_window_too_small_for_the_tools(tmp_path: Path, path: str) -> No
         if path != "/v1/messages":
             assert (error["code"], error["param"]) == ("window_too_small", "tools")
         assert error["message"].startswith("Load the model with 12,288 tokens or more, ")
-        assert "30 tools" in error["message"]
+        assert "30 tools (the largest: read_" in error["message"]
         assert [words for words in OVERFLOW_WORDS if re.search(words, error["message"], re.IGNORECASE)] == []
+
+
+async def test_the_window_that_would_do(tmp_path: Path) -> None:
+    """In the window that the error names, the same request is answered, and the chat has room."""
+    async with small_window(tmp_path, window=12_288) as (served, studio):
+        status, answer = await ask_whole(served, chat_body(model="writer", tools=many(30)))
+        assert status == 200, answer
+        [chat] = studio.chats
+        assert chat.counted_tokens is not None
+        assert chat.counted_tokens < 12_288 // 2
+        assert_slim({"function": {**chat.body["tools"][0]["function"], "name": "read_note"}})
+
+
+def asking(path: str, tools: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    """Return a request that offers these tools, as this route takes it."""
+    functions = [tool["function"] for tool in tools]
+    if path == "/v1/chat/completions":
+        return chat_body(model="writer", tools=tools, **fields)
+    if path == "/v1/responses":
+        flat = [{"type": "function", **function} for function in functions]
+        return {"model": "writer", "input": "Hello", "tools": flat, "stream": fields["stream"]}
+    described = [
+        {"name": one["name"], "description": one["description"], "input_schema": one["parameters"]} for one in functions
+    ]
+    return {"model": "writer", "messages": [{"role": "user", "content": "Hello"}], "tools": described, **fields}
 
 
 @CHOICES

@@ -264,6 +264,7 @@ async def test_one_message(served: Served) -> None:
         "key": answer["key"],
         "parent": question["key"],
         "reasoning": "Short.",
+        "cache_lost": None,
         "full_output": None,
         "message": {"role": "assistant", "content": "Milk."},
     }

@@ -4,7 +4,7 @@ Each schedule has a number, by which a failure says how to play it again: `woven
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from elbowroom.server.encode import FrameEncoder
 from elbowroom.store.changes import Batch, WaitingChanges
 from elbowroom.store.write_behind import WriteBehindStore
 
-QUICK = (range(50), range(50, 100))
+QUICK = (range(50), range(50, 100), (403, 1291))
+"""The last two were wrong once: a stop came while the first word waited for the store."""
 LONG = [range(start, start + 100) for start in range(100, 2000, 100)]
 ENOUGH = range(60)
 """Among so many schedules each mistake that is made on purpose is found."""
@@ -35,7 +36,7 @@ def first_wrong(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("seeds", [*QUICK, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in LONG)], ids=str)
-def test_two_thousand_schedules(tmp_path: Path, seeds: range) -> None:
+def test_two_thousand_schedules(tmp_path: Path, seeds: Sequence[int]) -> None:
     """Two chats, two cancels, a leaver, compactions and a full disk leave everything in order; a hundred are quick."""
     assert not wrong_with(seeds, tmp_path)
 
@@ -88,7 +89,8 @@ def test_finds_a_recorder_that_drops_what_waits(tmp_path: Path, monkeypatch: pyt
 def test_finds_a_ticket_that_is_not_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that was cancelled, and keeps its share of the model, is seen by what is held, or by who waits."""
     monkeypatch.setattr(Admission, "_leave", lambda *_: None)
-    assert "tokens of the model are held" in first_wrong(tmp_path)
+    wrong = first_wrong(tmp_path)
+    assert "tokens of the model are held" in wrong or "TimeoutError" in wrong
 
 
 def test_finds_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from own_tools import own_tool
 from patient_counting import wait_for_counts
 from prometheus_client.parser import text_string_to_metric_families
 from raw_http import connected, request_bytes
-from serving import Served, serve, settings_for
+from read_metrics import text_of_metrics, value
+from serving import serve, settings_for
 from small_window import history, small_window
 
 from elbowroom.demo import Error, Script, ToolCall, WaitFor
@@ -20,25 +21,6 @@ from elbowroom.errors import ElbowroomError
 from elbowroom.server.state import SHARED
 
 Labels = dict[str, str]
-
-
-async def text_of_metrics(served: Served) -> str:
-    """Return what the route answers."""
-    async with served.http.get(f"{served.url}/metrics") as response:
-        assert response.status == 200
-        assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        return await response.text()
-
-
-async def value(served: Served, name: str, **labels: str) -> float:
-    """Return the sum of the samples of this name that have these labels."""
-    families = text_string_to_metric_families(await text_of_metrics(served))
-    samples = [sample for family in families for sample in family.samples]
-    return sum(
-        sample.value
-        for sample in samples
-        if sample.name == f"elbowroom_{name}" and labels.items() <= sample.labels.items()
-    )
 
 
 async def test_a_new_server(tmp_path: Path) -> None:

@@ -52,7 +52,13 @@ async def test_every_part_that_is_named_is_there(served: Served) -> None:
         if kind != "image/svg+xml":
             named = {urljoin(path, reference) for reference in REFERENCE.findall(text)}
             waiting += named - found - {*waiting}
-        expected = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "/": "text/html"}
+        expected = {
+            "js": "text/javascript",
+            "css": "text/css",
+            "svg": "image/svg+xml",
+            "/": "text/html",
+            "json": "application/json",
+        }
         assert kind == expected[path.rpartition(".")[2]]
     assert {f"/page/{name}" for name in page_files()} - found == {"/page/index.html"}
 

@@ -15,7 +15,7 @@ from own_tools import own_tool
 from page_scene import LONG_TALK, QWEN, Talk, lived_in
 from playwright.async_api import Browser, Page, Response, expect
 from serving import serve, settings_for
-from small_window import small_window
+from small_window import history, small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 from elbowroom.logs.set_up import logging_to_file
@@ -194,6 +194,39 @@ async def test_the_whole_of_a_cut_result_is_one_click_away(tmp_path: Path, brows
             await page.get_by_text("Called look").click()
             await page.get_by_role("button", name="Show the full output").click()
             await expect(page.get_by_text("4500: all was well")).to_be_visible()
+
+
+async def test_a_coding_agent_is_told_the_window(tmp_path: Path, browser: Browser) -> None:
+    """Its settings have the address, the chosen model and its window, and the command beside them writes the same."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/connect") as page:
+        await page.get_by_label("Program").select_option("codex")
+        await page.get_by_label("Model").last.select_option("writer")
+        told = page.get_by_role("region", name="~/.codex/config.toml")
+        await expect(told).to_contain_text(f'base_url = "{served.url}/v1"')
+        await expect(told).to_contain_text('model = "writer"')
+        await expect(told).to_contain_text(re.compile(r"model_context_window = [0-9]{4,}\n"))
+        assert "$" not in await told.inner_text()
+        command = page.get_by_role("region", name="command")
+        await expect(command).to_have_text('elbowroom connect codex --write --model "writer"')
+
+
+async def test_an_answer_says_what_was_read_again_for_it(tmp_path: Path, browser: Browser) -> None:
+    """Where the system prompt has changed, the answer after it says so, with the tokens and the seconds."""
+    async with small_window(tmp_path, window=8192) as (served, studio):
+        studio.tells_cached = True
+        asked = history(4)
+        for system in ("Be kind.", "Today is Monday."):
+            messages = [{"role": "system", "content": system}, *asked[1:]]
+            body = {"model": "writer", "messages": messages}
+            async with served.http.post(served.chat_url, json=body, headers={"X-Conversation-Id": "log"}) as response:
+                assert response.status == 200
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            await page.get_by_role("link", name="What was noted").click()
+            line = page.locator(".message > .about")
+            await expect(line).to_have_text(
+                re.compile(r"\d+ tokens read again in [\d.]+ s: the system prompt has changed")
+            )
+            assert await line.count() == 1
 
 
 async def test_test_button_tells_what_works(tmp_path: Path, browser: Browser) -> None:

@@ -164,9 +164,10 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"conversation": "conv_1"}, "conversation"),
+        ({"conversation": 7}, "conversation"),
         ({"prompt": {"id": "a"}}, "prompt"),
-        ({"background": True}, "background"),
+        ({"background": True, "store": False}, "background"),
+        ({"background": "yes"}, "background"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"tool_choice": []}, "tool_choice"),
@@ -197,11 +198,14 @@ async def test_refusals(tmp_path: Path, fields: dict[str, Any], param: str) -> N
         assert not studio.chats
 
 
-async def test_allowed_tools(tmp_path: Path) -> None:
-    """Of tools that are allowed in part the model sees that part."""
+READ = {"type": "function", "name": "read"}
+
+
+@pytest.mark.parametrize("allowed", [{"type": "allowed_tools", "mode": "required", "tools": [READ]}, READ])
+async def test_allowed_tools(tmp_path: Path, allowed: dict[str, Any]) -> None:
+    """Of tools that are allowed in part the model sees that part, and of a named one only that."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         tools = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("read", "write")]
-        allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "read"}]}
         response = await respond(served, tools=tools, tool_choice=allowed, model=RAW_MODEL)
         assert [tool["function"]["name"] for tool in studio.chats[0].body["tools"]] == ["read"]
         assert studio.chats[0].body["tool_choice"] == "required"

@@ -82,6 +82,8 @@ ITEM: Final = {
             "required": ["type"],
         },
         {"type": "object", "properties": {"type": {"const": "item_reference"}, "id": TEXT}},
+        {"type": "object", "properties": {"type": {"const": "compaction"}, "encrypted_content": TEXT}},
+        {"type": "object", "properties": {"type": {"const": "compaction_trigger"}}},
         {"type": "object", "properties": {"type": TEXT}},
     ]
 }
@@ -122,6 +124,15 @@ def description(models: list[str]) -> dict[str, Any]:
         text={"type": "object", "properties": {"format": ANYTHING, "verbosity": TEXT}},
         reasoning={"type": "object", "properties": {"effort": ANYTHING}},
         include={"type": "array", "items": TEXT},
+        context_management={
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"type": {"const": "compaction"}, "compact_threshold": {"type": ["integer", "null"]}},
+            },
+        },
+        conversation={"anyOf": [MAYBE_TEXT, {"type": "object", "properties": {"id": TEXT}}]},
+        truncation={"enum": ["auto", "disabled", None]},
         store={"type": ["boolean", "null"]},
         background={"type": ["boolean", "null"]},
         top_logprobs={"type": ["integer", "null"]},
@@ -134,6 +145,7 @@ def description(models: list[str]) -> dict[str, Any]:
         max_tokens={"type": ["integer", "null"]},
         **SHARED,
     )
+    items = {"type": "array", "items": ITEM}
     queued = _body([], message=ANYTHING, content=ANYTHING, mode=TEXT)
     wish = _body([], queue=TEXT, grace=ANYTHING)
     paths = {
@@ -143,12 +155,25 @@ def description(models: list[str]) -> dict[str, Any]:
         "/v1/chat/completions/input_tokens": {"post": _operation(body=chat)},
         "/v1/responses": {"post": _operation(body=response)},
         "/v1/responses/input_tokens": {"post": _operation(body=response)},
+        "/v1/responses/compact": {"post": _operation(body=response)},
         "/v1/responses/{id}": {"get": _operation("id"), "delete": _operation("id")},
         "/v1/responses/{id}/cancel": {"post": _operation("id", body=_body([]))},
         "/v1/embeddings": {"post": _operation(body=_body(["model", "input"], model=model, input=ANYTHING))},
         "/v1/completions": {"post": _operation(body=prompt)},
-        "/v1/conversations": {"get": _operation(query=("q", "limit", "before"))},
-        "/v1/conversations/{id}": {"get": _operation("id"), "delete": _operation("id")},
+        "/v1/conversations": {
+            "get": _operation(query=("q", "limit", "before")),
+            "post": _operation(body=_body([], items=items, metadata=SHARED["metadata"])),
+        },
+        "/v1/conversations/{id}": {
+            "get": _operation("id"),
+            "delete": _operation("id"),
+            "post": _operation("id", body=_body(["metadata"], metadata=SHARED["metadata"])),
+        },
+        "/v1/conversations/{id}/items": {
+            "get": _operation("id", query=("after", "limit", "order")),
+            "post": _operation("id", body=_body(["items"], items=items)),
+        },
+        "/v1/conversations/{id}/items/{item}": {"get": _operation("id", "item"), "delete": _operation("id", "item")},
         "/v1/conversations/{id}/messages": {
             "get": _operation("id", query=("branch", "hidden", "limit", "after")),
         },

@@ -1,13 +1,20 @@
 """The real engine with LM Studio's face: its list of models with the window that the engine really has."""
 
+from typing import Any
+
 from llama_server import LlamaServer
 from recording_relay import RecordingRelay
 
 
 def engine_as_lmstudio(engine: LlamaServer) -> RecordingRelay:
     """Return a relay in front of the engine that also answers `/api/v1/models`, as LM Studio does."""
+    return RecordingRelay(engine.base_url, {"/api/v1/models": {"models": [row_of(engine)]}})
+
+
+def row_of(engine: LlamaServer) -> dict[str, Any]:
+    """Return the engine's model as LM Studio lists it."""
     model = engine.options.model_id
-    row = {
+    return {
         "type": "llm",
         "key": model,
         "display_name": model,
@@ -18,4 +25,3 @@ def engine_as_lmstudio(engine: LlamaServer) -> RecordingRelay:
         "format": "gguf",
         "capabilities": {"vision": False, "trained_for_tool_use": True},
     }
-    return RecordingRelay(engine.base_url, {"/api/v1/models": {"models": [row]}})

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 from chromium import chromium
-from playwright.async_api import Page
+from playwright.async_api import Locator, Page
 
 from elbowroom.connect.clients import OPEN_WEBUI
 from elbowroom.connect.open_webui import OpenWebUI, wanted
@@ -142,9 +142,6 @@ class Person:
         """Begin a new chat with a model."""
         await self.page.goto(f"{self.there.url}/?models={model}" + ("&temporary-chat=true" if is_temporary else ""))
         await self.page.wait_for_selector("#chat-input")
-        news = self.page.get_by_role("button", name="Okay, Let's Go")
-        with suppress(Exception):
-            await news.click(timeout=1500)
         await self.page.wait_for_timeout(500)
 
     async def sends(self, text: str) -> None:
@@ -218,6 +215,8 @@ async def person(there: Installed, name: str) -> AsyncIterator[Person]:
         try:
             page = await context.new_page()
             page.set_default_timeout(30_000)
+            # What is new stands over the chat whenever it has come.
+            await page.add_locator_handler(page.get_by_role("button", name="Okay, Let's Go"), Locator.click)
             yield Person(there, page, name)
         finally:
             await context.close()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from elbowroom.context.compaction import Progress
+from elbowroom.context.conversation import StepUsage
+from elbowroom.context.outputs import AppliedEdit
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import UpstreamError
@@ -149,7 +151,23 @@ class Notice:
         return self.progress is not None or self.kind in ("tool call", "tool result")
 
 
-AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """All that the client has sent was compacted: `messages` stand for it, which the ledger has under `key`.
+
+    System messages are not among them. `summary` is the text of the summary in them, empty where there is none;
+    `before` and `after` are the sizes of the prompt in tokens, `used` what the pruning agent's requests have taken.
+    """
+
+    key: str
+    messages: tuple[Message, ...]
+    summary: str
+    before: int
+    after: int
+    used: StepUsage
+
+
+AnswerEvent = TextDelta | ReasoningDelta | ToolCall | Notice | Compacted
 Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 """Takes what the client is to see, in order; while it waits, the model is not read on."""
 
@@ -177,8 +195,8 @@ class Answer:
 
     `usages` holds one usage object for each request, the last request's at the end: the upstream's, or where it
     reported none the one counted here, which says so under `elbowroom`. `engine` is what the upstream said of itself in
-    the last request. `guard` checks the words before the client sees them; it is None where the model has read
-    nothing that a stranger wrote.
+    the last request. `edits` are what was cleared in the history as the client wants it. `guard` checks the words
+    before the client sees them; it is None where the model has read nothing that a stranger wrote.
     """
 
     text: list[str] = field(default_factory=list)
@@ -187,6 +205,7 @@ class Answer:
     tool_calls: list[ToolCall] = field(default_factory=list)
     usages: list[dict[str, Any]] = field(default_factory=list)
     engine: dict[str, Any] = field(default_factory=dict)
+    edits: tuple[AppliedEdit, ...] = ()
     upstream_finish: str = "stop"
     steps: int = 0
     is_stopped: bool = False
@@ -216,8 +235,8 @@ class Answer:
                 self.reasoning.append(event.text)
             case ToolCall():
                 self.tool_calls.append(event)
-            case Notice():
-                pass  # a notice is not part of the text
+            case Notice() | Compacted():
+                pass  # which are not part of the text
         return event
 
     def stop(self, why: str) -> AnswerEvent:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -46,12 +46,13 @@ async def answer(
     begun: Begun = ignore,
     *,
     keeps: bool = True,
+    turn: str = "",
 ) -> Answer:
     """Answer a request; the sink has had all of the answer when this returns. A stopped answer keeps the text it has.
 
     A chat with an agent or a managed model is a turn of a conversation, which `begun` is told of; where it is not to
-    be kept, nothing of it is stored. Tasks and relayed requests are no turns. Raises ElbowroomError. Cancelling this
-    closes the upstream at once.
+    be kept, nothing of it is stored; `turn` is its id, where it has one already. Tasks and relayed requests are no
+    turns. Raises ElbowroomError. Cancelling this closes the upstream at once.
     """
     _refuse_several(request)
     shared, said = settings.shared, Answer()
@@ -67,7 +68,7 @@ async def answer(
         if target.agent is not None:
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
-        recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked)
+        recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
 
         def place() -> None:
             begun(recorder)
@@ -184,15 +185,23 @@ async def _answerer(target: Target, settings: RunSettings) -> Answerer:
 
 
 def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:
-    """Return a sink that waits a moment before its first events: these go out with the conversation's id."""
+    """Return a sink that waits a moment before its first events: these go out with the conversation's id.
+
+    They go out at once where a stop ends the waiting: they are recorded, and a part of the answer.
+    """
     has_waited = False
 
     async def sent(events: Sequence[AnswerEvent]) -> None:
         nonlocal has_waited
         if not has_waited:
             has_waited = True
-            await store.ready_for_words()
-            await recorder.is_found()
+            try:
+                await store.ready_for_words()
+                await recorder.is_found()
+            except asyncio.CancelledError:
+                with suppress(Exception):  # of a client that has left
+                    await sink(events)
+                raise
         await sink(events)
 
     return sink if recorder.is_placed and not store.is_opening else sent

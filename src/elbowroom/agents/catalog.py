@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, WindowUnknown
 from elbowroom.providers.base import ModelInfo, Provider
@@ -36,7 +35,8 @@ class Target:
 class CatalogRow:
     """One model of `GET /v1/models`; `info` is None while its provider does not answer or lacks the model.
 
-    `model` is its id where its provider lists it, or has listed it before.
+    `model` is its id where its provider lists it, or has listed it before; `last_window` is the window with which it
+    was loaded last.
     """
 
     id: str
@@ -44,6 +44,17 @@ class CatalogRow:
     owner: str
     model: str
     info: ModelInfo | None = None
+    last_window: int | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Tell whether the model is loaded with a window that is known."""
+        return bool(self.info and self.info.loaded_context and self.info.state in ("loaded", None))
+
+    @property
+    def window(self) -> int | None:
+        """Return the window in tokens; of a model that is not loaded that with which it would be, if that is known."""
+        return (self.info.loaded_context if self.info else None) or self.last_window
 
 
 class Catalog:
@@ -111,18 +122,23 @@ class Catalog:
         self, listed: Mapping[str, Sequence[ModelInfo] | ElbowroomError], *, embeds: bool = False
     ) -> list[CatalogRow]:
         models = {key: () if isinstance(found, ElbowroomError) else found for key, found in listed.items()}
+        seen = {key: await self._seen.of(key) for key in listed}
+        windows = {(key, model.id): model.window for key, there in seen.items() for model in there}
         rows = [
             CatalogRow(
-                agent.id, agent.display_name, "elbowroom", agent.model, _find(models[agent.provider], agent.model)
+                agent.id,
+                agent.display_name,
+                "elbowroom",
+                agent.model,
+                _find(models[agent.provider], agent.model),
+                windows.get((agent.provider, agent.model)),
             )
             for agent in self._agents
         ]
-        for provider_id, found in listed.items():
-            is_silent = isinstance(found, ElbowroomError)
-            there: Sequence[ModelInfo | SeenModel] = (
-                await self._seen.of(provider_id) if is_silent else models[provider_id]
-            )
-            rows += [_raw_row(provider_id, model) for model in there if embeds or model.kind != "embedding"]
+        for key, found in listed.items():
+            shown: Sequence[ModelInfo | SeenModel] = seen[key] if isinstance(found, ElbowroomError) else models[key]
+            there = [model for model in shown if embeds or model.kind != "embedding"]
+            rows += [_raw_row(key, model, windows.get((key, model.id))) for model in there]
         return rows
 
     def _target(self, agent: AgentSettings) -> Target:
@@ -134,11 +150,11 @@ class Catalog:
         return by_id or next((agent for agent in self._agents if agent.display_name.casefold() == folded), None)
 
 
-def _raw_row(provider_id: str, model: ModelInfo | SeenModel) -> CatalogRow:
+def _raw_row(provider_id: str, model: ModelInfo | SeenModel, last_window: int | None) -> CatalogRow:
     """Return the row of a raw model; people see which one cannot be reached."""
     info = model if isinstance(model, ModelInfo) else None
     name = model.name if info else f"{model.name}{NOT_REACHABLE}"
-    return CatalogRow(f"{provider_id}/{model.id}", name, provider_id, model.id, info)
+    return CatalogRow(f"{provider_id}/{model.id}", name, provider_id, model.id, info, last_window)
 
 
 async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:
@@ -197,30 +213,3 @@ def _not_found(name: str, rows: Sequence[CatalogRow], meant: Sequence[CatalogRow
 
 def _find(infos: Sequence[ModelInfo], model: str) -> ModelInfo | None:
     return next((info for info in infos if info.id == model), None)
-
-
-def describe(row: CatalogRow, created: int) -> dict[str, Any]:
-    """Return a row as OpenAI's and LM Studio's clients read it; sizes in tokens, `created` in Unix seconds."""
-    described: dict[str, Any] = {
-        "id": row.id,
-        "object": "model",
-        "created": created,
-        "owned_by": row.owner,
-        "name": row.name,
-    }
-    if row.info is None:
-        return {**described, "state": "unavailable"}
-    if (window := row.info.loaded_context) is not None:
-        # The trained maximum is no window: while nothing is loaded, nothing is promised.
-        described |= {"context_length": window, "loaded_context_length": window}
-    if row.info.max_context is not None:
-        described["max_context_length"] = row.info.max_context
-    if row.info.state is not None:
-        described["state"] = row.info.state
-    if row.info.instances is not None:
-        described["loaded_instances"] = [
-            {"id": instance, "config": {"context_length": size}} for instance, size in row.info.instances.items()
-        ]
-    if row.info.capabilities:
-        described["capabilities"] = sorted(row.info.capabilities)
-    return described

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from elbowroom.agents.answer import tell_nobody
+from elbowroom.agents.answer import Sink, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.prompt import (
@@ -107,8 +107,13 @@ class CompactedRequest:
     seconds: float
 
 
-async def compact_request(target: Target, request: ChatRequest, settings: RunSettings) -> CompactedRequest:
-    """Return the request's history, compacted. Raises RequestError where nothing is ever compacted."""
+async def compact_request(
+    target: Target, request: ChatRequest, settings: RunSettings, sink: Sink = tell_nobody
+) -> CompactedRequest:
+    """Return the request's history, compacted; the sink gets notices, and `Compacted` where the request asks for it.
+
+    What cannot be made shorter is handed out as it is. Raises RequestError where nothing is ever compacted.
+    """
     if not settings.compaction.enabled:
         raise RequestError("Compaction is switched off: set compaction.enabled = true to use it.")
     if not target.provider.manages_context:
@@ -120,7 +125,7 @@ async def compact_request(target: Target, request: ChatRequest, settings: RunSet
     began = time.monotonic()
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, tell_nobody, settings, offered.keeper)
+    turn = Turn(target, offered.request, sink, settings, offered.keeper)
     instructions = target.agent.instructions if target.agent else None
     messages, before, outcome = await turn.compact(instructions, offered.specs)
     seconds = time.monotonic() - began

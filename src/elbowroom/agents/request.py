@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from elbowroom.context.outputs import Edit
 from elbowroom.errors import BodyTooLarge, RequestError
 
 KnownBy = Literal["name", "token", "nobody else", "nothing"]
@@ -28,13 +29,15 @@ class Caller:
     `owner` is a user of the client, taken at its word: it keeps the conversations of this server's users apart and
     proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. Both are printable and
     of bounded length. A task is a request that the client program makes by itself, such as for a title; the program
-    goes on with the chat only after a task that `is_awaited`.
+    goes on with the chat only after a task that `is_awaited`. The messages of a task that `brings_chat` are the chat
+    itself, with the order at the end of the last one.
     """
 
     owner: str = ""
     chat_id: str = ""
     is_task: bool = False
     is_awaited: bool = False
+    brings_chat: bool = False
     known_by: KnownBy = "nothing"
 
     @property
@@ -77,12 +80,27 @@ class OnlyUser:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """What a client that can keep compactions asks for; it gets each of them as an event, `Compacted`.
+
+    A prompt of `at` tokens or more is compacted also below the trigger of the settings, which holds as well.
+    `instructions` replace what the pruning agent is told to write. With `pauses` a compaction ends the answer before
+    its first word.
+    """
+
+    at: int | None = None
+    instructions: str = ""
+    pauses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """The body of `POST /v1/chat/completions`.
 
     `messages` and `tools` are the client's own objects, never changed; tools that `tool_choice` does not allow are left
     out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
-    asks, as far as that is known.
+    asks, as far as that is known. `compaction` is None for a client that knows nothing of compactions;
+    `edits` are to be applied to its history, in their order.
     """
 
     model: str
@@ -93,6 +111,8 @@ class ChatRequest:
     fields: dict[str, Any]
     body: dict[str, Any]
     caller: Caller = NOBODY
+    compaction: CompactionRequest | None = None
+    edits: tuple[Edit, ...] = ()
 
 
 def parse_chat_request(body: Any) -> ChatRequest:

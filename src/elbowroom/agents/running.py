@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.agents.answer import AnswerEvent, Compacted, Notice
 from elbowroom.context.conversation import ContextFill
 from elbowroom.errors import ElbowroomError
 
@@ -113,6 +113,8 @@ class RunningAnswer:
     def saw(self, events: Sequence[AnswerEvent]) -> None:
         """Derive the phase from what the client is shown."""
         last = events[-1]
+        if isinstance(last, Compacted):
+            return
         if not isinstance(last, Notice):
             if self.phase not in ("streaming", "last words"):
                 self.phase = "streaming"

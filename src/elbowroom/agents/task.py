@@ -4,10 +4,13 @@ A task brings its whole order with it and wants an answer in a form that the cli
 would speak against that form, its tools would lead away from it, and the SDK's Runner has nothing to do without them.
 The history in it is a copy of the conversation for this one request: it is neither compacted nor remembered. Titles,
 tags and follow-up questions get its ends alone. Where it is still too long, its middle is left out.
+
+A coding agent's own compaction brings the chat itself, with the order at the end: there the middles of long texts are
+left out, then a digest that code makes takes the place of the oldest messages. The order stays to the letter.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,13 +19,19 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
 from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.task_history import MARK, marked_history, with_ends_of_history
+from elbowroom.agents.task_history import (
+    longest_middle,
+    order_of,
+    with_ends_of_history,
+    with_short_calls,
+    with_short_middles,
+)
 from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Shared, read_reply
-from elbowroom.context.budget import Budget
+from elbowroom.context.budget import Budget, leaves_room
+from elbowroom.context.compaction import Compaction, Ladder, Wishes
 from elbowroom.context.seam import without_notices
-from elbowroom.context.templates import with_content
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, text_in
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript
 from elbowroom.errors import ContextOverflow, WindowUnknown
 from elbowroom.providers.base import ModelInfo, Provider
 
@@ -34,9 +43,6 @@ UNUSED_SHARE: Final = 50
 """A fitting prompt is long enough when it leaves less than one fiftieth of the window unused."""
 OF_CONVERSATIONS: Final = frozenset({"max_tokens", "max_completion_tokens", "n_predict", "stop"})
 """Sampling parameters of an agent that limit its answers in a conversation; a task has its own limit."""
-BEGINNING_KEPT: Final = 1000
-END_KEPT: Final = 500
-"""Characters of a text that stay where nothing says which part of it is history."""
 
 
 async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
@@ -82,8 +88,9 @@ async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: Ru
     budget = Budget(window, settings.compaction.threshold_ratio, shape.max_tokens)
     counter = await settings.shared.histories.of(provider, info, shape.body(()))
     priority = Priority.CHAT if request.caller.is_awaited else Priority.TASK
+    order = order_of(messages) if request.caller.brings_chat else ""
     try:
-        await TaskStep(shape, messages, provider, info, counter, stream, budget, settings.shared, priority).run()
+        await TaskStep(shape, messages, provider, info, counter, stream, budget, settings.shared, priority, order).run()
     finally:
         if request.caller.may_wait:
             settings.shared.background.read_again((provider.id, info.id))
@@ -106,7 +113,10 @@ def _defaults(target: Target) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class TaskStep:
-    """Asks for the answer to one task within the window; `budget` shrinks where the engine names a smaller one."""
+    """Asks for the answer to one task within the window; `budget` shrinks where the engine names a smaller one.
+
+    `order` is what the last message ends with, after a chat; empty where the messages are no chat.
+    """
 
     shape: StepRequest
     messages: Sequence[Message]
@@ -117,6 +127,7 @@ class TaskStep:
     budget: Budget
     shared: Shared
     priority: Priority
+    order: str = ""
 
     async def run(self) -> None:
         """Send the task, shortened where it has to be, and take its answer to the end."""
@@ -158,7 +169,10 @@ class TaskStep:
         async with self.shared.admission.admitted(
             pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=self.priority
         ) as ticket:
-            await read_reply(self.stream, self.provider, body, self.info, ticket)
+            try:
+                await read_reply(self.stream, self.provider, body, self.info, ticket)
+            finally:
+                self.shared.prompts.passed("/".join(pool))
 
     async def _counted(self) -> PromptSize | None:
         """Return the prompt to send with its size; None where it cannot be counted."""
@@ -171,15 +185,52 @@ class TaskStep:
     async def _shortened(self) -> PromptSize:
         """Leave out as little as possible; the prompt may still be too long with all of the middle left out."""
         whole = await self._measured(self.messages)
-        if self._fits(whole) or not (middle := longest_middle(self.messages)):
+        if self._fits(whole):
             return whole
-        prompt = await self._showing(0)
-        if self._fits(prompt):
-            prompt = await self._longest(prompt, whole, middle)
+        if self.order and self.shape.tools:
+            await self._offer_fewer_tools()
+        prompt = await self._without_middles(self.messages, self.order)
+        if self.order and not self._fits(prompt):
+            prompt = await self._with_digest()
         log.info("A task of %d tokens for %s was cut to %d.", whole.at_most, self.info.id, prompt.at_most)
         return prompt
 
-    async def _longest(self, fitting: PromptSize, too_long: PromptSize, middle: int) -> PromptSize:
+    async def _offer_fewer_tools(self) -> None:
+        """Tell the model of the tools in short, or of none where even so they would leave the chat no room."""
+        for choice in ("slim", "drop"):
+            request = with_arranged_tools(self.shape.request, choice)
+            self.shape = replace(self.shape, request=request, tools=request.tools)
+            self.counter = self.counter.with_body(self.shape.body(()))
+            size = await self._measured(self._alone)
+            if leaves_room(size.at_most, self.budget.window):
+                return
+
+    async def _without_middles(self, messages: Sequence[Message], order: str) -> PromptSize:
+        """Return the prompt with as much of each text's middle as fits, and with none of it where nothing does."""
+        whole = await self._measured(messages)
+        if self._fits(whole) or not (middle := longest_middle(messages, order)):
+            return whole
+        prompt = await self._measured(with_short_middles(messages, 0, order))
+        return await self._longest(prompt, whole, middle, messages, order) if self._fits(prompt) else prompt
+
+    async def _with_digest(self) -> PromptSize:
+        """Return the prompt with a digest for the oldest messages; the order loses its middle only where it must."""
+        short = with_short_calls(with_short_middles(self.messages, 0, self.order))
+        ladder = Ladder(self.budget, self.budget.window, self.counter, None, Wishes())
+        done = await ladder.climb(Transcript.of(short))
+        shorter = done.messages if isinstance(done, Compaction) else self._alone
+        prompt = await self._measured(shorter)
+        return prompt if self._fits(prompt) else await self._without_middles(self._alone, "")
+
+    @property
+    def _alone(self) -> list[Message]:
+        """Return the order without the chat that it is about."""
+        fixed = [message for message in self.messages if message.get("role") in SYSTEM_ROLES]
+        return [*fixed, {"role": "user", "content": self.order}]
+
+    async def _longest(
+        self, fitting: PromptSize, too_long: PromptSize, middle: int, messages: Sequence[Message], order: str
+    ) -> PromptSize:
         """Search for the longest prompt that fits, or nearly; each try costs a count.
 
         `fitting` shows nothing of a text's middle, `too_long` all of it; the longest middle has `middle` characters.
@@ -193,15 +244,12 @@ class TaskStep:
             # By proportion first, then by halves: a text may be dense here and sparse there.
             share = 0.5 if count % 2 else (window - window // (2 * UNUSED_SHARE) - least) / (most - least)
             tried = min(max(shown + 1, shown + int((beyond - shown) * share)), beyond - 1)
-            prompt = await self._showing(tried)
+            prompt = await self._measured(with_short_middles(messages, tried, order))
             if self._fits(prompt):
                 shown, least, fitting = tried, self._occupied(prompt), prompt
             else:
                 beyond, most = tried, self._occupied(prompt)
         return fitting
-
-    async def _showing(self, shown: int) -> PromptSize:
-        return await self._measured(with_short_middles(self.messages, shown))
 
     async def _measured(self, messages: Sequence[Message]) -> PromptSize:
         body = self.shape.body(self.counter.normalised(messages))
@@ -244,65 +292,3 @@ class TaskStep:
     @property
     def _has_said(self) -> bool:
         return bool(self.stream.reply.text or self.stream.reply.reasoning)
-
-
-def longest_middle(messages: Sequence[Message]) -> int:
-    """Return how many characters of one text may be left out at most; 0 where the mark would be longer.
-
-    System messages are never cut: they hold the order, or a list that would be broken.
-    """
-    middles = [end - start for message in messages for start, end in map(_middle, _texts(message))]
-    longest = max(middles, default=0)
-    return longest if longest > len(MARK) else 0
-
-
-def with_short_middles(messages: Sequence[Message], shown: int) -> list[Message]:
-    """Return the messages with at most `shown` characters of each text's middle, its first and its last ones.
-
-    This cuts the longest texts first. A message that needs no cut is returned as the same object.
-    """
-    return [
-        message
-        if message.get("role") in SYSTEM_ROLES
-        else with_content(message, _cut_content(message.get("content"), shown))
-        for message in messages
-    ]
-
-
-def _texts(message: Message) -> Iterator[str]:
-    content = message.get("content")
-    if message.get("role") in SYSTEM_ROLES:
-        return
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, list):
-        yield from (text_in(part) for part in content if is_text(part))
-
-
-def _cut_content(content: Any, shown: int) -> Any:
-    """Return content with its texts cut, or the same object where none is."""
-    if isinstance(content, str):
-        return _cut(content, shown)
-    if not isinstance(content, list):
-        return content
-    parts = [_cut_part(part, shown) for part in content]
-    return content if parts == content else parts
-
-
-def _cut_part(part: Any, shown: int) -> Any:
-    if not is_text(part):
-        return part
-    text = _cut(text_in(part), shown)
-    return {**part, "text": text} if isinstance(part, Mapping) else text
-
-
-def _cut(text: str, shown: int) -> str:
-    start, end = _middle(text)
-    if end - start <= shown + len(MARK):
-        return text
-    return f"{text[: start + (shown + 1) // 2]}{MARK}{text[end - shown // 2 :]}"
-
-
-def _middle(text: str) -> tuple[int, int]:
-    """Return where a text may be cut, as start and end: its marked history, else all but its two ends."""
-    return marked_history(text) or (BEGINNING_KEPT, max(BEGINNING_KEPT, len(text) - END_KEPT))

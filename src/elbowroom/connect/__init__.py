@@ -1,1 +1,1 @@
-"""`elbowroom connect`: sets chat programs up for elbowroom."""
+"""`elbowroom connect`: sets chat programs and coding agents up for elbowroom."""

@@ -1,4 +1,4 @@
-"""The command line of `elbowroom connect`."""
+"""The command line of `elbowroom connect`, and what it does for Open WebUI."""
 
 import argparse
 import json
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from elbowroom.connect.agents import NO_TOKEN, connect_agent
 from elbowroom.connect.clients import CLIENTS, OPEN_WEBUI, USER_HEADERS
+from elbowroom.connect.files import Records
 from elbowroom.connect.open_webui import WHERE_KEYS_ARE, Connection, OpenWebUI, taken_back, wanted, with_connection
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.doubts import own_address, reached_host
@@ -17,7 +19,6 @@ from elbowroom.settings.fields import data_dir
 from elbowroom.settings.load import Flags, load_settings
 
 KEY_VARIABLE: Final = "OPEN_WEBUI_KEY"
-NO_KEY: Final = "none"
 MOST_NAMED: Final = 5
 FILE: Final = "connected.json"
 
@@ -29,37 +30,56 @@ def add_connect(
     flags: Callable[[argparse.Namespace], Flags],
 ) -> None:
     """Add the command. `place` returns the settings file and whether it was named, `flags` what flags set."""
-    command = add_parser("connect", parents=list(parents), help="set a chat program up for elbowroom")
+    command = add_parser("connect", parents=list(parents), help="set a chat program or a coding agent up for elbowroom")
     command.add_argument("client", choices=list(CLIENTS), metavar="PROGRAM", help=", ".join(CLIENTS))
-    command.add_argument("--url", required=True, help="where the program is, such as http://127.0.0.1:8080")
-    command.add_argument("--key", default="", help=f"the key of an admin there (default: ${KEY_VARIABLE})")
-    command.add_argument(
-        "--address", default="", help="elbowroom as the program reaches it, where not by --host, --port"
+    command.add_argument("--write", action="store_true", help="write its settings, in the place of showing them")
+    command.add_argument("--undo", action="store_true", help="put its settings back as they were")
+    command.add_argument("--address", default="", help="elbowroom as it reaches it, where not by --host, --port")
+    agent = command.add_argument_group("coding agents")
+    agent.add_argument("--model", default="", metavar="ID", help="an agent or a model (default: the loaded one)")
+    agent.add_argument(
+        "--window", type=int, default=0, metavar="TOKENS", help="its window, if elbowroom is not running"
     )
-    command.add_argument("--people", action="store_true", help="several people use it: keep their chats apart")
-    command.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
-    command.add_argument("--undo", action="store_true", help="put the connection back as it was")
+    webui = command.add_argument_group("Open WebUI, which is written without --write")
+    webui.add_argument("--url", help="where it is, such as http://127.0.0.1:8080")
+    webui.add_argument("--key", default="", help=f"the key of an admin there (default: ${KEY_VARIABLE})")
+    webui.add_argument("--people", action="store_true", help="several people use it: keep their chats apart")
+    webui.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
     command.set_defaults(run=lambda options: run(options, *place(options), flags(options)), log_level="warning")
 
 
 def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
-    """Set the connection up, or take it back; print what changes. Raises ElbowroomError."""
+    """Set a program up, or take that back; print what changes. Raises ElbowroomError."""
     loaded = load_settings(path, os.environ, flags, must_exist=is_named)
     server = loaded.settings.server
+    token = server.token.reveal(loaded.folder, os.environ) or ""
+    here = own_address(reached_host(server.host), server.port)
+    records = Records(data_dir(os.environ) / FILE)
+    client = CLIENTS[options.client]
+    if client is OPEN_WEBUI:
+        return _connect_webui(options, options.address or here + client.path, token, records)
+    address = (options.address or here).rstrip("/").removesuffix(client.path)
+    for line in connect_agent(client, options, address, token, os.environ, records):
+        say(line)
+    return 0
+
+
+def _connect_webui(options: argparse.Namespace, address: str, token: str, records: Records) -> int:
+    """Set the connection up, or take it back. Raises ElbowroomError."""
+    if not options.url:
+        raise ElbowroomError("Say where Open WebUI is with --url, such as http://127.0.0.1:8080.")
     key = options.key or os.environ.get(KEY_VARIABLE, "")
     if not key:
         raise ElbowroomError(f"Give the key of an admin with --key or in {KEY_VARIABLE}. {WHERE_KEYS_ARE}")
-    address = options.address or own_address(reached_host(server.host), server.port) + OPEN_WEBUI.path
     there = OpenWebUI(options.url.rstrip("/"), key)
-    kept = KeptConnection(data_dir(os.environ) / FILE, options.url, address)
+    kept = KeptConnection(records, options.url, address)
     connections, are_on = there.connections()
     before = _at(connections, address)
     if options.undo:
         after, will_be_on = taken_back(connections, address, kept.before), kept.were_on
     else:
-        token = server.token.reveal(loaded.folder, os.environ) or NO_KEY
         headers = {**OPEN_WEBUI.headers, **(USER_HEADERS if options.people else {})}
-        new = wanted(before, before.url if before else address, token, headers)
+        new = wanted(before, before.url if before else address, token or NO_TOKEN, headers)
         after, will_be_on = with_connection(connections, new), True
     lines = list(changes(before, _at(after, address)))
     say(*lines or [f"{OPEN_WEBUI.name} at {there.url} is set up as it should be."])
@@ -126,9 +146,9 @@ def _tell_models(there: OpenWebUI, number: int, address: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeptConnection:
-    """How a connection was before the first change of it, kept in a file for `--undo`."""
+    """How a connection was before the first change of it."""
 
-    file: Path
+    records: Records
     url: str
     address: str
 
@@ -145,36 +165,21 @@ class KeptConnection:
 
     def keep(self, before: Connection | None, *, were_on: bool) -> None:
         """Keep how it was; a second change leaves that as it is."""
-        rows = self._rows()
-        rows.setdefault(self._name, {"before": before.as_json() if before else None, "were_on": were_on})
-        self._write(rows)
+        if self._name not in self.records.rows():
+            self.records.put(self._name, {"before": before.as_json() if before else None, "were_on": were_on})
 
     def forget(self) -> None:
         """Forget it: it is as it was."""
-        self._write({name: row for name, row in self._rows().items() if name != self._name})
+        self.records.forget(self._name)
 
     @property
     def _name(self) -> str:
         return f"{self.url.rstrip('/')} {self.address}"
 
     def _row(self) -> dict[str, Any]:
-        row: dict[str, Any] | None = self._rows().get(self._name)
+        row: dict[str, Any] | None = self.records.rows().get(self._name)
         if row is None:
             raise ElbowroomError(
                 f"Nothing was set up for {self.address} in {self.url} from here, so there is nothing to undo."
             )
         return row
-
-    def _rows(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self.file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise ElbowroomError(f"What was set up before cannot be read from {self.file}: {error}.") from error
-        return found if isinstance(found, dict) else {}
-
-    def _write(self, rows: Mapping[str, Any]) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.touch(mode=0o600)  # it may hold the key of a connection
-        self.file.write_text(json.dumps(rows, indent=1), encoding="utf-8")

@@ -18,6 +18,11 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
+SHARE_BEFORE_REST = 4
+"""An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
+
+ROOMS_BELOW: Final = 2
+"""How many times the least room a summary gets where a client wants the compaction."""
 
 LEAST_GAIN = 1000
 LEAST_GAIN_SHARE = 10  # one part in ten of the size before
@@ -50,7 +55,7 @@ class Budget:
         The client's max_tokens, else a fifth of what is left; at least min(1000, window / 8), at most window / 4.
         """
         wanted = self._asked or (self.window - prompt) // 5
-        return max(min(LEAST_RESERVE, self.window // 8), min(wanted, self.window // 4))
+        return max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
 
     def occupied(self, prompt: int) -> int:
         """Return prompt and reserve together."""
@@ -67,6 +72,23 @@ class Budget:
         It is below the trigger wherever the fixed cost is, so that the next turn does not compact again.
         """
         return max(self._share(TARGET_RATIO), (fixed + self.trigger) // 2)
+
+    def target_in_answer(self, fixed: int) -> int:
+        """Return the size to reach before a stopped answer goes on, so that most of the room is for what is left of it.
+
+        `fixed` is the prompt that no compaction can make smaller, without reserve.
+        """
+        return self.occupied(fixed + max(0, self.stop_at - fixed) // SHARE_BEFORE_REST)
+
+    def target_below(self, at: int, prompt: int, fixed: int) -> int | None:
+        """Return the target of a compaction that a client wants of each prompt of `at` tokens or more.
+
+        It is midway from the fixed cost to that size, with room for a summary; None where that frees too little.
+        """
+        least, occupied = self.occupied(fixed), self.occupied(prompt)
+        wanted = (least + min(occupied, self.occupied(at))) // 2
+        target = min(self.target(least), max(wanted, least + ROOMS_BELOW * least_room(self)))
+        return target if occupied - target >= least_gain(prompt) else None
 
     @property
     def stop_at(self) -> int:
@@ -154,6 +176,11 @@ def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decisio
     if fits and (measure.prompt == smallest or budget.occupied(measure.prompt) <= budget.window):
         return Send(is_tight)
     return Compact(max(fixed, (fixed + budget.window) // 2), asks_pruner=False, is_tight=is_tight)
+
+
+def most_reserve(window: int) -> int:
+    """Return the most that is kept free for a reply; clients that ask how long one may be are told this."""
+    return window // 4
 
 
 def leaves_room(fixed: int, window: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, Protocol
 
 from elbowroom.context.transcript import CallState, Message
 
-LARGEST_PAGE = 200  # conversations that one page of a list may have
+LARGEST_PAGE: Final = 200  # conversations that one page of a list may have
 PRUNING: Final = "pruning_"  # and a conversation's id: the turn that all calls of its pruning agents count to
 
 Status = Literal["streaming", "complete", "interrupted"]
@@ -53,14 +53,10 @@ class StepUsage:
 
     def as_openai(self) -> dict[str, Any]:
         """Return OpenAI's usage object; `elbowroom` in it says so where the numbers are counted here."""
-        usage: dict[str, Any] = {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.output,
-            "total_tokens": self.total,
-        }
-        if self.cache_read:
-            usage["prompt_tokens_details"] = {"cached_tokens": self.cache_read}
-        return {**usage, "elbowroom": {"counted": True}} if self.is_counted else usage
+        usage = {"prompt_tokens": self.prompt, "completion_tokens": self.output, "total_tokens": self.total}
+        cached = {"prompt_tokens_details": {"cached_tokens": self.cache_read}} if self.cache_read else {}
+        counted = {"elbowroom": {"counted": True}} if self.is_counted else {}
+        return {**usage, **cached, **counted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +120,11 @@ class ReplyCalled:
 
 @dataclass(frozen=True, slots=True)
 class ReplyEnded:
-    """The end of a reply, complete or interrupted."""
+    """The end of a reply, complete or interrupted; `lost` is what the engine had to read again for it, as JSON."""
 
     message: str
     status: Status
+    lost: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +249,12 @@ class Known:
     may_have_hidden: bool = field(default=True, compare=False)
 
 
-NONE_KNOWN = Known("", frozenset(), may_have_hidden=False)
-"""The answer that a client sends no conversation that is kept."""
+NONE_KNOWN: Final = Known("", frozenset(), may_have_hidden=False)  # a client sends no conversation that is kept
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTurn:
-    """A turn with all its messages in order: replies, results, queued messages, and the last reply.
-
-    `key` is empty where the process died before the answer ended: then `messages` are those that had been written.
-    """
+    """A turn with all its messages in order; `key` is empty where the process died before the answer had ended."""
 
     id: str
     key: str
@@ -283,7 +276,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """A conversation as a list shows it; `title` is the beginning of its first question."""
+    """A conversation as a list shows it; `title` is the beginning of its first question, `metadata` is a client's."""
 
     id: str
     name: str
@@ -293,6 +286,7 @@ class ConversationRow:
     updated: float
     totals: Totals
     fill: ContextFill | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +304,8 @@ class KeptCompaction:
 class KeptMessage:
     """A message of a conversation: one that a client sent, or one of a turn, which `turn` then names.
 
-    The `key` and `parent` of a client's message are its place in the tree; the messages of a turn stand between the
-    turn's `parent` and its `key`, by `number`, from 1 on. `reasoning` is its thinking, `calls` its calls' states.
+    The `key` and `parent` of a client's message are its place in the tree; those of a turn stand between its `parent`
+    and its `key`, by `number`, from 1 on. `reasoning` is its thinking, `calls` its calls' states, `lost` as above.
     """
 
     id: str
@@ -326,6 +320,7 @@ class KeptMessage:
     at: float
     turn_status: Status | None = None
     calls: Mapping[str, CallState] = field(default_factory=dict)
+    lost: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

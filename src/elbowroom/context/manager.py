@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from elbowroom.context.budget import Budget, Compact, Decision, Measure, least_gain, least_room, plan_step
+from elbowroom.context.budget import Budget, Compact, Decision, Measure, Refuse, Send, least_gain, least_room, plan_step
 from elbowroom.context.compaction import Rung
 
 StreamVerdict = Literal["go on", "stop at a good place", "stop now"]
@@ -48,6 +48,21 @@ class AgentContextManager:
         if isinstance(decision, Compact) and self.strikes >= MOST_STRIKES:
             return replace(decision, asks_pruner=False)
         return decision
+
+    def with_room(self, decision: Decision, measure: Measure, *, must_shrink: bool, is_stopped: bool) -> Decision:
+        """Return the decision for a history that has to shrink, or ends with a stopped answer, which needs room."""
+        if isinstance(decision, Refuse) or not (must_shrink or is_stopped):
+            return decision
+        budget, least = self.budget, self.budget.occupied(measure.fixed)
+        target = budget.target_in_answer(measure.fixed) if is_stopped else budget.target(least)
+        if isinstance(decision, Send):
+            too_large = must_shrink and budget.occupied(measure.prompt) > target
+            return Compact(target, is_tight=decision.is_tight) if too_large else decision
+        if not is_stopped:
+            return decision
+        target = min(target, decision.target)
+        asks_pruner = decision.asks_pruner and target - least >= least_room(budget)
+        return replace(decision, target=target, asks_pruner=asks_pruner)
 
     def begin_step(self) -> None:
         """Note that the run goes on to its next model step."""

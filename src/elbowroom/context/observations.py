@@ -18,6 +18,9 @@ class Observations:
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
         """A prompt has this size by our count, and this one by the upstream's report."""
 
+    def cache_lost(self, model: str, reason: str, tokens: int, seconds: float | None) -> None:
+        """The engine had to read so many tokens again, in so many seconds; None where nobody knows how long."""
+
     def compacted(self, rung: str, seconds: float, freed: int) -> None:
         """A conversation was compacted."""
 
@@ -29,6 +32,9 @@ class Observations:
 
     def overflowed(self, model: str) -> None:
         """The engine had no room for a prompt that fits by our count."""
+
+    def refused_again(self, model: str) -> None:
+        """A prompt that cannot fit was refused from memory, since the same was asked several times within a minute."""
 
     def truncated(self, model: str) -> None:
         """The engine has silently read less than it was sent."""

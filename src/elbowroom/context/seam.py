@@ -23,6 +23,9 @@ SENTENCE_END = re.compile(
 )
 FENCE = re.compile(r"[ \t>]*+(?P<fence>`{3,}+|~{3,}+)(?P<info>[^\n]*)")
 BLANK_LINES = re.compile(r"(?:[ \t\r]*+\n)*+")
+BLANKS = re.compile(r"\s++")
+LONGEST_WORD = 32
+"""Characters that are waited for at most until a word ends."""
 LONGEST_CONTEXT = 200
 LEAST_OVERLAP = 12
 LEAST_WORDS = 4
@@ -55,6 +58,7 @@ class StopFinder:
         self._fence = ""
         self._head = ""
         self._line = ""
+        self._waited = 0
         self.places(said)
 
     def feed(self, delta: str) -> int | None:
@@ -67,6 +71,17 @@ class StopFinder:
             return None
         blank = BLANK_LINES.match(delta, places[0])
         return blank.end() if blank else places[0]
+
+    def end_of_word(self, delta: str, *, waits: bool) -> int | None:
+        """Return after how many characters of this delta, which has no good place, the answer is cut by force.
+
+        That is where the next word can begin: a model that goes on within a word, or before a blank, loses letters or
+        the blank. None where it `waits` for a word that may end soon.
+        """
+        self._waited += len(delta)
+        if blanks := BLANKS.search(delta):
+            return blanks.end()
+        return None if waits and self._waited <= LONGEST_WORD else len(delta)
 
     def places(self, delta: str) -> list[int]:
         """Return every good place in this delta, each as a number of its characters."""

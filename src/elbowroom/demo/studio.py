@@ -30,9 +30,9 @@ class SimulatedLMStudio:
     tokens a second, 0 is as fast as possible. `native_api`: `v0` is an app without `/api/v1`, `none` one
     without `/api`. `http_server` off leaves only what the internal port serves, `rpc` off no websockets.
     With `prefix_cache` only those tokens take time that come after the beginning shared with the instance's
-    last prompt. `offered` are models that can be downloaded, each in `downloads.seconds`. `on_request` is
-    asked for requests that no queued script fits. `count_tokens` and `split_tokens` override those of
-    `tokenizer`.
+    last prompt; with `tells_cached` the usage tells how many it shares. `offered` are models that can be
+    downloaded, each in `downloads.seconds`. `on_request` is asked for requests that no queued script fits.
+    `count_tokens` and `split_tokens` override those of `tokenizer`.
     """
 
     models: Sequence[SimulatedModel] = field(default_factory=demo_models)
@@ -49,6 +49,7 @@ class SimulatedLMStudio:
     http_server: bool = field(default=True, kw_only=True)
     rpc: bool = field(default=True, kw_only=True)
     prefix_cache: bool = field(default=False, kw_only=True)
+    tells_cached: bool = field(default=False, kw_only=True)
     on_request: OnRequest | None = field(default=None, kw_only=True)
     tokenizer: Tokenizer = field(default_factory=SimulatedTokenizer, kw_only=True)
     count_tokens: CountTokens | None = field(default=None, kw_only=True)

@@ -102,7 +102,9 @@ class Turn:
 
     def _usage(self) -> Any:
         if self.script.usage == "counted":
-            return wire.usage_of(self.generation.prompt_tokens, self.generation.completion_tokens)
+            record = self.request[RECORD]
+            cached = record.reused_tokens if self.request.app[STUDIO].tells_cached else None
+            return wire.usage_of(self.generation.prompt_tokens, self.generation.completion_tokens, cached)
         return self.script.usage
 
 

@@ -56,10 +56,11 @@ def call_continued(index: int, arguments: str) -> dict[str, Any]:
     return {"tool_calls": [{"index": index, "id": None, "type": "function", "function": function}]}
 
 
-def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """Return the usage of a stream; LM Studio never reports cached tokens."""
+def usage_of(prompt_tokens: int, completion_tokens: int, cached: int | None = None) -> dict[str, Any]:
+    """Return the usage of a stream; LM Studio never reports `cached` tokens, as llama.cpp does."""
     total = prompt_tokens + completion_tokens
-    return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}
+    return usage if cached is None else {**usage, "prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def completion(heading: Heading, message: dict[str, Any], finish_reason: str | None, usage: Any) -> dict[str, Any]:

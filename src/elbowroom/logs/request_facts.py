@@ -29,6 +29,7 @@ class RequestFacts:
     finish_reason: str = ""
     error: str = ""
     compactions: int = 0
+    cache_lost: Mapping[str, Any] | None = None
     words: ClientWords | None = field(default=None, repr=False)
     _body: Any = field(default=None, repr=False)
 
@@ -45,6 +46,11 @@ class RequestFacts:
         """Note the error: its code, or its class where the code is a text of the engine."""
         code = getattr(error, "code", None)
         self.error = code if isinstance(code, str) and CODE.fullmatch(code) else type(error).__name__
+
+    def lost(self, loss: Mapping[str, Any]) -> None:
+        """Note what the engine had to read again; of several steps the largest stands."""
+        if self.cache_lost is None or loss["tokens"] > self.cache_lost["tokens"]:
+            self.cache_lost = loss
 
     @property
     def names(self) -> tuple[str, ...]:

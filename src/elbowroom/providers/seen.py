@@ -21,11 +21,12 @@ WRITTEN_AGAIN_SECONDS: Final = 600.0
 
 
 class SeenModel(msgspec.Struct, frozen=True):
-    """What is kept of a model: nothing that holds only while its provider runs."""
+    """What is kept of a model: nothing that holds only while its provider runs; `window` is the last one it had."""
 
     id: str
     name: str
     kind: str
+    window: int | None = None
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -52,11 +53,16 @@ class SeenModels:
         self._lock = asyncio.Lock()
 
     async def note(self, provider: str, infos: Sequence[ModelInfo]) -> None:
-        """Keep the list of a provider that has just answered."""
-        now, models = self._clock(), tuple(SeenModel(info.id, info.name, info.kind) for info in infos)
+        """Keep the list of a provider that has just answered, and the last window of each model."""
+        now = self._clock()
         async with self._lock:
             lists = await self._read()
-            before, lists[provider] = lists.get(provider), _Seen(now, models)
+            before = lists.get(provider)
+            windows = {model.id: model.window for model in before.models} if before is not None else {}
+            models = tuple(
+                SeenModel(info.id, info.name, info.kind, info.loaded_context or windows.get(info.id)) for info in infos
+            )
+            lists[provider] = _Seen(now, models)
             is_old = now - self._written.get(provider, 0) > WRITTEN_AGAIN_SECONDS
             if before is None or before.models != models or is_old:
                 self._written[provider] = now

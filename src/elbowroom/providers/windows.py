@@ -27,7 +27,12 @@ def size(value: Any) -> int | None:
 
 
 def window_in_row(row: Row) -> int | None:
-    """Return the window that a row of `/v1/models` tells: vLLM's and SGLang's, or llama.cpp's, which is one slot's."""
+    """Return the window that a row of `/v1/models` tells: vLLM's and SGLang's, or llama.cpp's, which is one slot's.
+
+    An elbowroom marks those that its models only had when they were loaded last.
+    """
+    if row.get("window_is") == "if_loaded":
+        return None
     return size(row.get("max_model_len")) or size(_part(row, "meta").get("n_ctx"))
 
 

@@ -36,7 +36,7 @@ from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models,
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.request import MAX_BODY_BYTES
-from elbowroom.server.responses import add_response_routes
+from elbowroom.server.responses import add_item_routes, add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
 from elbowroom.server.state import ENVIRONMENT, PROVIDERS, SEEN, SETTINGS, SHARED, STARTED, TIMING, WARM_UP, Timing
 from elbowroom.settings.fields import data_dir
@@ -129,6 +129,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
     add_response_routes(app, BASE, END)
+    add_item_routes(app, BASE, END)
     add_message_routes(app, BASE, END)
     add_passed_routes(app, BASE, END)
     add_page_routes(app)

@@ -1,8 +1,8 @@
 """`POST /v1/chat/completions`, streamed and whole, and what else can be done with the same body: count and compact."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -13,11 +13,14 @@ from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.dry_run import SizedRequest, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.turn import Shared
+from elbowroom.context.compaction import Seal
+from elbowroom.context.transcript import Message
 from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import read_chat_request
+from elbowroom.server.request import owner_of, read_chat_request
 from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 from elbowroom.settings.model import Notices
 
@@ -96,6 +99,23 @@ async def sized(request: web.Request, target: Target, chat: ChatRequest) -> Size
     choice = target.agent.client_tools if target.agent else settings.client_tools
     histories = request.app[SHARED].histories
     return await count_request(target, offered.request, offered.specs, histories, fits_tools=choice == "auto")
+
+
+async def seal_of(request: web.Request, target: Target, body: Mapping[str, Any]) -> Seal:
+    """Return what makes and opens the compaction items of whoever sends this body."""
+    agent = target.agent.id if target.agent is not None else ""
+    return Seal(await request.app[SHARED].store.secret(), owner_of(request.headers, body), agent)
+
+
+async def unsealed(shared: Shared, seal: Seal, item: Any, where: str) -> list[Message]:
+    """Return the messages that a compaction item stands for. Raises RequestError, which names its place `where`."""
+    reference = seal.opened(item, where)
+    if (unsaved := shared.notes.unsaved.get(reference.key)) is not None:
+        return list(unsaved.messages)
+    for each in filter(None, (shared, shared.temporary)):
+        for entry in await each.store.ledger.find([reference.key]):
+            return list(entry.messages)
+    return list(reference.messages)
 
 
 async def compact_conversation(request: web.Request) -> web.StreamResponse:

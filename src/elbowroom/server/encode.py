@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.agents.answer import Answer, AnswerEvent, Compacted, Notice, ToolCall
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
@@ -82,6 +82,8 @@ class FrameEncoder:
                     frames.append(self._tool_call(event))
                 case Notice():
                     frames.append(self._notice(event))
+                case Compacted():
+                    pass  # no chat asks for it
         said = "".join(frames)
         if said and not self._has_begun:
             said = self._beginning() + said

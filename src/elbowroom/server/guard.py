@@ -160,8 +160,6 @@ def _check_content_type(request: web.Request) -> None:
         return
     if request.content_type != "application/json":
         raise UnsupportedMediaType("The body has to be JSON: send Content-Type: application/json.")
-    if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
-        raise UnsupportedMediaType("The body has to be sent uncompressed, without Content-Encoding.")
 
 
 def _check_token(request: web.Request, rules: AccessRules) -> None:

@@ -109,6 +109,11 @@ class Metrics(Observations):
         if reported:
             self._ratio.labels(model).observe(ours / reported)
 
+    def cache_lost(self, model: str, reason: str, tokens: int, seconds: float | None) -> None:
+        """Count what was read again."""
+        self._lost.labels(model, reason).inc(tokens)
+        self._lost_seconds.labels(model, reason).inc(seconds or 0)
+
     def compacted(self, rung: str, seconds: float, freed: int) -> None:
         """Count a compaction, with its seconds and the tokens that it freed."""
         self._compactions.labels(rung).inc()
@@ -126,6 +131,10 @@ class Metrics(Observations):
     def overflowed(self, model: str) -> None:
         """Count an alarm."""
         self._overflows.labels(model).inc()
+
+    def refused_again(self, model: str) -> None:
+        """Count a refusal that was remembered."""
+        self._refused_again.labels(model).inc()
 
     def truncated(self, model: str) -> None:
         """Count an alarm."""
@@ -196,8 +205,17 @@ class Metrics(Observations):
         self._ratio = self._histogram(
             "prompt_count_ratio", "Our count of a prompt divided by the upstream's own.", RATIOS, "model"
         )
+        self._lost = self._counter(
+            "cache_lost_tokens", "Tokens that engines had to read again, by why.", "model", "reason"
+        )
+        self._lost_seconds = self._counter(
+            "cache_lost_seconds", "About how long engines have read them.", "model", "reason"
+        )
         self._overflows = self._counter(
             "overflow_alarms", "Prompts that fit by our count and for which the engine had no room.", "model"
+        )
+        self._refused_again = self._counter(
+            "remembered_refusals", "Prompts that cannot fit and were refused at once, since they came again.", "model"
         )
         self._truncations = self._counter("truncation_alarms", "Prompts that the engine has silently cut.", "model")
 

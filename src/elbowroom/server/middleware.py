@@ -13,6 +13,7 @@ from elbowroom.agents.running import ServerStopping
 from elbowroom.caches import give_back_memory
 from elbowroom.errors import (
     BodyTooLarge,
+    ContextOverflow,
     ElbowroomError,
     NotFound,
     RequestError,
@@ -29,6 +30,7 @@ from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
 from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, is_page, speaks_anthropic
 from elbowroom.server.metrics import COUNTED
+from elbowroom.server.request import OPENERS, UnsupportedCoding
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
 log = logging.getLogger(__name__)
@@ -134,12 +136,14 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     shown = error.as_anthropic() if speaks_anthropic(request) else error.as_openai()
     response = web.json_response(shown, status=error.status)
     if (
-        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy)
+        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy | ContextOverflow)
         and error.retry_after is not None
     ):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+    if isinstance(error, UnsupportedCoding):
+        response.headers[hdrs.ACCEPT_ENCODING] = ", ".join(OPENERS)
     if isinstance(error, RequestTimeout | BodyTooLarge | ServerStopping):
         response.force_close()
     return response
@@ -179,7 +183,7 @@ def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: i
     is_asked_by_page = is_page(request.path) or request.headers.get(SITE) == SAME_SITE
     is_own_page = request.method == hdrs.METH_GET and is_asked_by_page
     is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS or is_own_page)
-    fields = {
+    fields: dict[str, object] = {
         "event": "request",
         "method": request.method,
         "route": route,
@@ -191,7 +195,12 @@ def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: i
         "compactions": facts.compactions,
         "milliseconds": milliseconds,
     }
-    optional = {"steps": facts.steps, "finish_reason": facts.finish_reason, "error": facts.error}
+    optional = {
+        "steps": facts.steps,
+        "finish_reason": facts.finish_reason,
+        "error": facts.error,
+        "cache_lost": facts.cache_lost,
+    }
     fields |= {name: value for name, value in optional.items() if value}
     is_answer = facts.steps is not None or status >= 400
     log.log(
@@ -210,7 +219,8 @@ def _in_words(method: str, route: str, facts: RequestFacts, status: int, millise
         return f"{method} {route}{who}: {status}{why}, {milliseconds} ms"
     tokens_in = "?" if facts.tokens_in is None else facts.tokens_in
     tokens_out = "?" if facts.tokens_out is None else facts.tokens_out
+    lost = f"; {facts.cache_lost['told']}" if facts.cache_lost else ""
     return (
         f"{name}: {tokens_in} tokens in, {tokens_out} out, {facts.steps} step(s), {facts.finish_reason}, "
-        f"{milliseconds / 1000:.1f} s"
+        f"{milliseconds / 1000:.1f} s{lost}"
     )

@@ -3,16 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, TypeGuard
 
 from aiohttp import web
 
 from elbowroom import __version__
-from elbowroom.agents.catalog import CatalogRow, describe
+from elbowroom.agents.catalog import CatalogRow
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.guard import speaks_anthropic
+from elbowroom.server.model_rows import for_anthropic, for_codex, for_openai
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, STARTED, catalog_of
 
 log = logging.getLogger(__name__)
@@ -20,6 +20,8 @@ PROBE_SECONDS = 1.0
 ROWS_OF_A_PAGE: Final = 20
 MOST_ROWS: Final = 1000
 """The usual and the largest page of Anthropic's list of models."""
+CODEX_ASKS: Final = "client_version"
+"""What Codex alone has in the query when it asks for the models."""
 TOKENIZERS_AHEAD: Final = 3
 """How many tokenizers are loaded before a chat needs them; each takes up to 100 MiB."""
 
@@ -72,29 +74,18 @@ async def list_models(request: web.Request) -> web.Response:
         _ = request.app[SHARED].sdk.begin()  # an agent is likely to be asked soon
     started = request.app[STARTED]
     if speaks_anthropic(request):
-        return web.json_response(_page(request.query, [_for_anthropic(row, started) for row in rows]))
-    return web.json_response({"object": "list", "data": [describe(row, started) for row in rows]})
+        return web.json_response(_page(request.query, [for_anthropic(row, started) for row in rows]))
+    listed: dict[str, Any] = {"object": "list", "data": [for_openai(row, started) for row in rows]}
+    if CODEX_ASKS in request.query:
+        listed["models"] = [for_codex(row, place) for place, row in enumerate(rows)]
+    return web.json_response(listed)
 
 
 async def show_model(request: web.Request) -> web.Response:
     """Show one model of the list, by any name that a request may give it."""
     row = await catalog_of(request.app).row(request.match_info["id"], embeds=True)
-    describe_as = _for_anthropic if speaks_anthropic(request) else describe
-    return web.json_response(describe_as(row, request.app[STARTED]))
-
-
-def _for_anthropic(row: CatalogRow, created: int) -> dict[str, Any]:
-    """Return a row as Anthropic's clients read it; a size is null while nobody knows it."""
-    window = row.info.loaded_context if row.info else None
-    return {
-        "type": "model",
-        "id": row.id,
-        "display_name": row.name,
-        "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
-        "max_input_tokens": window,
-        "max_tokens": window,
-        "lifecycle": "active",
-    }
+    shown_as = for_anthropic if speaks_anthropic(request) else for_openai
+    return web.json_response(shown_as(row, request.app[STARTED]))
 
 
 def _page(query: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

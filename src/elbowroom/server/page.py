@@ -2,12 +2,14 @@
 
 import asyncio
 import hashlib
+import json
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
 from aiohttp import hdrs, web
 
+from elbowroom.connect.clients import table
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.logs.file import last_lines, log_path
 from elbowroom.logs.redaction import REDACTOR
@@ -16,6 +18,8 @@ from elbowroom.server.state import ENVIRONMENT
 from elbowroom.settings.fields import data_dir
 
 START: Final = "index.html"
+CLIENTS: Final = "clients.json"
+"""The part that is not a file: the table of programs that `elbowroom connect` knows."""
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -52,7 +56,7 @@ FILES: web.AppKey[dict[str, PageFile]] = web.AppKey("FILES", dict)
 
 def add_page_routes(app: web.Application) -> None:
     """Add the page and its parts, which are read here once."""
-    app[FILES] = page_files()
+    app[FILES] = page_files() | {CLIENTS: _read(json.dumps(table()).encode(), "application/json")}
     app.router.add_get(PAGE, show_page)
     app.router.add_get(PARTS + "{name}", show_part)
 

@@ -23,12 +23,12 @@ def replace_file(path: Path, content: bytes, before: bytes | None) -> None:
     Raises SettingsNotSaved, which names the file and what to do; the file is unchanged then.
     """
     target, backup = Path(os.path.realpath(path)), backup_of(path)
-    take_over = partial(_take_over, like=target)
+    make_ready = partial(take_over, like=target)
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if before is not None:
-            put_in_place(backup, before, take_over)
-        put_in_place(target, content, take_over)
+            put_in_place(backup, before, make_ready)
+        put_in_place(target, content, make_ready)
     except OSError as error:
         raise not_saved(target, error) from error
     with contextlib.suppress(OSError):  # the file is replaced in any case
@@ -65,7 +65,7 @@ def _what_to_do(path: Path, error: OSError) -> str:
     return f"Check the folder {path.parent}. Nothing was changed."
 
 
-def _take_over(fresh: Path, like: Path) -> None:
+def take_over(fresh: Path, like: Path) -> None:
     """Give a file the mode and, where the system allows it, the owner of another file, if that exists."""
     try:
         status = like.stat()

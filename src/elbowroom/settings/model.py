@@ -183,6 +183,7 @@ class ServerSettings(Section):
     tool_events: bool = True
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
+    side_requests: bool = True
 
 
 class ProviderSettings(Section):

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from operator import attrgetter
@@ -29,7 +29,25 @@ class TurnDeleted:
     turn: str
 
 
-KeptChange = Change | Deleted | TurnDeleted
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A message of a client that is to be deleted; what came after it comes after its `parent` then."""
+
+    conversation: str
+    message: str
+    key: str
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a client keeps beside a conversation, in place of what it kept before."""
+
+    conversation: str
+    metadata: Mapping[str, str]
+
+
+KeptChange = Change | Deleted | TurnDeleted | Unheard | Described
 OVERHEAD: Final = 200
 """About how many bytes a change takes besides its text."""
 MOST_TOKENS: Final = 2**31 - 1
@@ -48,11 +66,13 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.QueueDropped: (),
     Deleted: ("conversation",),
     TurnDeleted: ("turn",),
+    Unheard: ("conversation", "message", "key", "parent"),
+    Described: ("conversation",),
 }
 """The fields of each kind of change that hold names; what people and models say is not among them."""
 ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model"})
 """These are kept as JSON or as a hash, and may hold anything."""
-MESSAGES: Final = {kinds.Heard: "message", kinds.ReplyCalled: "call", kinds.Added: "content"}
+MESSAGES: Final = {kinds.Heard: "message", kinds.ReplyCalled: "call", kinds.Added: "content", Described: "metadata"}
 UNSOUND: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
 
 
@@ -141,6 +161,8 @@ KEPT_LONGEST: Final = (
     kinds.ConversationBegun,
     Deleted,
     TurnDeleted,
+    Unheard,
+    Described,
     kinds.Queued,
     kinds.QueueTaken,
     kinds.QueueDropped,
@@ -306,7 +328,7 @@ def _with_owners(changes: Iterable[KeptChange]) -> Iterable[tuple[KeptChange, st
             turn_of[change.message] = change.turn
         if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded):
             yield change, turn_of.get(change.message, change.message)
-        elif isinstance(change, kinds.QueueTaken | TurnDeleted):
+        elif isinstance(change, kinds.QueueTaken | TurnDeleted | Unheard):
             yield change, f"{number}"
         else:
             yield change, getattr(change, "turn", f"{number}")

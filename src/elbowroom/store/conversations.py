@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from elbowroom.context.conversation import (
@@ -11,6 +11,7 @@ from elbowroom.context.conversation import (
     Change,
     Conversation,
     ConversationRow,
+    KeptMessage,
     KeptTurn,
     Known,
     MessagePage,
@@ -19,7 +20,7 @@ from elbowroom.context.conversation import (
     QueuedMessage,
 )
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.changes import Batch, Deleted, TurnDeleted, WaitingChanges
+from elbowroom.store.changes import Batch, Deleted, Described, TurnDeleted, Unheard, WaitingChanges
 from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.stand_by import StandBy
 from elbowroom.store.write_behind import WriteBehindStore
@@ -181,6 +182,21 @@ class WriteBehindConversations:
             self.index.read_again(holder)  # it may have been read meanwhile as it was before
             self._fill_soon()
         return holder is not None
+
+    async def describe(self, conversation: str, metadata: Mapping[str, str]) -> None:
+        """Keep what a client wants kept beside a conversation, in place of what it kept before."""
+        self._waiting.note([Described(conversation, metadata)])
+        self._write_in_time()
+        await self._flush()
+
+    async def unhear(self, conversation: str, message: KeptMessage) -> None:
+        """Delete a message of a client; what came after it comes after the message before it then."""
+        self._waiting.note([Unheard(conversation, message.id, message.key, message.parent)])
+        self._write_in_time()
+        self.index.read_again(conversation)
+        await self._flush()
+        self.index.read_again(conversation)  # it may have been read meanwhile as it was before
+        self._fill_soon()
 
     def waiting(self) -> Sequence[Batch]:
         """Return the batches that are not written, in order."""

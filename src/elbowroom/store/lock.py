@@ -1,7 +1,8 @@
-"""The database's file: for one process only, readable by its owner only, what is wrong with it, and set aside."""
+"""The files of a database: for one process only, readable by their owner only, what is wrong, and set aside."""
 
 import logging
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -19,6 +20,9 @@ COMPANIONS: Final = ("", LOG, "-shm", "-journal")
 """What SQLite adds to the name of a database for the files that belong to it."""
 DOUBT: Final = "-doubt"
 """What elbowroom adds to that name for a file that says why the database is to be checked."""
+KEYED: Final = "-secret"
+"""What elbowroom adds to that name for the file with its secret."""
+SECRET_BYTES: Final = 32
 Doubt = Literal["unclean", "suspected"]
 """A process did not close the database, or something in it could not be read."""
 
@@ -71,6 +75,24 @@ def prepare_file(path: Path) -> None:
     # A file that is there is not even opened: closing it again would undo SQLite's own locks on it.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def secret_beside(path: Path | None) -> bytes:
+    """Return the secret that is kept beside a database, made where there is none; a new one where none can be kept."""
+    secret = secrets.token_bytes(SECRET_BYTES)
+    if path is None:
+        return secret
+    place = path.with_name(path.name + KEYED)
+    try:
+        if place.exists() and len(kept := place.read_bytes()) == SECRET_BYTES:
+            return kept
+        _make_folder(path)
+        place.unlink(missing_ok=True)  # a part of a secret is none
+        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secret)
+    except OSError as error:
+        log.warning("%s cannot be kept (%s): after a restart clients' compactions are not known.", place, error)
+    return secret
 
 
 def may_be_written(path: Path) -> bool:

@@ -9,8 +9,11 @@ from typing import Any, Final, Literal
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded
 
-PartKind = Literal["text", "reasoning", "content", "tool_call"]
-"""`text` and `reasoning` are pieces of one text; `content` is an item of a list in its place."""
+PartKind = Literal["text", "reasoning", "content", "tool_call", "lost"]
+"""`text` and `reasoning` are pieces of one text; `content` is an item of a list in its place.
+
+`lost` is nothing that was said: what the engine had to read again for the reply.
+"""
 REPLY_FIELDS: Final = '{"role":"assistant","content":""}'
 UNREADABLE: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
 """What reading raises where another program has written into the database."""
@@ -55,7 +58,7 @@ def split(message: Message) -> tuple[str, list[Part]]:
 
 def joined(fields: str, parts: Iterable[Part]) -> tuple[dict[str, Any], str]:
     """Return the message that these make, and the reasoning before it. Raises one of UNREADABLE."""
-    found: dict[str, list[str]] = {"text": [], "reasoning": [], "content": [], "tool_call": []}
+    found: dict[str, list[str]] = {"text": [], "reasoning": [], "content": [], "tool_call": [], "lost": []}
     for part in parts:
         found[part.kind].append(part.content)
     message: dict[str, Any] = dict(json.loads(fields))

@@ -13,6 +13,7 @@ from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
 from elbowroom.store.conversations import WriteBehindConversations
+from elbowroom.store.lock import secret_beside
 from elbowroom.store.outputs import WriteBehindToolOutputs
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.write_behind import WriteBehindStore
@@ -29,12 +30,20 @@ IN_MEMORY: Final = frozenset({"", "/:memory:"})
 class Store:
     """All that outlives a request, in one database; nothing of it raises anything when that fails."""
 
-    def __init__(self, behind: WriteBehindStore) -> None:
+    def __init__(self, behind: WriteBehindStore, path: Path | None = None) -> None:
         self.ledger = WriteBehindLedger(behind)
         self.tool_outputs = WriteBehindToolOutputs(behind)
         self.memories = WriteBehindMemories(behind)
         self.conversations = WriteBehindConversations(behind)
         self._behind = behind
+        self._path = path
+        self._secret: asyncio.Future[bytes] | None = None
+
+    async def secret(self) -> bytes:
+        """Return the 32 bytes by which this store's compaction items are known; a store in memory forgets them."""
+        if self._secret is None:
+            self._secret = asyncio.ensure_future(asyncio.to_thread(secret_beside, self._path))
+        return await asyncio.shield(self._secret)
 
     def open_soon(self) -> None:
         """Begin to open the database, so that the first request waits less for it; for when the server listens."""
@@ -112,4 +121,4 @@ def _store(path: Path | None, limits: Limits, observations: Observations | None)
         opened: SqlStore = await sql.SqlStore.open(path, limits)
         return opened
 
-    return Store(WriteBehindStore(str(path or "in memory"), begin, observations=observations))
+    return Store(WriteBehindStore(str(path or "in memory"), begin, observations=observations), path)

@@ -43,6 +43,17 @@ await run({
     heard.take(await runner.finalContent())
   },
 
+  async managed({ base, request, heard }) {
+    const { messages, ...fields } = request
+    const stream = clientOf(base).responses.stream({ ...fields, input: messages })
+    stream.on('event', () => (heard.chunks += 1))
+    stream.on('response.output_text.delta', ({ delta }) => heard.take(delta))
+    const response = await stream.finalResponse()
+    heard.finish = response.status
+    heard.usage = response.usage
+    heard.calls = response.output.map((item) => item.type)
+  },
+
   async stop({ base, request, heard }) {
     const stream = await clientOf(base).chat.completions.create({ ...request, stream: true })
     for await (const chunk of stream) {

@@ -39,6 +39,19 @@ def say(line: Request) -> None:
     print(json.dumps(line), flush=True)  # noqa: T201  # the test reads it
 
 
+def read_blocks(chunks: Any, heard: Heard) -> None:
+    """Read a stream of LangChain's whose content is blocks, and take the kinds of the blocks as `calls`."""
+    whole: Any = None
+    for chunk in chunks:
+        heard.chunks += 1
+        whole = chunk if whole is None else whole + chunk
+    for block in whole.content:
+        heard.calls.append(block["type"])
+        heard.take(block.get("text"))
+    heard.finish = whole.response_metadata.get("stop_reason") or whole.response_metadata.get("status")
+    heard.usage = whole.usage_metadata
+
+
 def run(library: Mapping[str, Scenario]) -> None:
     """Run the scenario that the command line names."""
     base, scenario = sys.argv[1:3]

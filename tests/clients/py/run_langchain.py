@@ -4,7 +4,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, ToolMessage, convert_to_messages
 from langchain_openai import ChatOpenAI
-from library_runner import Heard, Request, run
+from library_runner import Heard, Request, read_blocks, run
 
 
 def model_of(base: str, request: Request) -> ChatOpenAI:
@@ -54,6 +54,13 @@ def tools(base: str, request: Request, heard: Heard) -> None:
             messages.append(ToolMessage(heard.called(call["args"]["path"]), tool_call_id=call["id"]))  # noqa: PERF401
 
 
+def managed(base: str, request: Request, heard: Heard) -> None:
+    """Stream one answer by responses, whose history the server manages."""
+    fields = {name: request[name] for name in ("model", "context_management")}
+    model = ChatOpenAI(base_url=base, api_key="none", max_retries=0, use_responses_api=True, **fields)
+    read_blocks(model.stream(request["messages"]), heard)
+
+
 def stop(base: str, request: Request, heard: Heard) -> None:
     """Leave a stream after its first words."""
     chunks = model_of(base, request).stream(request["messages"])
@@ -64,4 +71,4 @@ def stop(base: str, request: Request, heard: Heard) -> None:
     chunks.close()
 
 
-run({"stream": stream, "whole": whole, "tools": tools, "stop": stop})
+run({"stream": stream, "whole": whole, "tools": tools, "managed": managed, "stop": stop})

@@ -91,7 +91,7 @@ CHANGES = st.one_of(
     st.builds(kinds.ReplyGrew, REPLIES, st.sampled_from(["text", "reasoning"]), WORDS),
     st.builds(kinds.ReplyGrew, REPLIES, st.sampled_from(["text", "reasoning"]), WORDS),
     st.builds(kinds.ReplyCalled, REPLIES, WORDS.map(lambda word: {"id": word})),
-    st.builds(kinds.ReplyEnded, REPLIES, ENDS),
+    st.builds(kinds.ReplyEnded, REPLIES, ENDS, st.none() | st.just({"reason": "compacted", "tokens": 900})),
     st.builds(Added, TURNS, st.sampled_from(["a1", "a2"]), WORDS.map(user), TIMES),
     st.builds(kinds.StepUsed, TURNS, WORDS, USAGES, st.none(), TIMES),
     st.builds(

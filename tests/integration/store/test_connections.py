@@ -1,6 +1,7 @@
 """One connection writes and waits for the disk; the others read and can do nothing else, each on a thread."""
 
 import asyncio
+import errno
 import os
 import sqlite3
 import threading
@@ -14,7 +15,7 @@ from sqlalchemy import Connection, text
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.sql.database import READERS, Database
 
-FULL = 2
+NORMAL, FULL = 1, 2
 COUNT = text("SELECT count(*) FROM numbers")
 ADD = text("INSERT INTO numbers VALUES (1)")
 
@@ -28,14 +29,66 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     await database.aclose()
 
 
-@pytest.mark.fault("power loss", "streaming", "each commit waits for the disk")
+def pragmas(connection: Connection) -> list[object]:
+    """Return whether the connection waits for the disk, and the kind of its log."""
+    return [connection.scalar(text(f"PRAGMA {name}")) for name in ("synchronous", "journal_mode")]
+
+
 async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
-    """The connection that writes waits for the disk with each commit."""
+    """The connection that writes waits for the disk with each commit, also after words that did not wait."""
 
-    def settings(connection: Connection) -> list[object]:
-        return [connection.scalar(text(f"PRAGMA {name}")) for name in ("synchronous", "journal_mode")]
+    def at_once() -> list[object]:
+        with database.writing_at_once() as connection:
+            return pragmas(connection)
 
-    assert await database.write(settings) == [FULL, "wal"]
+    assert await database.write(pragmas) == [FULL, "wal"]
+    assert await database.on_writer(at_once) == [NORMAL, "wal"]
+    assert await database.write(pragmas) == [FULL, "wal"]
+
+
+@pytest.mark.fault("power loss", "streaming", "words are on the disk a moment after they were written")
+async def test_a_busy_disk_keeps_no_word_waiting(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk is busy with what was said before, more is written; all is brought to the disk in the end."""
+    synced, is_free = list[int](), threading.Event()
+
+    def fsync(descriptor: int) -> None:
+        is_free.wait(10)
+        synced.append(os.fstat(descriptor).st_size)
+
+    def add() -> None:
+        with database.writing_at_once() as connection:
+            connection.execute(ADD)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for _ in range(3):
+        await database.on_writer(add)
+    assert await database.read(lambda connection: connection.scalar(COUNT)) == 3
+    assert synced == []
+    size = await asyncio.to_thread(os.path.getsize, f"{database.path}-wal")
+    is_free.set()
+    await database.aclose()
+    assert synced[-1] == size
+
+
+async def test_a_disk_that_fails_is_told_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the disk does not take what was written the log says so, and what is said goes on being written."""
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def add() -> None:
+        with database.writing_at_once() as connection:
+            connection.execute(ADD)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for _ in range(3):
+        await database.on_writer(add)
+    await database.aclose()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "The disk does not take what was written; a power cut would take it back: [Errno 5] Input/output error"
+    ]
 
 
 async def test_readers_cannot_write(database: Database) -> None:

@@ -49,6 +49,7 @@ from elbowroom.context.conversation import (
     TurnBegun,
     TurnEnded,
 )
+from elbowroom.store.conversations import WriteBehindConversations
 
 conversations = store_fixtures.conversations
 
@@ -139,6 +140,21 @@ async def test_a_stopped_turn_is_interrupted(conversations: Conversations) -> No
     found = await conversations.read(ME, "c")
     assert found
     assert [kept.status for kept in found.messages] == ["complete", "interrupted", "interrupted"]
+
+
+async def test_what_was_read_again_for_a_reply(conversations: Conversations) -> None:
+    """It is kept with the reply, in whatever batches the words came, and is no part of what was said."""
+    lost = {"reason": "messages_changed", "tokens": 3012, "seconds": None, "at": 4, "told": "3,012 tokens"}
+    for reply, is_written_between in (("t", False), ("u", True)):
+        conversations.note([*begun("c"), TurnBegun(reply, "c", "c.1", AGENT, 1.0), ReplyBegun(reply, reply, 1.0)])
+        conversations.note([ReplyGrew(reply, "text", "Yes")])
+        if is_written_between:
+            await conversations.settled()
+        conversations.note([ReplyEnded(reply, "complete", lost)])
+    found = await conversations.read(ME, "c")
+    assert found
+    assert [kept.lost for kept in found.messages] == [None, lost, lost]
+    assert found.messages[-1].message == {"role": "assistant", "content": "Yes"}
 
 
 async def test_the_same_history_again_adds_nothing(conversations: Conversations) -> None:
@@ -476,3 +492,33 @@ async def test_search_for_many_different_letters(conversations: Conversations) -
     for search, found in ((PANGRAM.upper(), "c"), (odd.lower(), "d"), ("X" * 60_000, "f")):
         assert [row.id for row in await conversations.rows(ME, search=search)] == [found]
     assert await conversations.rows(ME, search=PANGRAM + "!") == []
+
+
+async def test_metadata_is_replaced_as_a_whole(conversations: WriteBehindConversations) -> None:
+    """A conversation has the last metadata that it was given, whatever is in it, and no other one has it."""
+    conversations.note([*begun("c"), *begun("d")])
+    for metadata in ({"a": "é \ud800 \0", "b": ""}, {"c": "'; DROP TABLE turns; --"}, {}):
+        await conversations.describe("c", metadata)
+        rows = {row.id: row.metadata for row in await conversations.rows(ME)}
+        assert rows == {"c": metadata, "d": {}}
+    await conversations.describe("nothing", {"a": "b"})
+    assert len(await conversations.rows(ME)) == 2
+
+
+async def test_message_is_deleted_and_what_came_after_it_stays(conversations: WriteBehindConversations) -> None:
+    """A client's message goes out of the middle: the next message and the turn follow the one before it."""
+    conversations.note(begun("c"))
+    conversations.note([Heard("c", f"k{n}", f"k{n - 1}" if n else "c.1", user(f"{n}"), 1.0) for n in range(3)])
+    conversations.note([TurnBegun("t", "c", "k1", AGENT, 2.0), Added("t", "m", user("a note"), 2.0)])
+    found = await conversations.read(ME, "c")
+    assert found
+    await conversations.unhear("c", next(kept for kept in found.messages if kept.key == "k1"))
+    left = await conversations.read(ME, "c")
+    assert left
+    assert [(kept.message["content"], kept.parent) for kept in left.messages[-3:]] == [
+        ("0", "c.1"),
+        ("2", "k0"),
+        ("a note", "k0"),
+    ]
+    assert [row.id for row in await conversations.rows(ME, search="2")] == ["c"]
+    assert await conversations.look_up(ME, "c", ["k1", "k2"]) == Known("c", frozenset({"k2"}))

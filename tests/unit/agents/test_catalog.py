@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elbowroom.agents import catalog
-from elbowroom.agents.catalog import Catalog, CatalogRow, describe
+from elbowroom.agents.catalog import Catalog
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, UpstreamUnreachable
 from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, StreamEvent
 from elbowroom.settings.model import AgentSettings
@@ -192,29 +192,6 @@ async def test_relayed_targets() -> None:
     catalog = Catalog([agent("writer")], providers)
     relayed = {name: (await catalog.resolve(name)).is_relay for name in ("writer", "lm/tiny", "far/big")}
     assert relayed == {"writer": False, "lm/tiny": False, "far/big": True}
-
-
-def test_description_without_a_model() -> None:
-    """A model that is not there has no window."""
-    assert describe(CatalogRow("w", "W", "elbowroom", "tiny"), 7) == {
-        "id": "w",
-        "object": "model",
-        "created": 7,
-        "owned_by": "elbowroom",
-        "name": "W",
-        "state": "unavailable",
-    }
-
-
-def test_description_promises_no_window_that_is_not_loaded() -> None:
-    """The trained maximum is shown under its own name only."""
-    info = ModelInfo("tiny", "lm", "Tiny", state="not-loaded", max_context=8192, capabilities=frozenset({"b", "a"}))
-    described = describe(CatalogRow("lm/tiny", "Tiny", "lm", "tiny", info), 7)
-    assert "context_length" not in described
-    assert "loaded_context_length" not in described
-    assert described["max_context_length"] == 8192
-    assert described["state"] == "not-loaded"
-    assert described["capabilities"] == ["a", "b"]
 
 
 class Hanging(Shelf):

@@ -80,6 +80,15 @@ def test_forced_choice(step: int, choice: Any, kept: bool) -> None:
     assert ("tool_choice" in body_of(step, tool_choice=choice)) == kept
 
 
+@pytest.mark.parametrize(("named", "offered"), [("a", ["a"]), ("b", ["b"]), ("c", ["a", "b"])])
+def test_named_function_is_the_only_one_on_offer(named: str, offered: list[str]) -> None:
+    """Local engines refuse a choice with a name; a name that nobody knows leaves all tools on offer."""
+    tools = [{"type": "function", "function": {"name": name}} for name in ("a", "b")]
+    body = body_of(tools=tools, tool_choice={"type": "function", "function": {"name": named}})
+    assert [tool["function"]["name"] for tool in body["tools"]] == offered
+    assert body["tool_choice"] == "required"
+
+
 @pytest.mark.parametrize(("stop", "kept"), [("", False), ("END", True), ([], True), (["", "END"], True)])
 def test_empty_stop_string(stop: Any, kept: bool) -> None:
     """An empty stop string is no stop string; everything else is the client's own business."""

@@ -80,13 +80,22 @@ def test_an_answer_stops_at_a_good_place(unit: str, seed: int, tokenizer: Tokeni
 
 @pytest.mark.parametrize("seed", range(5))
 def test_without_a_good_place_it_stops_by_force(seed: int, tokenizer: Tokenizer) -> None:
-    """A text without sentences is stopped at 95 % of the window, with every delta that had come by then."""
-    deltas = list(deltas_of(UNBROKEN * 500, seed))
+    """A text without sentences is stopped at 95 % of the window, before the next word."""
+    text = UNBROKEN * 500
     watch = watch_over(tokenizer)
-    kept = heard(watch, deltas)
+    kept = heard(watch, deltas_of(text, seed))
     assert watch.is_stopped
-    assert kept in ["".join(deltas[:number]) for number in range(len(deltas))]
-    assert 0.95 <= filled(tokenizer, kept) < 0.95 + 10 / WINDOW
+    assert text.startswith(kept)
+    assert kept.endswith(" ")
+    assert 0.95 - 10 / WINDOW <= filled(tokenizer, kept) < 0.95 + 10 / WINDOW
+
+
+def test_word_without_end_is_stopped_within(tokenizer: Tokenizer) -> None:
+    """A text without a blank is not waited for: a little after 95 % of the window it is stopped where it is."""
+    watch = watch_over(tokenizer, prompt=940)
+    kept = heard(watch, ["a"] * 500)
+    assert watch.is_stopped
+    assert 0.95 <= filled(tokenizer, kept, prompt=940) < 1
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from task_prompts import FOOT, HEAD, title_order, told
 
-from elbowroom.agents.task import BEGINNING_KEPT, END_KEPT, longest_middle, with_short_middles
-from elbowroom.agents.task_history import MARK
+from elbowroom.agents.task_history import BEGINNING_KEPT, END_KEPT, MARK, longest_middle, with_short_middles
 
 SYSTEM = {"role": "system", "content": "Available Tools: [" + "{}, " * 5000 + "]"}
 

@@ -1,5 +1,6 @@
 """How the window is divided, the decision before a request, and the words about a fixed cost."""
 
+from bisect import bisect_right
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from elbowroom.context.budget import (
     Refuse,
     Send,
     items_of,
+    least_gain,
     notice_of,
     plan_step,
     refusal_of,
@@ -102,6 +104,15 @@ def test_target_lies_between_fixed_cost_and_trigger(budget: Budget, data: st.Dat
 def test_higher_fixed_cost_never_lowers_the_target(budget: Budget, fixed: int, more: int) -> None:
     """The target rises with what cannot be freed."""
     assert budget.target(fixed) <= budget.target(fixed + more)
+
+
+@given(BUDGETS, PROMPTS)
+def test_stopped_answer_goes_on_with_most_of_the_room(budget: Budget, fixed: int) -> None:
+    """At least three quarters of what is free below the stop are left for it; what cannot be freed always fits."""
+    target = budget.target_in_answer(fixed)
+    assert target >= budget.occupied(fixed)
+    free = max(0, budget.stop_at - fixed)
+    assert target <= budget.occupied(fixed + free // 4)
 
 
 @given(BUDGETS, PROMPTS)
@@ -387,3 +398,20 @@ def test_refusal_names_the_files_in_messages_that_stay() -> None:
     """A person reads which file is in the way."""
     told = refusal_of(FixedCost(4096, pinned=5000, material="log.md, notes.md"))
     assert "5000 by messages that have to stay with log.md, notes.md" in told
+
+
+@given(window=st.integers(1000, 200_000), data=st.data())
+def test_client_can_have_its_compactions_early_but_not_in_vain(window: int, data: st.DataObject) -> None:
+    """A compaction that a client wants frees something worth it, has room for a summary, and is not wanted again."""
+    budget = Budget(window)
+    prompt = data.draw(st.integers(1, window - 1))
+    fixed = data.draw(st.integers(1, prompt))
+    at = data.draw(st.integers(1, prompt))
+    target = budget.target_below(at, prompt, fixed)
+    if target is None:
+        return
+    assert budget.occupied(fixed) < target <= budget.occupied(prompt) - least_gain(prompt)
+    assert target <= budget.target(budget.occupied(fixed))
+    compacted = bisect_right(range(target + 1), target, key=budget.occupied) - 1
+    again = budget.target_below(at, max(compacted, fixed), fixed) if compacted >= at else None
+    assert again is None

@@ -1,12 +1,13 @@
 """Which models a provider had is known for a day, also to the next process."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.seen import KEPT_SECONDS, WRITTEN_AGAIN_SECONDS, SeenModel, SeenModels
 
 INFO = ModelInfo(id="tiny", provider="lm", name="Tiny", loaded_context=4096)
-SEEN = (SeenModel("tiny", "Tiny", "llm"),)
+SEEN = (SeenModel("tiny", "Tiny", "llm", 4096),)
 
 
 class Clock:
@@ -34,6 +35,14 @@ async def test_a_list_is_known_for_a_day(tmp_path: Path) -> None:
     assert await SeenModels(path, clock).of("lm") == await seen.of("lm") == SEEN
     clock.now += 2
     assert await SeenModels(path, clock).of("lm") == await seen.of("lm") == ()
+
+
+async def test_the_last_window_stays_known() -> None:
+    """A model that is unloaded keeps the window that it had; loaded anew, it has the new one."""
+    seen = SeenModels(None)
+    for loaded, known in ((None, None), (4096, 4096), (None, 4096), (8192, 8192), (None, 8192)):
+        await seen.note("lm", [replace(INFO, loaded_context=loaded)])
+        assert [model.window for model in await seen.of("lm")] == [known]
 
 
 async def test_a_new_list_takes_the_place_of_the_old(tmp_path: Path) -> None:

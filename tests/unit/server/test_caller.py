@@ -209,3 +209,10 @@ def test_the_form_of_tasks_that_a_chat_waits_for(messages: list[dict[str, Any]],
     assert told(messages=messages, stream=False).is_awaited is is_awaited
     assert not told({"X-Elbowroom-Task": "tags_generation"}, messages=messages, stream=False).is_awaited
     assert not told({"X-Elbowroom-Task": ""}, messages=messages, stream=False).is_awaited
+
+
+@pytest.mark.parametrize("name", ["thread-id", "session-id", "x-session-id", "x-session-affinity"])
+def test_session_of_a_coding_agent_is_a_conversation(name: str) -> None:
+    """Codex, opencode and pi name their session in a header of their own; a name that is set for us goes first."""
+    assert told({name: "ses_1"}).chat_id == "ses_1"
+    assert told({name: "ses_1", "X-Conversation-Id": "mine"}).chat_id == "mine"

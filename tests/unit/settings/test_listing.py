@@ -26,6 +26,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "server.calls_in_text": "true   (default)",
         "server.tool_events": "true   (default)",
         "server.task_history": "'ends'   (default)",
+        "server.side_requests": "true   (default)",
         "providers[0].id": "'lmstudio'   (default)",
         "providers[0].kind": "'lmstudio'   (default)",
         "providers[0].base_url": "'http://127.0.0.1:1234'   (default)",

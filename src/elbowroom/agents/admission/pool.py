@@ -73,6 +73,8 @@ class Ticket:
         self.place = (priority, next(pool.arrivals))
         self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.started: float | None = None
+        self.read_in: float | None = None
+        """Seconds from when the request went to the model to the first token of its answer."""
         self.state: Literal["waiting", "held", "lingering", "free"] = "waiting"
         self.timer: Timer | None = None
         self._pool = pool
@@ -95,7 +97,8 @@ class Ticket:
     def first_token(self) -> None:
         """Take note that the answer begins; only the first time counts."""
         if self.is_prefilling and self.started is not None:
-            self._pool.rate.learn(self.prompt, self._pool.clock.time() - self.started)
+            self.read_in = self._pool.clock.time() - self.started
+            self._pool.rate.learn(self.prompt, self.read_in)
         self._is_prefilling = False
 
     def grow(self, to_tokens: int, *, insists: bool = True) -> bool:

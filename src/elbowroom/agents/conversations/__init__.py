@@ -1,7 +1,7 @@
 """What is kept of a conversation, and what waits in its queue?"""
 
-from elbowroom.agents.conversations.beginning import Recording
+from elbowroom.agents.conversations.beginning import Recording, new_id
 from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue
 from elbowroom.agents.conversations.recording import HANDED_OVER, TurnRecorder
 
-__all__ = ["HANDED_OVER", "STEER", "Intake", "MessageQueue", "Recording", "TurnRecorder"]
+__all__ = ["HANDED_OVER", "STEER", "Intake", "MessageQueue", "Recording", "TurnRecorder", "new_id"]

@@ -27,6 +27,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
 from elbowroom.context.seam import without_notices
+from elbowroom.context.transcript import Message
 
 log = logging.getLogger(__name__)
 OPENING_SECONDS: Final = 5.0
@@ -69,13 +70,17 @@ class Asked:
     @classmethod
     def of(cls, target: Target, request: ChatRequest, chains: Chains) -> "Asked":
         """Return a request to this target."""
-        owner, messages = request.caller.keeps_as, without_notices(request.messages)
-        chain = chains.of(owner, target.name, messages)
+        messages = without_notices(request.messages)
+        return cls.with_messages(request.caller.keeps_as, request.caller.chat_id, target.name, messages, chains)
+
+    @classmethod
+    def with_messages(cls, owner: str, name: str, agent: str, messages: Sequence[Message], chains: Chains) -> "Asked":
+        """Return what there is to know of these messages."""
+        chain = chains.of(owner, agent, messages)
         nodes = archive_of(chain, messages)
         count = len(nodes) - len(chain.keys)
         system = [node.key for node in islice((node for node in nodes if is_system(node.message)), count)]
-        keys = [*system, *chain.keys]
-        return cls(owner, request.caller.chat_id, target.name, chain, nodes, keys, len(system) + 1)
+        return cls(owner, name, agent, chain, nodes, [*system, *chain.keys], len(system) + 1)
 
     @property
     def can_be_known(self) -> bool:
@@ -103,13 +108,14 @@ class Recording:
         return await asyncio.to_thread(Asked.of, target, request, self.chains)
 
     def begin(
-        self, target: Target, request: ChatRequest, *, keeps: bool = True, asked: Asked | None = None
+        self, target: Target, request: ChatRequest, *, keeps: bool = True, asked: Asked | None = None, turn: str = ""
     ) -> TurnRecorder:
         """Return the recorder of the turn that answers a request, whose new messages are noted.
 
         A conversation is found by the client's name for it, by its id, or else by what was said in it. Where only the
         store can tell, that is asked in the background, and the changes of the turn wait. Where it fails or is slow,
-        the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept.
+        the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept. `turn` is
+        the id of the turn, where it has one already.
         """
         asked = asked or Asked.of(target, request, self.chains)
         if self.conversations is None or not keeps:
@@ -122,6 +128,7 @@ class Recording:
             asked.agent,
             asked.chain,
             is_patient=target.agent is not None,
+            turn=turn,
         )
         known = _remembered(self.conversations, asked)
         if known is not None and len(asked.nodes) - len(known.kept) <= AT_ONCE:
@@ -147,6 +154,14 @@ class Recording:
             return None
         conversation = known.conversation
         return TurnRecorder(self.conversations, conversation, asked.owner, asked.agent, asked.chain)
+
+    async def add(self, owner: str, conversation: str, agent: str, messages: Sequence[Message]) -> None:
+        """Note messages that a conversation has without a turn; `messages` are all of it, the known ones first."""
+        if self.conversations is None:
+            return
+        asked = await asyncio.to_thread(Asked.with_messages, owner, conversation, agent, messages, self.chains)
+        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked)
+        self.conversations.note([*_heard(asked, replace(known, conversation=conversation), time.time())])
 
     async def aclose(self) -> None:
         """Wait until the conversations of all turns are found, so that what they have noted is written."""
@@ -201,12 +216,15 @@ def _placed(live: TurnRecorder, asked: Asked, known: Known) -> tuple[Known, Iter
         known = replace(known, conversation=new_id(asked.owner, asked.name))
     conversation = known.conversation
     begun = [ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now)] if is_new else []
-    heard = (
-        Heard(conversation, node.key, node.parent, node.message, now)
-        for node in asked.nodes
-        if node.key not in known.kept
-    )
-    return known, chain(begun, heard, [TurnBegun(live.id, conversation, live.parent, asked.agent, now)])
+    turn = TurnBegun(live.id, conversation, live.parent, asked.agent, now)
+    return known, chain(begun, _heard(asked, known, now), [turn])
+
+
+def _heard(asked: Asked, known: Known, now: float) -> Iterator[Change]:
+    """Yield what is new in a request."""
+    for node in asked.nodes:
+        if node.key not in known.kept:
+            yield Heard(known.conversation, node.key, node.parent, node.message, now)
 
 
 def new_id(owner: str, name: str) -> str:

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.agents.answer import ToolCall
 from elbowroom.context.conversation import (
@@ -66,8 +66,9 @@ class TurnRecorder:
         chain: Chain,
         *,
         is_patient: bool = True,
+        turn: str = "",
     ) -> None:
-        self.id = f"turn_{secrets.token_hex(12)}"
+        self.id = turn or f"turn_{secrets.token_hex(12)}"
         self.conversation = conversation
         self.is_patient = is_patient
         self.owner = owner
@@ -129,15 +130,18 @@ class TurnRecorder:
         if len(self._waiting) >= MOST_WAITING:
             self.hand_on()
 
-    def called(self, calls: Sequence[ToolCall]) -> None:
-        """Record the end of a whole reply with its calls, of the server's tools and of the client's."""
+    def called(self, calls: Sequence[ToolCall], lost: Mapping[str, Any] | None = None) -> None:
+        """Record the end of a whole reply with its calls, of the server's tools and of the client's.
+
+        `lost` is what the engine had to read again for it.
+        """
         self.hand_on()
         self._read()
         if calls:
             self._begin_reply()
             self._called.update(call.id for call in calls)
             self._note(*(ReplyCalled(self._reply, call.as_openai()) for call in calls))
-        self._end_reply("complete")
+        self._end_reply("complete", lost)
 
     def returned(self, call_id: str, text: str) -> None:
         """Record what the model is shown of a tool's result."""
@@ -245,10 +249,10 @@ class TurnRecorder:
             added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
             self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
-    def _end_reply(self, status: Status) -> None:
+    def _end_reply(self, status: Status, lost: Mapping[str, Any] | None = None) -> None:
         self.hand_on()
         if self._reply:
-            self._note(ReplyEnded(self._reply, status))
+            self._note(ReplyEnded(self._reply, status, lost))
             self._reply = ""
 
     def _add(self, content: Message) -> None:

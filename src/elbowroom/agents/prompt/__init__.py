@@ -16,8 +16,10 @@ from elbowroom.agents.prompt.size import (
     LEAST_LESSON,
     LearnedWindows,
     PromptSize,
+    cached_of,
     prompt_size,
     step_usage_of,
+    template_arguments,
 )
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "StepCounter",
     "StepRequest",
     "Unreported",
+    "cached_of",
     "fitting_material",
     "fitting_tools",
     "is_short",
@@ -37,6 +40,7 @@ __all__ = [
     "relay_body",
     "step_body",
     "step_usage_of",
+    "template_arguments",
     "thinking_off",
     "with_instructions",
     "without_answer_fields",

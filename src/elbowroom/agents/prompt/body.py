@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.tools import ToldMemories
 from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.errors import RequestError
@@ -81,7 +81,8 @@ def step_body(
     """Return the body of one model step of a managed run.
 
     The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a
-    forced `tool_choice` has been obeyed and is left out, else the model could never answer.
+    forced `tool_choice` has been obeyed and is left out, else the model could never answer. Where it names a function,
+    that is the only one on offer: LM Studio and llama.cpp refuse a choice with a name.
     """
     sent = {name: value for name, value in request.fields.items() if value is not None or name not in defaults}
     fields = {**defaults, **sent}
@@ -97,10 +98,20 @@ def step_body(
         fields.pop("tool_choice", None)
     body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}
     if tools:
-        body["tools"] = list(tools)
+        body |= _offered(tools, fields.get("tool_choice"))
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
     return body
+
+
+def _offered(tools: Sequence[Mapping[str, Any]], choice: Any) -> dict[str, Any]:
+    """Return the tools as a field of the body, and the choice with it where that names a function."""
+    match choice:
+        case {"type": "function", "function": {"name": str() as name}}:
+            named = [tool for tool in tools if tool_name(dict(tool)) == name]
+            return {"tools": named or list(tools), "tool_choice": "required"}
+        case _:
+            return {"tools": list(tools)}
 
 
 def without_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from elbowroom.context.templates import (
     asked_without_tools,
     normalise,
 )
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.count import PromptRenderer, TokenCount
@@ -274,6 +274,19 @@ class StepCounter:
     async def size(self, body: Mapping[str, Any]) -> PromptSize:
         """Return the size of a body that is about to be sent, with messages that are dressed and normalised."""
         return PromptSize(await self._count(body["messages"]), self.history.counter, body)
+
+    async def beginning(self, sent: Sequence[Message], length: int) -> int:
+        """Return about how many tokens the first `length` messages of a prompt take, and all that stands before them.
+
+        Where so short a conversation cannot be counted, since its template refuses it, that is their share of the text.
+        """
+        if not length:
+            return 0
+        try:
+            return (await self.history.count_sent(sent[:length])).tokens
+        except Exception:  # noqa: BLE001  # the answer is there already, and must not be lost for its count
+            whole, first = size_in_bytes(as_json(list(sent))), size_in_bytes(as_json(list(sent[:length])))
+            return (await self._count(sent)).tokens * first // max(1, whole)
 
     async def _count(self, sent: Sequence[Message]) -> TokenCount:
         """Return the size of messages in their final form."""

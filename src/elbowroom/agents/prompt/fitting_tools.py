@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from elbowroom.agents.answer import Notice
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt.body import step_body, with_instructions
 from elbowroom.agents.prompt.size import prompt_size
@@ -21,6 +22,10 @@ from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, size_in
 from elbowroom.providers.base import ModelInfo
 
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
+TOOLS_SHORTENED: Final = (
+    "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
+    "instead of {whole:,}, which saves {saved:,}."
+)
 MANY_TOOLS: Final = 100
 """Tools from which on their descriptions are read in a thread."""
 Result = TypeVar("Result")
@@ -37,6 +42,12 @@ class FittingTools:
     def are_short(self) -> bool:
         """Tell whether the tools are told in short."""
         return self.told < self.whole
+
+    def notice(self, count: int) -> Notice:
+        """Return what tells a person that so many tools are told in short."""
+        saved = self.whole - self.told
+        text = TOOLS_SHORTENED.format(count=count, whole=self.whole, told=self.told, saved=saved)
+        return Notice("tools shortened", text, before=self.whole, after=self.told)
 
 
 _SIZES: Final[Recent[tuple[str, ...], FittingTools]] = Recent("client tools", 200)

@@ -122,6 +122,24 @@ def _cached(report: Mapping[str, Any]) -> int | None:
     return _first(_details(report).get("cached_tokens"), report.get("cache_read_input_tokens"))
 
 
+def cached_of(reported: Mapping[str, Any] | None, engine: Mapping[str, Any]) -> int | None:
+    """Return how many tokens of a prompt the engine says it had read before; None where it does not say.
+
+    `engine` is what it says of itself: llama.cpp has there what it took from its cache.
+    """
+    timings = engine.get("timings")
+    told = timings.get("cache_n") if isinstance(timings, Mapping) else None
+    report = reported or {}
+    return next(
+        (
+            count
+            for value in (told, _details(report).get("cached_tokens"), report.get("cache_read_input_tokens"))
+            if (count := _tokens(value)) is not None
+        ),
+        None,
+    )
+
+
 def _created(report: Mapping[str, Any]) -> int | None:
     """Return how many tokens of the prompt the engine says it has put in a cache; None where that is nonsense."""
     details = _details(report)

@@ -1,18 +1,19 @@
 """Compacts a conversation in the background, after an answer that has brought it near the trigger."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.prompt import StepCounter, without_answer_fields
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
-from elbowroom.agents.turn.fit import PromptFit, decide
+from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.flush import MemoryFlush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import PRUNED, Written
+from elbowroom.agents.turn.room import decide
 from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Compaction, state_of
@@ -38,7 +39,7 @@ class BackgroundCompaction:
     It compacts where another message of the usual length would pass the trigger: then nobody has to wait for it. Some
     way below that it lets the agent save what must last. `fit` is that of the answer's last step, `history` includes
     the answer, and `said` is the answer as the client has it. `is_full` tells that by the engine's own report another
-    message passes the trigger, whatever we count.
+    message passes the trigger, whatever we count. `note_prompt` takes what the engine has read.
     """
 
     fit: PromptFit
@@ -48,6 +49,7 @@ class BackgroundCompaction:
     said: Message
     flush: MemoryFlush | None
     is_full: bool
+    note_prompt: Callable[[Mapping[str, Any], int], object]
 
     @classmethod
     def of(cls, managed: ManagedStep, reply: Message, said: Message) -> "BackgroundCompaction | None":
@@ -72,13 +74,15 @@ class BackgroundCompaction:
             said=said,
             flush=flush.with_answer(fit.recall.answer_key(said)) if flush is not None else None,
             is_full=used is not None and budget.occupied(used.prompt + more) >= budget.trigger,
+            note_prompt=managed.note_prompt,
         )
 
     async def __call__(self, job: Job) -> None:
         """Compact and warm up; at a second try only what is left to do."""
         compactor = self.fit.compactor.for_job(job)
         if job.outcome.done() or await self._compact(job, compactor):
-            await ReadAgain(compactor, self.fit, self.counter, self.info, self.history).run(compactor)
+            read = ReadAgain(compactor, self.fit, self.counter, self.info, self.history, self.note_prompt)
+            await read.run(compactor)
 
     async def _compact(self, job: Job, compactor: Compactor) -> bool:
         """Flush and compact; tell whether the engine has something new to read."""
@@ -166,12 +170,14 @@ class ReadAgain:
     counter: StepCounter
     info: ModelInfo
     history: History
+    note_prompt: Callable[[Mapping[str, Any], int], object]
 
     @classmethod
     def of(cls, managed: ManagedStep, reply: Message) -> "ReadAgain":
         """Return the work after the reply of a step."""
         counter = replace(managed.counter, dress=managed.shape.with_instructions)
-        return cls(managed.fit.compactor, managed.fit, counter, managed.info, managed.history.followed_by(reply))
+        history = managed.history.followed_by(reply)
+        return cls(managed.fit.compactor, managed.fit, counter, managed.info, history, managed.note_prompt)
 
     async def __call__(self, job: Job) -> None:
         """Ask for one token after the conversation; nobody waits for that."""
@@ -193,4 +199,5 @@ class ReadAgain:
             job=compactor.job,
         ) as ticket:
             await read_reply(ReplyReader(), provider, body, self.info, ticket)
+        self.note_prompt({**body, "messages": sent[:-1]}, prompt)
         log.info("%s has read the conversation ahead of its next message.", self.info.id)

@@ -16,7 +16,7 @@ from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_prun
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
-from elbowroom.context.conversation import CompactionDetails
+from elbowroom.context.conversation import CompactionDetails, StepUsage
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
@@ -118,13 +118,15 @@ class Work:
 class Compactor:
     """Compacts the histories of one run's target; `tell` takes the notices for the person.
 
-    `job` is the background work that the compaction belongs to, if any.
+    `job` is the background work that the compaction belongs to, if any. `used` are the tokens of the requests to
+    pruning agents so far.
     """
 
     target: Target
     settings: RunSettings
     tell: Sink
     job: Job | None = None
+    used: list[StepUsage] = field(default_factory=list)
 
     def for_job(self, job: Job) -> "Compactor":
         """Return the compactor for work in the background, which tells nobody."""
@@ -148,6 +150,7 @@ class Compactor:
 
     def _note_use(self, pruner: PruningAgent) -> None:
         """Record the tokens of a pruning agent's calls, also where its work was ended early."""
+        self.used.extend(pruner.used)
         for used in pruner.used:
             self.settings.shared.observations.pruner_used(pruner.name, used)
             if self.settings.live is not None:
@@ -200,7 +203,7 @@ class Compactor:
         counter: StepCounter,
         source: ConversationSource,
     ) -> Compaction | Cannot:
-        chosen = self.settings.compaction
+        chosen, asked = self.settings.compaction, source.shape.request.compaction
         messages = transcript.messages[: -1 if source.foresees else None]
         conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
         before = await work.before
@@ -212,7 +215,7 @@ class Compactor:
             target=decision.target,
             counter=counter,
             pruner=work.pruner,
-            wishes=wishes_of(chosen),
+            wishes=wishes_of(chosen, asked.instructions if asked is not None else ""),
             turns=chosen.retain_last_turns,
             on_rung=work.fail,
             on_progress=work.ask,

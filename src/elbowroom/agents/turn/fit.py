@@ -10,18 +10,19 @@ from typing import Final
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
-from elbowroom.agents.request import tool_name
+from elbowroom.agents.request import CompactionRequest, tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
-from elbowroom.agents.turn.room import cut_results, overflow_error, smallest_of, tight_notice
-from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
+from elbowroom.agents.turn.room import by_hand, cut_results, decide, overflow_error, smallest_of, tight_notice
+from elbowroom.context.budget import Compact, Decision, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
+from elbowroom.context.conversation import StepUsage
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
-from elbowroom.context.outputs import READ_TOOL, ToolOutputRef
+from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
@@ -39,7 +40,8 @@ class PromptFit:
     """Decides about `history` and changes it until its prompt fits; `recall` keeps the result for later turns.
 
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
-    shortened. `refusal` is the overflow by which the engine has refused the history as it is.
+    shortened. `refusal` is the overflow by which the engine has refused the history as it is. `has_handed_out` tells
+    that the client has got a compaction of what it has sent; `edits` are those of the client that were applied.
     """
 
     shape: StepRequest
@@ -50,6 +52,8 @@ class PromptFit:
     recall: Recall
     keeper: OutputKeeper | None = None
     refusal: ContextOverflow | None = None
+    has_handed_out: bool = False
+    edits: tuple[AppliedEdit, ...] = ()
     _unshortened: list[Message] | None = None
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
@@ -99,7 +103,15 @@ class PromptFit:
             self.manager,
             must_shrink=must_shrink,
             tells_tight=self._is_new_conversation,
+            is_stopped=self.history.is_stopped,
+            asked=self._asked,
         )
+
+    @property
+    def _asked(self) -> CompactionRequest | None:
+        """Return what the client wants of compactions, while the history stands for what the client has sent alone."""
+        stands = self.shape.step == 1 and not self.history.is_stopped and self.compactor.settings.compaction.enabled
+        return self.shape.request.compaction if stands else None
 
     async def tell_if_tight(self, decision: Decision, model: str) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
@@ -176,7 +188,11 @@ class PromptFit:
         """Compact because a person wants it, below the trigger too; return the size before as well."""
         await self._take_in()
         before, decision = await by_hand(self.history.messages, self.counter, self.manager)
-        return before, await self._flush_then_compact(decision, info)
+        outcome = await self._flush_then_compact(decision, info)
+        if not isinstance(outcome, Compaction):
+            as_it_is = Compaction(tuple(self.history.messages), "last messages", before, before, 0, "", 0)
+            await self._hand_out(as_it_is)
+        return before, outcome
 
     async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         """Let the agent save what must last of the conversation, then compact it."""
@@ -215,6 +231,7 @@ class PromptFit:
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             self.compactor.note(outcome, len(transcript.messages))
             self.recall.keep(self.history, Written.by(outcome, self.manager.budget))
+            await self._hand_out(outcome)
             if self.shape.memories is not None:
                 await self.shape.memories.refresh(self.recall.chain, self.counter.text)
         else:
@@ -222,8 +239,23 @@ class PromptFit:
             self.compactor.note_failure()
         return outcome
 
+    async def hand_out_recalled(self) -> None:
+        """Give the client the earlier compaction that stands for what it has sent, where it has got none since."""
+        recalled = self.recall.begun_with(self.history) if self._asked is not None else None
+        if recalled is not None and not self.has_handed_out:
+            await self._hand_out(recalled)
+
+    async def _hand_out(self, done: Compaction) -> None:
+        """Give a client that can keep it what stands for all that it has sent."""
+        if self._asked is not None:
+            budget, used = self.manager.budget, sum(self.compactor.used, StepUsage())
+            handed = self.recall.handed_out(self.history, done, budget, used)
+            self.has_handed_out = True
+            await self.compactor.tell([handed])
+
     async def _take_in(self) -> None:
         """Let the model have as much of the results that have come in as there is room for."""
+        await self._edit()
         await self._shorten_material()
         whole = self.history.messages
         try:
@@ -234,6 +266,19 @@ class PromptFit:
         finally:
             if self.keeper is not None:
                 self.keeper.let_go()
+
+    async def _edit(self) -> None:
+        """Edit what the client has sent as it wants, and keep whole what that clears."""
+        request = self.shape.request
+        if not request.edits or self.shape.step > 1:
+            return
+        chain = self.recall.chain
+        edits = self.compactor.settings.edits(self.compactor.target, request)
+        done = await edits.applied_to(self.history.messages, chain, self.counter.prompt)
+        if done.applied:
+            self.edits = done.applied
+            self.history.shorten(done.messages)
+            await edits.keep(done, chain)
 
     async def _shorten_material(self) -> None:
         """Show the beginning and end of files and pasted text that would leave no room; keep the whole.
@@ -326,52 +371,18 @@ class PromptFit:
         if fitting is not None and await self._free():  # what is old makes room first
             fitting = await self._fitting()
         whole, left = self.history.messages, PASSES if self.keeper is not None else 1
+        is_whole = fitting is None
         while fitting is not None and left:
             self.history.shorten(fitting)
             left -= 1
             fitting = await self._fitting() if left else None
-        if self.history.messages is not whole:
+        if not is_whole:
             sizes = await self.counter.prompt(whole), await self.counter.prompt(self.history.messages)
             self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
 
     async def _fitting(self) -> list[Message] | None:
         view = self.keeper.shorter if self.keeper is not None else None
         return await fitting_results(self.history.messages, self.counter, self.manager, view)
-
-
-async def decide(
-    messages: Sequence[Message],
-    counter: StepCounter,
-    manager: AgentContextManager,
-    *,
-    must_shrink: bool = False,
-    tells_tight: bool = False,
-) -> Decision:
-    """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
-
-    The fixed cost, a second count, is measured only where the decision depends on it, or with `tells_tight` whether
-    most of the window is taken by it.
-    """
-    budget = manager.budget
-    prompt = await counter.prompt(messages)
-    occupied = budget.occupied(prompt)
-    matters = occupied >= budget.trigger or ((must_shrink or tells_tight) and occupied > budget.window // 2)
-    fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
-    decision = manager.before_request(Measure(prompt, fixed))
-    target = budget.target(budget.occupied(fixed))
-    if must_shrink and isinstance(decision, Send) and occupied > target:
-        return Compact(target, is_tight=decision.is_tight)
-    return decision
-
-
-async def by_hand(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager
-) -> tuple[int, Compact]:
-    """Return a history's size, and the order to compact it below the trigger too: by half of what can be freed."""
-    budget = manager.budget
-    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
-    halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
-    return before, Compact(min(budget.target(budget.occupied(fixed)), halved))
 
 
 async def fitting_results(

@@ -33,6 +33,8 @@ class History:
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
+        self.changes = 0
+        """How often other messages have taken the place of what was here, as in a compaction."""
         self.begin_with(messages)
 
     def begin_with(self, messages: Sequence[Message], untouched: int | None = None) -> None:
@@ -56,6 +58,7 @@ class History:
         appended = self._appended
         self.begin_with(messages, untouched)
         self.extend_to(appended)
+        self.changes += 1
 
     @property
     def messages(self) -> list[Message]:
@@ -123,10 +126,12 @@ class History:
         self._own = own
         self.untouched = min(self.untouched, tail - left - own)
         self._messages = list(messages[: len(messages) - left])
+        self.changes += 1
 
     def shorten(self, messages: Sequence[Message]) -> None:
         """Take over the same messages, some of them shortened; the pieces of a stopped answer are not changed."""
         self._messages = list(messages[: len(messages) - len(self._pieces)])
+        self.changes += 1
 
     def followed_by(self, reply: Message) -> "History":
         """Return the whole conversation with this reply at its end, which no client has sent yet.

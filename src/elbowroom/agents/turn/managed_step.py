@@ -1,33 +1,43 @@
 """One model step inside a window: compacts a prompt that does not fit, continues an answer that fills it up."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.agents.admission import Job, PoolKey, Ticket
 from elbowroom.agents.answer import Notice, Reply, Sink
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import PromptSize, StepCounter, StepRequest, step_usage_of
+from elbowroom.agents.prompt import (
+    PromptSize,
+    StepCounter,
+    StepRequest,
+    cached_of,
+    step_usage_of,
+    template_arguments,
+)
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply
 from elbowroom.context.budget import Decision
+from elbowroom.context.chains import Kept, SentPrompt, Talk
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.reuse import alike_in_cache, change_between, loss_of
 from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
+from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
-PIECES_OF_ROOM, LEAST_PIECE = 3, 64
+PIECES_OF_ROOM, LEAST_PIECE = 8, 64
 THOUGHTS_KEPT: Final = 1500  # characters
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
@@ -38,7 +48,8 @@ BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has b
 class ManagedStep:
     """Asks for one reply and keeps it within the window by the three checks of `manager`.
 
-    `fit` makes `history` fit the window. `job` is a background compaction of this very conversation that is under way
+    `fit` makes `history` fit the window. `talk` returns the keys of the conversation, by which its last prompt is
+    found. `job` is a background compaction of this very conversation that is under way
     since its last answer. After `run`, `size` is that of the last prompt, None where the reply took more than one
     request; `used` are the tokens that each request has used, also one that was answered in part.
     """
@@ -53,6 +64,7 @@ class ManagedStep:
     stream: ReplyStream
     shared: Shared
     tell: Sink
+    talk: Callable[[], Talk]
     job: Job | None = None
     size: PromptSize | None = None
     used: list[StepUsage] = field(default_factory=list)
@@ -101,11 +113,20 @@ class ManagedStep:
             return await self.stream.close()
         await self.fit.tell_if_tight(decision, self.info.id)
         fits = await self._carry_out(decision)
+        await self.fit.hand_out_recalled()
+        if self._pauses and self.fit.has_handed_out:
+            return await self.stream.close()
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
             fits = await self._restart()
         if not fits or self._has_filled_the_window():
             await self._end_with(await self._why_it_is_cut(fits=fits))
         return await self.stream.close()
+
+    @property
+    def _pauses(self) -> bool:
+        """Tell whether the client wants no answer after a compaction."""
+        asked = self.shape.request.compaction
+        return asked is not None and asked.pauses
 
     async def _restart(self) -> bool:
         """Make room for the rest of the reply; tell whether there is some."""
@@ -151,7 +172,7 @@ class ManagedStep:
         self._lacks_room = False
         body = self.shape.body(self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
-        said, watch, failure = self._visible, None, None
+        said, watch, failure, kept, read_in = self._visible, None, None, None, None
         try:
             async with self._entered(size.at_most, size.at_most + self._held_ahead(size.at_most)) as ticket:
                 if await self._has_outgrown_window(size.at_most):
@@ -165,8 +186,13 @@ class ManagedStep:
                     raise
                 finally:
                     self._note_use(size.count.tokens)
+                    read_in = ticket.read_in if ticket is not None else None
+                    tokens = self.reported.prompt if self.reported is not None else size.count.tokens
+                    kept = self.note_prompt(body, tokens) if read_in is not None else None
         except ElbowroomError as error:
             failure = error
+        if failure is None and kept is not None and read_in is not None:
+            await self._note_loss(kept, body["messages"], read_in)
         return await self._needs_another_request(size, watch, failure, has_said=self._visible > said)
 
     def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
@@ -230,6 +256,31 @@ class ManagedStep:
             self.manager.filled = used.total
             if not used.is_counted and not is_guess:
                 self.shared.observations.prompt_counted(self.name, prompt, used.prompt)
+
+    def note_prompt(self, body: Mapping[str, Any], tokens: int) -> Kept:
+        """Remember the digests of a prompt of the conversation that the engine has read.
+
+        The beginning of an answer with the order to go on is left out: the whole answer will stand in its place.
+        """
+        if self.history.is_stopped:
+            body = {**body, "messages": body["messages"][:-2]}
+        compacted = (self.fit.recall.recalled_key, self.history.changes)
+        window = self.info.loaded_context
+        prompt = SentPrompt.of(self.name, window, body, template_arguments(body), compacted, tokens)
+        return self.shared.prompts.keep(self.talk(), prompt)
+
+    async def _note_loss(self, kept: Kept, sent: Sequence[Message], read_in: float) -> None:
+        """Tell what the engine had to read again of the prompt before, and why."""
+        told = cached_of(self.stream.usage, self.stream.reply.engine)
+        if kept.before is None or not kept.may_lack(told, self.info.slots or 1):
+            return
+        change = change_between(kept.before, kept.now)
+        cached = told if told is not None else await self.counter.beginning(sent, alike_in_cache(kept, change))
+        loss = loss_of(kept, change, cached, is_measured=told is not None, seconds=read_in)
+        if loss is not None:
+            self.stream.lost = loss.as_json()
+            self.shared.observations.cache_lost(self.name, loss.reason, loss.tokens, loss.seconds)
+            request_facts().lost(self.stream.lost)
 
     async def _needs_another_request(
         self, size: PromptSize, watch: StreamWatch | None, failure: ElbowroomError | None, *, has_said: bool

@@ -72,10 +72,10 @@ PLAN_FORMAT: Final[Mapping[str, Any]] = {
 }
 
 
-def wishes_of(settings: CompactionSettings) -> Wishes:
-    """Return what the person wants the pruning agent to be told."""
+def wishes_of(settings: CompactionSettings, instructions: str = "") -> Wishes:
+    """Return what the person wants the pruning agent to be told, or in its place the client's instructions."""
     return Wishes(
-        settings.summary_prompt,
+        instructions or settings.summary_prompt,
         tuple(settings.summary_directives),
         settings.retain_prompt,
         tuple(settings.retain_directives),

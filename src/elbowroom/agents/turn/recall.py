@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
 
-from elbowroom.agents.answer import Notice
+from elbowroom.agents.answer import Compacted, Notice
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction
-from elbowroom.context.conversation import KeptTurn
+from elbowroom.context.compaction import Compaction, inner_summary, is_summary, sealed_key
+from elbowroom.context.conversation import KeptTurn, StepUsage
 from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.put_back import Expanded, expanded
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.transcript import Message, Transcript, text_of
 
 log = logging.getLogger(__name__)
 SHORTENED: Final = "shortened results"
@@ -97,6 +97,11 @@ class Recall:
     def _whole(self) -> Expanded:
         """The client's messages with those that were put back, at first none."""
         return Expanded(self.of_client, self.chain)
+
+    @property
+    def recalled_key(self) -> str:
+        """Return the key of the compaction that was recalled; empty where none was."""
+        return self._entry.key if self._entry is not None else ""
 
     def lock(self) -> asyncio.Lock:
         """Return the lock by which only one of several requests with the same messages compacts them."""
@@ -231,6 +236,22 @@ class Recall:
         place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
         if place >= 0:
             self._keep(whole.chain.keys[place], messages, written, self.of_client)
+
+    def handed_out(self, history: History, done: Compaction, budget: Budget, used: StepUsage) -> Compacted:
+        """Keep a history that stands for all that the client has sent; return what the client gets of it."""
+        messages = tuple(message for message in history.messages if not is_system(message))
+        key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
+        self._keep(key, messages, Written.by(done, budget), self.of_client)
+        return Compacted(key, messages, inner_summary(done.summary), done.before, done.after, used)
+
+    def begun_with(self, history: History) -> Compaction | None:
+        """Return the earlier compaction with which the turn has begun; None where nothing was summarised."""
+        entry = self._entry
+        if entry is None or entry.rung in (PRUNED, SHORTENED):
+            return None
+        groups = Transcript.of(history.messages).groups
+        summary = next((group.text for group in groups if is_summary(group)), "")
+        return Compaction(tuple(history.messages), "plan", entry.before, entry.after, 0, summary, 0)
 
     def keep_with_answer(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""

@@ -7,7 +7,7 @@ in it, by crashing, or not at all, by leaving out the middle of the conversation
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 from elbowroom.agents.answer import Notice, Sink, read_failure
 from elbowroom.agents.prompt import LEAST_GUESS, LEAST_LESSON, LearnedWindows, PromptSize
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.transcript import Message
 from elbowroom.errors import (
     ContextOverflow,
     ElbowroomError,
@@ -27,6 +28,7 @@ from elbowroom.errors import (
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
 from elbowroom.tokens.counter import Truncation
+from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
 NEAR_EDGE: Final = 0.9
@@ -234,3 +236,11 @@ async def _is_loading(provider: Provider, model: str) -> bool:
     except ElbowroomError:
         return False
     return info is not None and info.loaded_context is None
+
+
+def shows_in_vain(messages: Sequence[Message], info: ModelInfo) -> bool:
+    """Tell whether the last message has an image and its provider says that the model sees none."""
+    is_told = info.instances is not None  # LM Studio's lists say what a model can do
+    sees = info.kind == "vlm" or "vision" in info.capabilities
+    content = messages[-1].get("content") if is_told and not sees and messages else None
+    return isinstance(content, list) and any(True for _ in images_in(messages[-1:]))

@@ -1,4 +1,4 @@
-"""Explains to a person what takes the room of a window: the error for a prompt that cannot fit, and the notice."""
+"""Decides whether a history has room in a window, and explains to a person what takes it: an error, a notice."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,9 +7,22 @@ from typing import Any, Final
 
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
+from elbowroom.agents.request import CompactionRequest
 from elbowroom.agents.tools import arrange_tools
-from elbowroom.context.budget import Budget, FixedCost, notice_of, refusal_of, short_notice_of, too_small_for
+from elbowroom.context.budget import (
+    Budget,
+    Compact,
+    Decision,
+    FixedCost,
+    Measure,
+    Send,
+    notice_of,
+    refusal_of,
+    short_notice_of,
+    too_small_for,
+)
 from elbowroom.context.compaction import smallest
+from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.outputs import names_of
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, WindowTooSmall
@@ -26,6 +39,55 @@ class FixedCostReport:
     slim_saves: int
 
 
+async def decide(
+    messages: Sequence[Message],
+    counter: StepCounter,
+    manager: AgentContextManager,
+    *,
+    must_shrink: bool = False,
+    tells_tight: bool = False,
+    is_stopped: bool = False,
+    asked: CompactionRequest | None = None,
+) -> Decision:
+    """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
+
+    Where it ends with an answer that `is_stopped`, most of the room has to be free for its rest. `asked` is what
+    the client wants, which may be a compaction below the trigger too. The fixed cost, a second count, is measured only
+    where the decision depends on it, or with `tells_tight` whether most of the window is taken by it.
+    """
+    budget = manager.budget
+    prompt = await counter.prompt(messages)
+    occupied, at = budget.occupied(prompt), asked.at if asked is not None else None
+    is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
+    matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
+    fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
+    measure = Measure(prompt, fixed)
+    decision = manager.before_request(measure)
+    decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
+    if at is not None and prompt >= at and isinstance(decision, Send):
+        return await _wanted_at(at, decision, messages, counter, budget)
+    return decision
+
+
+async def _wanted_at(
+    at: int, decision: Send, messages: Sequence[Message], counter: StepCounter, budget: Budget
+) -> Decision:
+    """Return the order for a compaction that a client wants of prompts of `at` tokens, where it frees enough."""
+    prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
+    target = budget.target_below(at, prompt, fixed)
+    return Compact(target, is_tight=decision.is_tight) if target is not None else decision
+
+
+async def by_hand(
+    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager
+) -> tuple[int, Compact]:
+    """Return a history's size, and the order to compact it below the trigger too: by half of what can be freed."""
+    budget = manager.budget
+    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
+    halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
+    return before, Compact(min(budget.target(budget.occupied(fixed)), halved))
+
+
 async def overflow_error(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget, *, switched_off: str
 ) -> ContextOverflow:
@@ -38,10 +100,11 @@ async def overflow_error(
     cost = report.cost
     if cost.system + cost.all_tools >= budget.window:
         told = too_small_for(cost, slim_saves=report.slim_saves)
-        overflow = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
-        overflow.param = "tools" if cost.all_tools > cost.system else "messages"
-        return overflow
-    if cost.prompt >= budget.window:
+        too_small = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+        too_small.param = "tools" if cost.all_tools > cost.system else "messages"
+        return too_small
+    is_final = cost.prompt >= budget.window
+    if is_final:
         cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
@@ -50,7 +113,9 @@ async def overflow_error(
             f"Load the model with a larger context length{remedy}, or begin a new conversation. This model's maximum "
             f"context length is {budget.window} tokens, and the request needs {prompt}."
         )
-    return ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
+    overflow = ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
+    overflow.is_final = is_final and not switched_off
+    return overflow
 
 
 async def tight_notice(

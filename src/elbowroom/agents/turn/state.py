@@ -6,13 +6,16 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
-from elbowroom.agents.catalog import Catalog
+from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
-from elbowroom.agents.request import OnlyUser
+from elbowroom.agents.refusals import Refusals
+from elbowroom.agents.request import ChatRequest, OnlyUser
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
+from elbowroom.agents.tools.outputs import ClientEdits
+from elbowroom.context.chains import SentPrompts
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
@@ -34,10 +37,12 @@ class CompactionNotes:
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
     log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
     and after of compactions in the background that nobody was told of, by the key of the answer before.
+    `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
     flushed: ByConversation[str | None] = field(default_factory=ByConversation)
+    cleared: ByConversation[str] = field(default_factory=ByConversation)
     locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     unsaved: dict[str, Entry] = field(default_factory=dict)
     saving: set[asyncio.Task[None]] = field(default_factory=set)
@@ -72,6 +77,8 @@ class Shared:
     queue: MessageQueue
     observations: Observations
     sdk: SdkLoader
+    refusals: Refusals
+    prompts: SentPrompts = field(default_factory=SentPrompts)
     temporary: "Shared | None" = None
 
     @classmethod
@@ -104,6 +111,7 @@ class Shared:
             queue=MessageQueue(conversations),
             observations=observations or Observations(),
             sdk=SdkLoader(),
+            refusals=Refusals(),
         )
         passing = open_temporary()
         noted = passing.conversations if conversations is not None else None
@@ -145,3 +153,9 @@ class RunSettings:
     tool_events: bool = True
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
+
+    def edits(self, target: Target, request: ChatRequest) -> ClientEdits:
+        """Return what applies the edits that a request to this target wants of its history."""
+        agent, common = target.agent, self.tool_output
+        chosen = agent.tool_output.over(common) if agent is not None else common
+        return ClientEdits(request, chosen, self.shared.notes.cleared, self.shared.store.tool_outputs)

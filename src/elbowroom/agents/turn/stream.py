@@ -93,10 +93,12 @@ class StreamWatch:
         if self._finder is None:
             self._finder = StopFinder("".join(self._text))
         place = self._finder.feed(text)
-        if verdict == "go on" or (verdict == "stop at a good place" and place is None):
+        if verdict == "stop now" and place is None:
+            place = self._finder.end_of_word(text, waits=not self.lacks_room)
+        if verdict == "go on" or place is None:
             return text
         self.is_stopped = True
-        return text if place is None else text[:place]
+        return text[:place]
 
     def pass_thought(self, text: str) -> None:
         """Look at a piece of the model's thinking, which may stop after any line."""
@@ -270,7 +272,8 @@ class ReplyStream(ReplyReader):
     joined to the text before it, without what it repeats. Where it `begins_anew`, it is broken off and not shown.
     `is_for_client` tells whether a call of this name goes to the client, and `live` records all of the reply. An empty
     reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported` is the
-    last request where the engine reported no usage. Calls of `tools` that stand in the text are taken as calls.
+    last request where the engine reported no usage, `lost` what the engine had to read again, as JSON. Calls of
+    `tools` that stand in the text are taken as calls.
     """
 
     def __init__(
@@ -286,6 +289,7 @@ class ReplyStream(ReplyReader):
         self.watch: StreamWatch | None = None
         self.may_be_empty = True
         self.unreported: Unreported | None = None
+        self.lost: dict[str, Any] | None = None
         self._answer, self._guard, self._sink = answer, answer.guard, sink
         self._is_for_client = is_for_client
         self._live = live
@@ -420,7 +424,7 @@ class ReplyStream(ReplyReader):
         """Take the reply as whole: hand the client its tool calls and return it."""
         calls = self.reply.close_calls(was_cut=self.was_cut)
         if self._live is not None:
-            self._live.called(calls)
+            self._live.called(calls, self.lost)
         if own := [call for call in calls if self._is_for_client(call.name)]:
             await self._sink([self._answer.take(call) for call in own])
         return self.reply

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job
-from elbowroom.agents.answer import Answer, Notice, Reply, Sink, assistant_message
+from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, step_usage_of
+from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
@@ -21,10 +22,11 @@ from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.last_words import LastWords, messages_at_stop
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
-from elbowroom.agents.turn.recovery import ready_model
+from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
+from elbowroom.context.chains import Talk, talk_of
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
@@ -33,13 +35,8 @@ from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import Message, as_json, size_in_bytes, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
-from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
-TOOLS_SHORTENED: Final = (
-    "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
-    "instead of {whole:,}."
-)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
 ORPHANS: Final = (
     "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
@@ -141,6 +138,7 @@ class Turn:
         tools = [*own_tools, *self.request.tools]
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
+        asked = await self._asked_anew(shape, info)
         if await self._fit_tools(info, instructions, own_tools):
             tools = [*own_tools, *self.request.tools]
             shape = self._shape(instructions, tools, step=shape.step)
@@ -160,11 +158,28 @@ class Turn:
             reply = await managed.run()
         except ContextOverflow as error:
             self._note_overflow(managed, error)
+            if asked is not None:
+                await self.settings.shared.refusals.note(asked, error)
             raise
         finally:
+            self.answer.edits = self.answer.edits or managed.fit.edits
             self._note_use(managed)
         await self._note_size(managed, reply)
         return reply
+
+    async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
+        """Return what the turn asks for; raises at once what that was refused with several times within a minute."""
+        if self.answer.steps > 0 or info.loaded_context is None or not self.target.provider.manages_context:
+            return None
+        shared, chosen = self.settings.shared, self.settings
+        window = shared.windows.at_most(info, info.loaded_context)
+        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools)
+        owner, messages = self.request.caller.keeps_as, self._history.messages
+        asked = AskedPrompt(owner, self.target, info, window, counts, shape, tuple(messages))
+        if shared.refusals.places and (refusal := await shared.refusals.known(asked)) is not None:
+            shared.observations.refused_again(f"{info.provider}/{info.id}")
+            raise refusal
+        return asked
 
     async def _fit_tools(self, info: ModelInfo, instructions: str | None, own_tools: Sequence[dict[str, Any]]) -> bool:
         """Tell the model of the client's tools in short where they leave no room; tell whether that is so now."""
@@ -176,9 +191,9 @@ class Turn:
         self.request, sizes = await fitting_tools(self.target, info, window, self.request, instructions, own_tools)
         if sizes is None or not sizes.are_short:
             return False
-        if not any(message.get("role") == "assistant" for message in self.request.messages):
-            text = TOOLS_SHORTENED.format(count=len(self.request.tools), whole=sizes.whole, told=sizes.told)
-            await self._sink([Notice("tools shortened", text, before=sizes.whole, after=sizes.told)])
+        is_first = not any(message.get("role") == "assistant" for message in self.request.messages)
+        if is_first and sizes.told < window:  # else an error follows, which needs a status and no stream
+            await self._sink([sizes.notice(len(self.request.tools))])
         return True
 
     def _note_model(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
@@ -264,8 +279,14 @@ class Turn:
             stream,
             self.settings.shared,
             self._sink,
+            self._talk,
             job=await self._recalled(fit) if self._last is None else None,
         )
+
+    def _talk(self) -> Talk:
+        """Return the keys of the conversation by which its last prompt is found."""
+        caller, conversation = self.request.caller, self._live.conversation if self._live is not None else ""
+        return talk_of(caller.owner, caller.chat_id, conversation, self.request.messages)
 
     def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the usable part of the window that is loaded now. Raises WindowUnknown."""
@@ -411,17 +432,13 @@ class Turn:
 
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
-        return await ready_model(self.target.provider, self.target.model, self._sink)
+        return await ready_model(self.target.provider, self.target.model, self._tell_loading)
+
+    async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:
+        self.settings.shared.prompts.loaded_anew(f"{self.target.provider.id}/{self.target.model}")
+        await self._sink(events)
 
 
 def rough_size(text: str) -> int:
     """Return about how many tokens a text has, for a model whose tokens are not counted."""
     return -(-size_in_bytes(text) // 3)
-
-
-def shows_in_vain(messages: Sequence[Message], info: ModelInfo) -> bool:
-    """Tell whether the last message has an image and its provider says that the model sees none."""
-    is_told = info.instances is not None  # LM Studio's lists say what a model can do
-    sees = info.kind == "vlm" or "vision" in info.capabilities
-    content = messages[-1].get("content") if is_told and not sees and messages else None
-    return isinstance(content, list) and any(True for _ in images_in(messages[-1:]))

@@ -21,6 +21,7 @@ from elbowroom.context.compaction.division import (
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
+from elbowroom.context.compaction.sealed import Seal, sealed_key
 
 __all__ = [
     "CALLED",
@@ -34,6 +35,7 @@ __all__ = [
     "PrunerFailed",
     "RemovedCalls",
     "Rung",
+    "Seal",
     "TaskState",
     "Unusable",
     "Wishes",
@@ -45,6 +47,7 @@ __all__ = [
     "note_on",
     "read_prune_answer",
     "results_in",
+    "sealed_key",
     "smallest",
     "spoken",
     "state_of",

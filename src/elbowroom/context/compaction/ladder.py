@@ -65,18 +65,18 @@ class Ladder:
     """The means of one compaction: `target` bounds prompt and reserve together, `turns` is how many turns stay.
 
     Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for.
-    Without `asks_pruner` the code alone cuts the history. `state` is how the task stands, where the caller knows it
-    better than the last message tells. `on_rung` is told why a rung failed, in words that quote nobody; `on_progress`
-    what the pruning agent is asked next. `removed` is what the summary tells of the removed tool calls. With `foresees`
-    the last message stands for the one that the person will write: no pruning agent sees it, and it is not in the
-    result. `exchange` is where the exchange begins that stays though a summary has less room beside it. `pause` is
-    awaited between stretches of work, so that the event loop is never held up for long.
+    Without `asks_pruner`, and where there is no pruner, the code alone cuts the history. `state` is how the task
+    stands, where the caller knows it better than the last message tells. `on_rung` is told why a rung failed, in words
+    that quote nobody; `on_progress` what the pruning agent is asked next. `removed` is what the summary tells of the
+    removed tool calls. With `foresees` the last message stands for the one that the person will write: no pruning agent
+    sees it, and it is not in the result. `exchange` is where the exchange begins that stays though a summary has less
+    room beside it. `pause` is awaited between stretches of work, so that the event loop is never held up for long.
     """
 
     budget: Budget
     target: int
     counter: Counter
-    pruner: Pruner
+    pruner: Pruner | None
     wishes: Wishes
     turns: int | None = None
     on_rung: Callable[[str], None] = lambda reason: None
@@ -137,8 +137,8 @@ class Ladder:
         drafts = None
         if division.old or division.summaries:
             drafts = self._drafts(transcript, division, room)
-            if self.asks_pruner and division.old and room >= least_room(self.budget):
-                done = await self._by_pruner(said, older, drafts, before)
+            if self.asks_pruner and self.pruner and division.old and room >= least_room(self.budget):
+                done = await self._by_pruner(self.pruner, said, older, drafts, before)
                 if done is not None:
                     return done
             done = await self._by_digest(drafts, before)
@@ -196,13 +196,15 @@ class Ladder:
         base = await self.counter.prompt(build(division, "", ()))
         return self.target - self.budget.occupied(base)
 
-    async def _by_pruner(self, said: Transcript, older: int, drafts: Drafts, before: int) -> Compaction | None:
+    async def _by_pruner(
+        self, pruner: Pruner, said: Transcript, older: int, drafts: Drafts, before: int
+    ) -> Compaction | None:
         cap = self.cap(drafts.room)
         request = PruningRequest(
             said,
             drafts.division,
             self.counter,
-            self.pruner,
+            pruner,
             self.wishes,
             cap,
             before,

@@ -1,5 +1,14 @@
-"""What is shown of a tool's output? Views that fit, tiers by age, and the stubs that take the place of old results."""
+"""What is shown of a tool's output? Views that fit, tiers by age, edits that clients want, and stubs of old results."""
 
+from elbowroom.context.outputs.edits import (
+    AppliedEdit,
+    ClearThoughts,
+    ClearToolUses,
+    Edit,
+    EditedHistory,
+    Editor,
+    PromptSize,
+)
 from elbowroom.context.outputs.material import (
     Material,
     has_note,
@@ -45,9 +54,16 @@ __all__ = [
     "MARK",
     "READ_TOOL",
     "SEARCH_TOOL",
+    "AppliedEdit",
     "Block",
+    "ClearThoughts",
+    "ClearToolUses",
+    "Edit",
+    "EditedHistory",
+    "Editor",
     "Limits",
     "Material",
+    "PromptSize",
     "TierLimits",
     "ToolOutputRef",
     "ToolOutputs",

@@ -250,7 +250,7 @@ def _uses(
             continue
         age += 1
         calls = calls_of(message)
-        results = _results(messages, caller) if calls else {}
+        results = results_after(messages, caller) if calls else {}
         for position in range(len(calls) - 1, -1, -1):
             rank += 1
             call = calls[position]
@@ -262,7 +262,7 @@ def _uses(
                 yield _Use(caller, position, result, call, text, ref, age, rank, tokens, is_consumed=age > 1)
 
 
-def _results(messages: Sequence[Message], caller: int) -> dict[object, int]:
+def results_after(messages: Sequence[Message], caller: int) -> dict[object, int]:
     """Return the places of the results right after a message with calls, by the ids of these."""
     places: dict[object, int] = {}
     at = caller + 1

@@ -75,6 +75,16 @@ def describe_row(row: ConversationRow, status: str = "idle") -> dict[str, Any]:
     }
 
 
+def describe_for_openai(row: ConversationRow) -> dict[str, Any]:
+    """Return a conversation as OpenAI's API shows one."""
+    return {
+        "id": row.id,
+        "object": "conversation",
+        "created_at": int(row.created),
+        "metadata": dict(row.metadata),
+    }
+
+
 def describe_fill(fill: ContextFill) -> dict[str, Any]:
     """Return how full the window was at the last step, in tokens and as shares of the window."""
     return {
@@ -141,6 +151,7 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "key": kept.key or None,
         "parent": kept.parent or None,
         "reasoning": kept.reasoning or None,
+        "cache_lost": kept.lost,
         "full_output": full_output_of(kept.message),
         "message": kept.message,
     }

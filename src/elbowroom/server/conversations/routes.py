@@ -16,6 +16,7 @@ from elbowroom.server.conversations.encode import (
     FORMS,
     describe_compaction,
     describe_fill,
+    describe_for_openai,
     describe_message,
     describe_row,
     json_of_list,
@@ -32,6 +33,8 @@ MOST_ROWS: Final = 100
 USUAL_ROWS: Final = 20
 USUAL_MESSAGES: Final = 50
 LONGEST_SEARCH: Final = 400
+OPENAI_LIBRARY: Final = "X-Stainless-Lang"
+"""A header that OpenAI's libraries send with every request."""
 LIVE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0
 Found = TypeVar("Found")
@@ -113,6 +116,7 @@ async def show_conversation(request: web.Request) -> web.Response:
     await queue.load()
     shown = {
         **_described_row(request, kept.row),
+        **(describe_for_openai(kept.row) if _speaks_openai(request, kept.row) else {}),
         "compactions": [describe_compaction(compaction) for compaction in kept.compactions],
         "message_count": kept.message_count,
         "queue_length": len(queue.waiting(kept.row.id)),
@@ -122,6 +126,11 @@ async def show_conversation(request: web.Request) -> web.Response:
     wanted = replace(_wanted(request), is_backward=True)
     last = await _page(request, wanted)
     return _json(f'{to_json(shown).removesuffix("}")},"messages":{await asyncio.to_thread(json_of_list, last)}}}')
+
+
+def _speaks_openai(request: web.Request, row: ConversationRow) -> bool:
+    """Tell whether OpenAI's fields are wanted: by its libraries, and of conversations that were made by its API."""
+    return OPENAI_LIBRARY in request.headers or not row.agent
 
 
 async def delete_conversation(request: web.Request) -> web.Response:

@@ -3,7 +3,8 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from elbowroom.errors import RequestError
@@ -16,20 +17,79 @@ BILLING: Final = "x-anthropic-billing-header:"
 HIDDEN_THOUGHTS: Final = "elbowroom:"
 """How the signature of a block begins that carries thoughts which the client wants to keep but not to show."""
 ROLES: Final = frozenset({"user", "assistant", "system"})
-SILENT: Final = frozenset({"redacted_thinking", "fallback", "container_upload"})
-"""Blocks without words for a local model."""
+SILENT: Final = frozenset({"redacted_thinking", "fallback", "container_upload", "compaction"})
+"""Blocks without words for a local model; of compactions, those that stand for nothing any more."""
+COMPACTION: Final = "compaction"
+SEALED: Final = "encrypted_content"
 FAILED: Final = "Error: "
 ALREADY_FAILED: Final = ("error", "<tool_use_error>")
 
 
-def chat_messages(system: Any, messages: Any) -> list[dict[str, Any]]:
-    """Return the chat of a request; raises RequestError that names the field and what belongs there."""
+@dataclass(frozen=True, slots=True)
+class SealedCompaction:
+    """A compaction that a client has sent back: `item` as it was given out, and `where` it stands in the request.
+
+    The message at the place `at` of the chat stands for it until it is opened.
+    """
+
+    item: Any
+    where: str
+    at: int
+
+
+def chat_messages(system: Any, messages: Any) -> tuple[list[dict[str, Any]], SealedCompaction | None]:
+    """Return the chat of a request, and the compaction in it that stands for all before it but instructions.
+
+    Raises RequestError that names the field and what belongs there.
+    """
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
     chat = [{"role": "system", "content": text}] if (text := system_text(system, "system")) else []
-    for index, message in enumerate(messages):
-        chat += _chat_of(message, f"messages[{index}]")
-    return chat
+    found = _newest_compaction(messages)
+    if found is None:
+        return [*chat, *_chat_from(enumerate(messages))], None
+    last, place, block = found
+    chat += _chat_from((index, each) for index, each in enumerate(messages[:last]) if _is_instruction(each))
+    sealed = SealedCompaction(block.get(SEALED), f"messages[{last}].content[{place}].{SEALED}", len(chat))
+    chat.append({"role": "user", "content": block.get("content") or ""})
+    chat += _chat_from([*_after_block(messages[last], last, place), *enumerate(messages[last + 1 :], last + 1)])
+    return chat, sealed if sealed.item is not None else None
+
+
+def _newest_compaction(messages: Sequence[Any]) -> tuple[int, int, Block] | None:
+    """Return the newest compaction that stands for what comes before it: places of its message and block, and it.
+
+    One without its sealed item is only words: they stand for what a client no longer sends, and are left out where it
+    still sends it.
+    """
+    for last in reversed(range(len(messages))):
+        content = messages[last].get("content") if isinstance(messages[last], Mapping) else None
+        blocks = content if isinstance(content, list) else []
+        for place in reversed(range(len(blocks))):
+            block = blocks[place]
+            if not isinstance(block, Mapping) or block.get("type") != COMPACTION:
+                continue
+            is_first = place == 0 and all(map(_is_instruction, messages[:last]))
+            said = block.get("content")
+            if block.get(SEALED) is not None or (is_first and isinstance(said, str) and said):
+                return last, place, block
+    return None
+
+
+def _after_block(message: Mapping[str, Any], index: int, place: int) -> Iterator[tuple[int, Any]]:
+    """Yield what is left of a message after one of its blocks, with its number; nothing where that was its last."""
+    blocks = message["content"]
+    if len(blocks) > place + 1:
+        yield index, {**message, "content": [*({"type": COMPACTION},) * (place + 1), *blocks[place + 1 :]]}
+
+
+def _is_instruction(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == "system"
+
+
+def _chat_from(numbered: Iterable[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
+    for index, message in numbered:
+        yield from _chat_of(message, f"messages[{index}]")
 
 
 def system_text(system: Any, where: str) -> str:

@@ -4,12 +4,13 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.errors import RequestError
-from elbowroom.server.messages.blocks import chat_messages
+from elbowroom.server.messages.blocks import SealedCompaction, chat_messages
+from elbowroom.server.messages.management import Wanted, wanted_of
 
 log = logging.getLogger(__name__)
 Thinking = Literal["shown", "omitted", "off"]
@@ -17,6 +18,8 @@ Thinking = Literal["shown", "omitted", "off"]
 SAMPLING: Final = ("temperature", "top_p", "top_k")
 READ: Final = frozenset(
     {
+        "compaction",
+        "context_management",
         "max_tokens",
         "messages",
         "metadata",
@@ -32,7 +35,7 @@ READ: Final = frozenset(
         *SAMPLING,
     }
 )
-MEANINGLESS: Final = frozenset({"betas", "cache_control", "context_management", "diagnostics", "service_tier"})
+MEANINGLESS: Final = frozenset({"betas", "cache_control", "diagnostics", "service_tier"})
 """Fields that every request of some clients has, and that change nothing of a local model's answer."""
 EFFORTS: Final[Mapping[str, str]] = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """The efforts of Anthropic's models, and those that chat templates know."""
@@ -77,13 +80,36 @@ KNOWN_TOOLS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 VERSIONED: Final = re.compile(r"(?P<kind>[a-z_]+)_20[0-9]{6}")
 
 
+class ThreadsUnsupported(RequestError):
+    """The client wants the server to hold the conversation, and would send only what is new from then on.
+
+    The `anthropic` packages know the details, and send the whole conversation instead.
+    """
+
+    param = "thread"
+
+    def __init__(self) -> None:
+        super().__init__("No threads are held here: leave thread out and send all messages of the conversation.")
+
+    def as_anthropic(self) -> dict[str, Any]:
+        """Return Anthropic's error object, with the details by which its clients know what to do."""
+        shown = super().as_anthropic()
+        shown["error"]["details"] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        return shown
+
+
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """A parsed body: the chat that it means, what is wanted of thoughts, and the client's name for the session."""
+    """A parsed body: the chat that it means, what is wanted of thoughts and context, and the client's session.
+
+    The messages for which the `compaction` stands are not in the chat yet.
+    """
 
     chat: ChatRequest
     thinking: Thinking
     session: str
+    wanted: Wanted
+    compaction: SealedCompaction | None = None
 
 
 def parse_messages_request(body: Any) -> MessagesRequest:
@@ -93,19 +119,24 @@ def parse_messages_request(body: Any) -> MessagesRequest:
     """
     if not isinstance(body, dict):
         raise RequestError("The body has to be a JSON object with model, max_tokens and messages.")
+    if body.get("thread") is not None:
+        raise ThreadsUnsupported
     if unknown := sorted(set(body) - READ - MEANINGLESS):
         log.info("Fields of a request to /v1/messages that mean nothing here: %s", ", ".join(unknown)[:200])
     fields = {name: body[name] for name in SAMPLING if body.get(name) is not None}
     fields |= _limits(body) | _tools(body) | _effort(body) | _format(body)
+    messages, compaction = chat_messages(body.get("system"), body.get("messages"))
     chat = parse_chat_request(
         {
             "model": body.get("model"),
-            "messages": chat_messages(body.get("system"), body.get("messages")),
+            "messages": messages,
             "stream": body.get("stream"),
             **fields,
         }
     )
-    return MessagesRequest(chat, _thinking(body), _session(body))
+    wanted = wanted_of(body)
+    chat = replace(chat, edits=wanted.edits, compaction=wanted.compaction)
+    return MessagesRequest(chat, _thinking(body), _session(body), wanted, compaction)
 
 
 def _limits(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,10 +160,7 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(tools, list):
         raise RequestError("tools has to be a list.", param="tools")
     known = [spec for index, tool in enumerate(tools) if (spec := _tool(tool, f"tools[{index}]")) is not None]
-    choice = body.get("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") == "tool":
-        known = [spec for spec in known if spec["function"]["name"] == choice.get("name")] or known
-    return {"tools": known, **_choice(choice)} if known else {}
+    return {"tools": known, **_choice(body.get("tool_choice"))} if known else {}
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any] | None:
@@ -164,8 +192,10 @@ def _choice(choice: Any) -> dict[str, Any]:
     match choice:
         case None | {"type": "auto"}:
             return limits
-        case {"type": "any"} | {"type": "tool", "name": str()}:  # the one named is then the only one offered
+        case {"type": "any"}:
             return {"tool_choice": "required", **limits}
+        case {"type": "tool", "name": str() as name}:
+            return {"tool_choice": {"type": "function", "function": {"name": name}}, **limits}
         case {"type": "none"}:
             return {"tool_choice": "none", **limits}
         case _:

@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
+from elbowroom.context.compaction import Seal
+from elbowroom.context.conversation import StepUsage
+from elbowroom.context.outputs import AppliedEdit, ClearThoughts
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.encode import comment, to_json
 from elbowroom.server.messages.blocks import signature_of
 from elbowroom.server.messages.body import Thinking
+from elbowroom.server.messages.management import CLEAR_THINKING, CLEAR_TOOL_USES, Wanted
 from elbowroom.settings.model import Notices
 
 Kind = Literal["text", "thinking"]
@@ -24,30 +28,52 @@ STOP_REASONS: Final[Mapping[str, str]] = {
     "content_filter": "refusal",
 }
 """Anthropic's reasons, by the finish_reason of a chat."""
+WITHOUT_SUMMARY: Final = "The earlier messages are left out; the newest are kept word for word."
 
 
 class MessageEncoder:
     """Encodes one answer as blocks of text, thoughts and calls; `thinking` chooses what is shown of thoughts.
 
     `notices` chooses how the person learns what happens beside the answer: as comments of the stream, which clients
-    pass over, or as lines of the text. `blocks` holds those that have ended, as the whole answer shows them.
+    pass over, or as lines of the text. `wanted` is what the client wants of its context; `seal` makes compactions of
+    which it wants to be told. `blocks` holds those that have ended, as the whole answer shows them.
     """
 
-    def __init__(self, model: str, thinking: Thinking = "shown", notices: Notices = "auto") -> None:
+    def __init__(
+        self,
+        model: str,
+        thinking: Thinking,
+        notices: Notices,
+        wanted: Wanted,
+        seal: Seal | None,
+    ) -> None:
         self._thinking = thinking
         self._notices = notices
+        self._wanted = wanted
+        self._seal = seal
+        self._compactions: list[StepUsage] = []
+        self._is_full = False
         self._open: Kind | None = None
         self._said: list[str] = []
         self._before_words = ""
         self._has_begun = False
         self._has_pinged = False
         self.blocks: list[dict[str, Any]] = []
-        self._head = {
+        self._head: dict[str, Any] = {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
             "role": "assistant",
             "model": model,
         }
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message."""
+        return str(self._head["id"])
+
+    def tell(self, diagnosis: dict[str, Any] | None) -> None:
+        """Let the message say what the request has changed since an earlier one."""
+        self._head["diagnostics"] = diagnosis
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""
@@ -57,8 +83,8 @@ class MessageEncoder:
     def end(self, answer: Answer) -> bytes:
         """Return the last frames: the end of the open block, the stop reason with the usage, and the end."""
         closing = self._close()
-        delta = {"stop_reason": stop_reason_of(answer), "stop_sequence": None}
-        last = self._frame("message_delta", {"delta": delta, "usage": usage_of(answer.usage)})
+        delta = {"stop_reason": self._stop_reason(answer), "stop_sequence": None}
+        last = self._frame("message_delta", {"delta": delta, "usage": self._usage(answer), **self._managed(answer)})
         return self._after_beginning(closing + last + self._frame("message_stop", {}))
 
     def failure(self, error: ElbowroomError) -> bytes:
@@ -74,8 +100,34 @@ class MessageEncoder:
         self._close()
         handed_out = {call.id for call in answer.tool_calls}
         content = [block for block in self.blocks if block["type"] != "tool_use" or block["id"] in handed_out]
-        ended = {"stop_reason": stop_reason_of(answer), "stop_sequence": None, "usage": usage_of(answer.usage)}
-        return {**self._head, "content": content, **ended}
+        ended = {"stop_reason": self._stop_reason(answer), "stop_sequence": None, "usage": self._usage(answer)}
+        return {**self._head, "content": content, **ended, **self._managed(answer)}
+
+    def _stop_reason(self, answer: Answer) -> str:
+        """Return why the answer has ended, in Anthropic's words."""
+        if self._compactions and not (answer.text or answer.reasoning or answer.tool_calls):
+            return "compaction"
+        reason = STOP_REASONS[answer.finish_reason]
+        return "model_context_window_exceeded" if self._is_full and reason == "max_tokens" else reason
+
+    def _usage(self, answer: Answer) -> dict[str, Any]:
+        """Return what was read and written; for a client that wants compactions, also of each request by itself.
+
+        The sums are then those of all requests for the answer, without what compactions took.
+        """
+        if self._wanted.compaction is None:
+            return usage_of(answer.usage)
+        replies = [usage_of(usage) for usage in answer.usages]
+        sums = {name: sum(reply[name] for reply in replies) for name in usage_of(None)}
+        compactions = [{"type": "compaction", **_usage_of_step(used)} for used in self._compactions]
+        messages = [{"type": "message", **{name: reply[name] for name in sums}} for reply in replies]
+        return {**usage_of(answer.usage), **sums, "iterations": [*compactions, *messages]}
+
+    def _managed(self, answer: Answer) -> dict[str, Any]:
+        """Return what a client that manages the context is told at the end: the edits that were applied."""
+        if not self._wanted.is_told:
+            return {}
+        return {"context_management": {"applied_edits": [_applied(edit) for edit in answer.edits]}}
 
     def _after_beginning(self, frames: str) -> bytes:
         beginning = "" if self._has_begun else self._beginning()
@@ -97,8 +149,26 @@ class MessageEncoder:
                 return self._close() + self._call(event)
             case Notice():
                 return self._notice(event)
+            case Compacted():
+                return self._close() + self._compaction(event)
+
+    def _compaction(self, done: Compacted) -> str:
+        """Return the frames of the block that stands for all before it; without content where nothing was shortened."""
+        self._compactions.append(done.used)
+        sealed = content = None
+        if self._seal is not None and done.after < done.before:
+            sealed, content = self._seal.sealed(done.key, done.messages), done.summary or WITHOUT_SUMMARY
+        index, block = len(self.blocks), {"type": "compaction", "content": content, "encrypted_content": sealed}
+        self.blocks.append(block)
+        empty = {"type": "compaction", "content": None, "encrypted_content": None}
+        return (
+            self._frame("content_block_start", {"index": index, "content_block": empty})
+            + self._frame("content_block_delta", {"index": index, "delta": {**block, "type": "compaction_delta"}})
+            + self._frame("content_block_stop", {"index": index})
+        )
 
     def _notice(self, notice: Notice) -> str:
+        self._is_full = self._is_full or notice.kind == "cut"
         if self._notices == "content":
             return "" if notice.is_status_only else self._grow("text", notice_line(notice.text))
         return comment(notice.text) if self._notices in ("auto", "comment") else ""
@@ -180,9 +250,12 @@ def _object(arguments: str) -> tuple[str, dict[str, Any]]:
     return to_json(wrapped), wrapped
 
 
-def stop_reason_of(answer: Answer) -> str:
-    """Return why an answer has ended, in Anthropic's words."""
-    return STOP_REASONS[answer.finish_reason]
+def _applied(done: AppliedEdit) -> dict[str, Any]:
+    if isinstance(done.edit, ClearThoughts):
+        counted = {"type": CLEAR_THINKING, "cleared_thinking_turns": done.cleared}
+    else:
+        counted = {"type": CLEAR_TOOL_USES, "cleared_tool_uses": done.cleared}
+    return {**counted, "cleared_input_tokens": done.tokens}
 
 
 def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -196,6 +269,15 @@ def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
         "output_tokens": written,
     }
     return {**found, "elbowroom": usage["elbowroom"]} if usage and "elbowroom" in usage else found
+
+
+def _usage_of_step(used: StepUsage) -> dict[str, int]:
+    return {
+        "input_tokens": used.input,
+        "cache_creation_input_tokens": used.cache_creation,
+        "cache_read_input_tokens": used.cache_read,
+        "output_tokens": used.output,
+    }
 
 
 def _tokens(usage: Any, name: str) -> int:

@@ -1,27 +1,37 @@
 """`POST /v1/messages` of Anthropic's API, streamed and whole, and the count of its tokens."""
 
-from collections.abc import MutableMapping, Sequence
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.dry_run import compact_request
+from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import RunSettings
-from elbowroom.server.chat import name_conversation, sized
+from elbowroom.context.compaction import Seal
+from elbowroom.context.ledger import Chain
+from elbowroom.context.seam import without_notices
+from elbowroom.context.transcript import Message
+from elbowroom.server.chat import name_conversation, seal_of, sized, unsealed
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.messages.body import MessagesRequest, parse_messages_request
+from elbowroom.server.messages.diagnostics import Diagnoses
 from elbowroom.server.messages.encode import MessageEncoder
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import conversation_name, read_request, with_caller
-from elbowroom.server.state import catalog_of, run_settings_of
+from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 
 
 def add_message_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
+    app[DIAGNOSES] = Diagnoses()
     app.router.add_post(f"{base}messages{end}", create_message)
     app.router.add_post(f"{base}messages/count_tokens{end}", count_tokens)
     app.router.add_get("/api/hello", say_hello)
@@ -29,10 +39,19 @@ def add_message_routes(app: web.Application, base: str, end: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to answer: as it was parsed, and with the target that it names."""
+    """A request to answer: as it was parsed, the target that it names, and the `diagnostics` that it wants.
+
+    `seal` makes compactions for its client, where that wants any.
+    """
 
     request: MessagesRequest
     target: Target
+    diagnostics: Any = None
+    seal: Seal | None = None
+
+
+Answering = Callable[[RunSettings, Asked, MutableMapping[str, str], Sink], Awaitable[Answer]]
+DIAGNOSES: web.AppKey[Diagnoses] = web.AppKey("DIAGNOSES", Diagnoses)
 
 
 async def create_message(request: web.Request) -> web.StreamResponse:
@@ -41,29 +60,78 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     note_target(asked.target)
     chat = asked.request.chat
     settings = run_settings_of(request.app, chat.caller)
-    encoder = MessageEncoder(chat.model, asked.request.thinking, settings.compaction.notices)
+    notices, wanted = settings.compaction.notices, asked.request.wanted
+    encoder = MessageEncoder(chat.model, asked.request.thinking, notices, wanted, asked.seal)
+    answered = _diagnosed(request, asked, encoder)
     if chat.stream:
         stream = EventStream(request, asked.target.name, encoder.keep_alive)
-        return await stream.answer(encoder, partial(_answered, settings, asked, stream.response.headers))
+        return await stream.answer(encoder, partial(answered, settings, asked, stream.response.headers))
     headers: dict[str, str] = {}
 
     async def keep(events: Sequence[AnswerEvent]) -> None:
         encoder.events(events)
 
-    whole = await _answered(settings, asked, headers, keep)
+    whole = await answered(settings, asked, headers, keep)
     return await json_answer(encoder.whole(whole), headers)
 
 
+def _diagnosed(request: web.Request, asked: Asked, encoder: MessageEncoder) -> Answering:
+    """Return what answers a request; where that asks for it, its message says what has changed since an earlier one."""
+    if not isinstance(asked.diagnostics, Mapping):
+        return _answered
+    diagnoses = request.app[DIAGNOSES]
+    compared = diagnoses.of(asked.diagnostics, asked.request.chat)
+    encoder.tell(compared.diagnosis)
+
+    async def answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
+        whole = await _answered(settings, asked, headers, sink)
+        diagnoses.answered(encoder.message_id, compared, whole)
+        return whole
+
+    return answered
+
+
 async def _answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
+    if asked.request.wanted.only_compacts:
+        return await _compacted(settings, asked, sink)
     begun = partial(name_conversation, headers)
     return await answer(asked.target, asked.request.chat, settings, sink, begun)
+
+
+async def _compacted(settings: RunSettings, asked: Asked, sink: Sink) -> Answer:
+    """Hand the sink a compaction of what was sent; return an answer without words."""
+    with settings.shared.running.entered():
+        await compact_request(asked.target, asked.request.chat, settings, sink)
+    return Answer()
 
 
 async def count_tokens(request: web.Request) -> web.Response:
     """Count the prompt that this request would make; no model is loaded for it."""
     asked = await _asked(request)
-    counted = await sized(request, asked.target, asked.request.chat)
-    return web.json_response({"input_tokens": counted.count.tokens})
+    original = await _size(request, asked, asked.request.chat.messages)
+    if not asked.request.wanted.is_told:
+        return web.json_response({"input_tokens": original})
+    edited = await _edited(request, asked) if asked.request.chat.edits else None
+    left = await _size(request, asked, edited) if edited is not None else original
+    return web.json_response({"input_tokens": left, "context_management": {"original_input_tokens": original}})
+
+
+async def _size(request: web.Request, asked: Asked, messages: Sequence[Message]) -> int:
+    """Return the size of the prompt that the request makes with these messages."""
+    chat = replace(asked.request.chat, messages=tuple(map(dict, messages)))
+    return (await sized(request, asked.target, chat)).count.tokens
+
+
+async def _edited(request: web.Request, asked: Asked) -> Sequence[Message] | None:
+    """Return the messages after the edits that the client wants; None where these change nothing."""
+    chat, target = asked.request.chat, asked.target
+    messages, settings = without_notices(chat.messages), run_settings_of(request.app, chat.caller)
+    if not target.provider.manages_context:
+        return None
+    chain = await to_thread(Chain.of, chat.caller.keeps_as, target.name, messages)
+    edits = settings.edits(target, chat)
+    done = await edits.applied_to(messages, chain, partial(_size, request, asked))
+    return done.messages if done.applied else None
 
 
 async def say_hello(request: web.Request) -> web.Response:
@@ -75,7 +143,9 @@ async def _asked(request: web.Request) -> Asked:
     """Read a request, with its caller and the session that the client names."""
     body, asked = await read_request(request, lambda body: (body, parse_messages_request(body)))
     target = await catalog_of(request.app).resolve(asked.chat.model)
-    chat = asked.chat
+    is_sealing = asked.compaction is not None or asked.wanted.compaction is not None
+    seal = await seal_of(request, target, body) if is_sealing else None
+    chat = await _with_compaction(request, asked, seal) if seal is not None else asked.chat
     if not target.provider.manages_context:  # which may be one that refuses what it does not know
         plain = tuple({name: value for name, value in one.items() if name != THOUGHTS} for one in chat.messages)
         chat = replace(chat, messages=plain)
@@ -84,4 +154,14 @@ async def _asked(request: web.Request) -> Asked:
         caller = replace(caller, chat_id=conversation_name(asked.session))
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
     sent = {**chat.body, "messages": list(chat.messages), "stream": True, "stream_options": {"include_usage": True}}
-    return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target)
+    return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target, body.get("diagnostics"), seal)
+
+
+async def _with_compaction(request: web.Request, asked: MessagesRequest, seal: Seal) -> ChatRequest:
+    """Return the chat of a request with the messages for which the compaction in it stands."""
+    chat, compaction = asked.chat, asked.compaction
+    if compaction is None:
+        return chat
+    kept = await unsealed(request.app[SHARED], seal, compaction.item, compaction.where)
+    before, after = chat.messages[: compaction.at], chat.messages[compaction.at + 1 :]
+    return replace(chat, messages=(*before, *map(dict, kept), *after))

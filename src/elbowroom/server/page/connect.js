@@ -3,57 +3,63 @@ import { api } from "./api.js";
 import { act, copyable, h, heading, panel } from "./dom.js";
 import { askOnce } from "./stream.js";
 
-const HEADERS = {
-	"X-Conversation-Id": "{{CHAT_ID}}",
-	"X-Elbowroom-Message-Id": "{{MESSAGE_ID}}",
-	"X-Elbowroom-Parent-Id": "{{USER_MESSAGE_PARENT_ID}}",
-	"X-Elbowroom-Task": "{{TASK}}",
+const here = {
+	address: location.origin, token: "none",
+	docker: `${location.protocol}//host.docker.internal${location.port ? `:${location.port}` : ""}`,
 };
-const CAPABILITIES = "DEFAULT_MODEL_METADATA='{\"capabilities\":{\"builtin_tools\":false,\"usage\":true}}'";
-const PLUGINS = [
-	["Copilot", "/v1", "Add a custom model, provider “OpenAI format”. With “Enable CORS” answers come in one piece."],
-	["Smart Composer", "", "Provider “LM Studio”, which adds /v1 by itself. Model IDs are typed by hand."],
-	["Smart Composer, OpenAI compatible", "/v1", "Provider “OpenAI compatible”."],
-	["AI Providers (for Local GPT)", "/v1", "Provider “OpenAI”."],
-	["Smart Connections", "/v1/chat/completions", "Custom API, OpenAI format."],
-	["Text Generator", "/v1", "“OpenAI Chat” with its own base path. The custom provider does not stream."],
-	["BMO Chatbot", "/v1", "REST API URL, in its settings."],
-	["SystemSculpt", "/v1", "Add a custom provider."],
-];
 
 export async function connectView({ main, signal }) {
-	const root = location.origin;
-	const docker = `${location.protocol}//host.docker.internal${location.port ? `:${location.port}` : ""}/v1`;
+	const [{ webui, agents, plugins, ...limits }, rows] = await Promise.all([
+		api("/page/clients.json", { signal }), api("/v1/models", { signal }).then(({ data }) => data, () => [])]);
 	main.append(
 		heading("Connect"),
 		panel("The address",
 			h("p.about", "Any program that speaks to OpenAI can speak to elbowroom. This is what it wants as its base URL:"),
-			copyable(`${root}/v1`, "base address"),
+			copyable(`${here.address}/v1`, "base address"),
 			h("p.about", "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model.")),
-		await testPanel(signal),
-		panel("Open WebUI",
-			h("ol.steps",
-				h("li", "Admin Panel, Settings, Connections: add an OpenAI API connection with this URL.", copyable(`${root}/v1`, "URL for Open WebUI"),
-					h("p.help", "In Docker on this computer:"), copyable(docker, "URL for Open WebUI in Docker")),
-				h("li", "Edit the connection and paste this as its headers. Chats then keep their gauge, and titles never wait in front of them. Where several people use it, add ", h("code", '"X-Elbowroom-User": "{{USER_ID}}"'), ".", copyable(JSON.stringify(HEADERS, null, 2), "headers")),
-				h("li", "Its built-in tools take 5,000 to 6,400 tokens of every chat. With small windows switch them off: Capabilities of the model, or for all in its environment:", copyable(CAPABILITIES, "environment setting")))),
+		testPanel(rows, signal),
+		agentPanel(agents, rows.filter((row) => row.context_length), limits),
+		panel(webui.name, h("ol.steps", told(webui, "li"))),
 		panel("Obsidian",
 			h("p.about", "Each plugin wants the address in a form of its own."),
-			h("ul.plain.plugins", PLUGINS.map(([name, path, words]) => h("li", h("h3", name), h("p.about", words), copyable(root + path, `address for ${name}`))))));
+			h("ul.plain.plugins", plugins.map((plugin) => h("li", h("h3", plugin.name), told(plugin))))));
 }
 
-async function testPanel(signal) {
-	const select = h("select", { id: "test-model" });
+// Each text with what to do with it.
+const told = ({ parts }, tag = "div", values = here) => parts.map(({ about, label, text }) =>
+	h(tag, h("p.about", about), copyable(text.replace(/\$(\w+)/g, (all, word) => values[word] ?? all), label)));
+
+function pick(id, label, rows, onchange) {
+	const select = h("select", { id, onchange }, rows.map((row) => h("option", { value: row.id }, row.name && row.name !== row.id ? `${row.name} (${row.id})` : row.id)));
+	return [select, h("div.field", h("label", { for: id }, label), select)];
+}
+
+// What a coding agent is told, with the window of a model that is loaded.
+function agentPanel(agents, loaded, { share, most, held }) {
+	const shown = h("div.form");
+	const show = () => {
+		const agent = agents.find(({ id }) => id === program.value);
+		const { id, context_length: window } = loaded.find((row) => row.id === model.value);
+		const output = Math.min(Math.floor(window / share), most);
+		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output, widened: window + output + held };
+		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `elbowroom connect ${agent.id} --write --model "$model"` };
+		shown.replaceChildren(
+			...told({ parts: agent.is_written ? [command, ...agent.parts] : agent.parts }, "div", values),
+			h("p.help", agent.then, " Where a token is set, it stands in the place of none."));
+	};
+	const [program, programField] = pick("agent", "Program", agents, show);
+	const [model, modelField] = pick("agent-model", "Model", loaded, show);
+	if (loaded.length) show();
+	return panel("Coding agents", ...(loaded.length ? [h("div.test", programField, modelField), shown] : [h("p.about", "They need a model's window: load a model first.")]));
+}
+
+function testPanel(rows, signal) {
+	const [select, field] = pick("test-model", "Model", rows);
 	const result = h("ul.checks");
 	const run = act("Test", () => test(select.value, result, signal), "primary");
-	const fill = async () => {
-		const { data } = await api("/v1/models", { signal });
-		select.replaceChildren(...data.map(({ id, name }) => h("option", { value: id }, name && name !== id ? `${name} (${id})` : id)));
-	};
-	await fill().catch(() => {});
 	return panel("Does it work?",
 		h("p.about", "One short question from this browser, whose answer is read as it streams."),
-		h("div.test", h("div.field", h("label", { for: "test-model" }, "Model"), select), run), h("div", { role: "status" }, result));
+		h("div.test", field, run), h("div", { role: "status" }, result));
 }
 
 async function test(model, result, signal) {

@@ -75,11 +75,12 @@ export function messageList({ route, signal, compactions, divider, until = Infin
 	return self;
 }
 
-function messageItem({ message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output }, search) {
+function messageItem({ message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output, cache_lost: lost }, search) {
 	const isResult = message.role === "tool";
 	const marks = [hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
 	return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
 		h("p.who", `${place}. `, h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
+		lost && h("p.about", lost.told),
 		reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text.boxed", reasoning)),
 		isResult ? result(message, output, search) : content(message, search),
 		(message.tool_calls ?? []).map((call) => h("details.call", h("summary", "Called ", h("code", written(call.function?.name ?? call.type ?? "a tool")), calls[call.id] && h("span.badge", calls[call.id])),

@@ -9,10 +9,13 @@ from elbowroom.server.request.caller import (
     owner_of,
     with_caller,
 )
+from elbowroom.server.request.decoding import OPENERS, UnsupportedCoding
 
 __all__ = [
     "MAX_BODY_BYTES",
+    "OPENERS",
     "USER",
+    "UnsupportedCoding",
     "at_leisure",
     "caller_without_chat",
     "conversation_name",

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.context.canonical import read_images
 from elbowroom.errors import BodyTooLarge, RequestTimeout
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.request.caller import with_caller
+from elbowroom.server.request.decoding import PLAIN, coding_of, opened
 from elbowroom.server.request.json_text import parsed
 from elbowroom.server.state import TIMING
 
@@ -26,16 +27,19 @@ async def read_chat_request(request: web.Request) -> ChatRequest:
 
 
 async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
-    """Return the parsed body, of at most so many bytes.
+    """Return the parsed body, of at most so many bytes, compressed and opened.
 
-    Raises BodyTooLarge, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
+    Raises BodyTooLarge, UnsupportedCoding, RequestTimeout, or RequestError where it is no JSON or nested too deeply.
     """
     return await read_request(request, lambda value: value, most)
 
 
 async def read_request(request: web.Request, read: Callable[[Any], Read], most: int = MAX_BODY_BYTES) -> Read:
     """Return what `read` makes of the parsed body, in a thread where the body is large; raises as both do."""
+    coding = coding_of(request) if hdrs.CONTENT_ENCODING in request.headers else PLAIN
     body = await _read_bytes(request, most)
+    if coding != PLAIN:
+        body = await asyncio.to_thread(opened, coding, body, most)  # a few bytes may hold megabytes
     if len(body) <= INLINE_BYTES:
         request_facts().heard(value := parsed(body))
         return read(value)
@@ -44,7 +48,7 @@ async def read_request(request: web.Request, read: Callable[[Any], Read], most: 
 
 async def at_leisure(request: web.Request, work: Callable[[], Read]) -> Read:
     """Return what is made of a request; where its body is large or of unknown size, in a thread."""
-    size = request.content_length
+    size = request.content_length if hdrs.CONTENT_ENCODING not in request.headers else None
     return work() if size is not None and size <= INLINE_BYTES else await asyncio.to_thread(work)
 
 

@@ -5,7 +5,7 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,9 +13,10 @@ from aiohttp import web
 
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
-from elbowroom.context.transcript import SYSTEM_ROLES, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
 from elbowroom.server.guard import CONVERSATION, RULES
-from elbowroom.server.state import SHARED
+from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
+from elbowroom.server.state import SETTINGS, SHARED
 
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
@@ -33,10 +34,13 @@ AWAITED_ORDERS: Final = ("Analyze the chat history to determine", "Summarize the
 """How the second line of such a task begins."""
 TOOL_LIST: Final = "Available Tools: ["
 TOOL_QUESTIONS: Final = ("Query: ", "History:")
-SESSIONS: Final = ("X-Claude-Code-Session-Id", "Thread-Id", "Session-Id", "X-Session-Id")
+SESSIONS: Final = ("X-Claude-Code-Session-Id", "Thread-Id", "Session-Id", "X-Session-Id", "X-Session-Affinity")
 """Headers in which coding agents name a session."""
 UNIQUE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """The form of a key that can only be one conversation's; other keys of a prompt cache may be a whole program's."""
+LONGEST_SYSTEM: Final = 200_000
+"""Characters of a system message that are searched for a phrase."""
+REMINDERS: Final = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>)*\s*", re.DOTALL)
 LONGEST_NAME: Final = 128
 NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
@@ -46,7 +50,8 @@ FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
 
 def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
     """Return a parsed chat request with its caller."""
-    caller = caller_of(request.headers, chat)
+    knows_side_requests = request.app[SETTINGS].current().settings.server.side_requests
+    caller = caller_of(request.headers, chat, knows_side_requests=knows_side_requests)
     return replace(chat, caller=replace(caller, known_by=_known_by(request, caller.owner)))
 
 
@@ -62,12 +67,18 @@ def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
     return Caller(owner, known_by=_known_by(request, owner)).keeps_as
 
 
-def caller_of(headers: Mapping[str, str], chat: ChatRequest) -> Caller:
-    """Return the caller of a chat; the mapping of `headers` ignores case."""
+def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_requests: bool = True) -> Caller:
+    """Return the caller of a chat; the mapping of `headers` ignores case.
+
+    What a coding agent asks beside a conversation is a task only where the caller `knows_side_requests`.
+    """
     owner = owner_of(headers, chat.body)
+    caller = Caller(owner, _chat_id(headers, chat.body), known_by="name" if owner else "nothing")
+    named = _filled(headers, TASK)
+    if named is None and knows_side_requests and (known := side_request(chat)) is not None:
+        return replace(caller, is_task=True, is_awaited=known.kind == "compaction", brings_chat=known.kind != "title")
     is_task = _is_task(headers, chat)
-    is_awaited = is_task and _is_awaited(headers, chat)
-    return Caller(owner, _chat_id(headers, chat.body), is_task, is_awaited, "name" if owner else "nothing")
+    return replace(caller, is_task=is_task, is_awaited=is_task and _is_awaited(headers, chat))
 
 
 def _known_by(request: web.Request, owner: str) -> KnownBy:
@@ -128,7 +139,7 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
 def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
     """Tell whether a chat request is a task, by its header, or by its form where it has none.
 
-    A streaming request is never a task by its form.
+    A streaming request is never a task by the form that Open WebUI's have.
     """
     if (named := _filled(headers, TASK)) is not None:
         return bool(named)
@@ -152,6 +163,39 @@ def _has_form_of_task(chat: ChatRequest) -> bool:
     selects_tools = any(order.startswith(TOOL_LIST) for order in orders) and asked.startswith(TOOL_QUESTIONS)
     asks_about_files = question_in(asked) != asked and CHAT_HISTORY not in asked
     return selects_tools or (asked.startswith(TASK_PROMPT) and not asks_about_files)
+
+
+def side_request(chat: ChatRequest) -> SideRequest | None:
+    """Return which side request this is; None for a chat."""
+    said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    if not said or said[-1]["role"] != "user":
+        return None
+    offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
+    systems = [text_of(message)[:LONGEST_SYSTEM] for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    first, last = list(_texts(said[0])), list(_texts(said[-1]))
+    for known in SIDE_REQUESTS:
+        if offers_tools and not known.may_offer_tools:
+            continue
+        if _is_asked(known.asked, first if known.asks_first else last) and _is_told(known.systems, systems):
+            return known
+    return None
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """Yield the texts of a message, without what Claude Code reminds its model of before them."""
+    return (REMINDERS.sub("", text_in(part)) for part in parts_of(message.get("content")) if is_text(part))
+
+
+def _is_asked(phrase: str, texts: Sequence[str]) -> bool:
+    return not phrase or any(text.startswith(phrase) for text in texts)
+
+
+def _is_told(phrases: Sequence[str], texts: Sequence[str]) -> bool:
+    return not phrases or any(_opens_paragraph(phrase, text) for phrase in phrases for text in texts)
+
+
+def _opens_paragraph(phrase: str, text: str) -> bool:
+    return phrase in text and re.search(rf"(?:^|\n)[ \t-]*{re.escape(phrase)}", text) is not None
 
 
 def _filled(headers: Mapping[str, str], name: str) -> str | None:

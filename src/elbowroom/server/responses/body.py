@@ -1,10 +1,10 @@
 """Parses the body of `POST /v1/responses` into a chat request and the fields that the response repeats."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.agents.request import ChatRequest, CompactionRequest, parse_chat_request
 from elbowroom.errors import RequestError
 from elbowroom.server.responses.tools import Toolset
 
@@ -63,6 +63,7 @@ NOTHING_REPEATED: Final[Mapping[str, Any]] = {**REPEATED, "tools": [], "reasonin
 UNSAID: Final[Mapping[str, Any]] = {"description": None, "parameters": None, "strict": None}
 """The fields of a function that a response repeats also where they were not sent."""
 KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "background": (bool,),
     "instructions": (str,),
     "max_output_tokens": (int,),
     "max_tool_calls": (int,),
@@ -89,11 +90,13 @@ NAMES: Final[Mapping[type, str]] = {
     dict: "an object",
     bool: "true or false",
 }
+CONTEXT_MANAGEMENT: Final = (
+    'context_management has to be [{"type": "compaction", "compact_threshold": ...}], where the threshold is a number '
+    "of tokens or left out."
+)
+TRUNCATIONS: Final = ("auto", "disabled")
 TEMPLATES: Final = "elbowroom keeps no prompt templates: send instructions and input."
 UNSUPPORTED: Final[Mapping[str, str]] = {
-    "background": "elbowroom answers while the client waits: leave background out, and stream if it may take long.",
-    "conversation": "Name the response before with previous_response_id, or the conversation with the header "
-    "X-Conversation-Id.",
     "prompt": TEMPLATES,
 }
 
@@ -102,7 +105,9 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 class ResponsesRequest:
     """A parsed body. `input` is as it was sent; `echo` holds the fields that the response repeats.
 
-    `previous` is the id of the response from which the request goes on; its history is not part of the body.
+    `previous` is the id of the response from which the request goes on, `conversation` that of the conversation to
+    which it belongs, both empty where none is named; their history is not part of the body.
+    `compaction` is what the client asks for of compactions, None for a client that cannot keep them.
     """
 
     model: str
@@ -111,20 +116,24 @@ class ResponsesRequest:
     instructions: str | None
     stores: bool
     stream: bool
+    background: bool
     fields: dict[str, Any]
     echo: dict[str, Any]
     body: dict[str, Any]
     tools: Toolset
+    conversation: str = ""
+    compaction: CompactionRequest | None = None
 
     def chat(self, messages: list[dict[str, Any]]) -> ChatRequest:
         """Return the chat request with the instructions and then these messages. Raises RequestError."""
         leading = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        return parse_chat_request(
+        chat = parse_chat_request(
             {"model": self.model, "messages": [*leading, *messages], "stream": self.stream, **self.fields}
         )
+        return replace(chat, compaction=self.compaction)
 
 
-def parse_responses_request(body: Any) -> ResponsesRequest:
+def parse_responses_request(body: Any, *, needs_input: bool = True) -> ResponsesRequest:
     """Check a parsed body and take it apart. Raises RequestError that names the field and what belongs there."""
     if not isinstance(body, dict):
         raise RequestError("The body has to be a JSON object with model and input.")
@@ -136,21 +145,55 @@ def parse_responses_request(body: Any) -> ResponsesRequest:
     for name, instead in UNSUPPORTED.items():
         if body.get(name):
             raise RequestError(f"{name} is not supported. {instead}", param=name, code="unsupported_parameter")
-    if body.get("input") is None:
+    if body.get("truncation") not in (None, *TRUNCATIONS):
+        raise RequestError(f"truncation has to be {' or '.join(TRUNCATIONS)}.", param="truncation")
+    if needs_input and body.get("input") is None:
         raise RequestError("input is missing: it has to be a text or a list of items.", param="input")
     tools = Toolset.of(body.get("tools"))
     return ResponsesRequest(
         model=model,
-        input=body["input"],
+        input=[] if body.get("input") is None else body["input"],
         previous=body.get("previous_response_id") or None,
         instructions=body.get("instructions"),
         stores=body.get("store") is not False,
         stream=body.get("stream") is True,
+        background=body.get("background") is True,
         fields=_chat_fields(body, tools),
         echo=_echo(body),
         body=body,
         tools=tools,
+        conversation=_conversation(body),
+        compaction=_compaction(body.get("context_management")),
     )
+
+
+def _conversation(body: dict[str, Any]) -> str:
+    """Return the id of the conversation that a request belongs to. Raises RequestError."""
+    match body.get("conversation") or "":
+        case {"id": str() as named} | (str() as named):
+            pass
+        case _:
+            raise RequestError('conversation has to be an id or {"id": ...}.', param="conversation")
+    if named and body.get("previous_response_id"):
+        raise RequestError(
+            "conversation and previous_response_id cannot be given together: a conversation has its responses.",
+            param="previous_response_id",
+        )
+    return named
+
+
+def _compaction(value: Any) -> CompactionRequest | None:
+    """Return what `context_management` asks for. Raises RequestError that says what belongs there."""
+    match value or None:
+        case None:
+            return None
+        case [{"type": "compaction", **given}]:
+            at = given.get("compact_threshold")
+        case _:
+            raise RequestError(CONTEXT_MANAGEMENT, param="context_management")
+    if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 1):
+        raise RequestError(CONTEXT_MANAGEMENT, param="context_management[0].compact_threshold")
+    return CompactionRequest(at)
 
 
 def _chat_fields(body: dict[str, Any], tools: Toolset) -> dict[str, Any]:
@@ -177,6 +220,8 @@ def _echo(body: dict[str, Any]) -> dict[str, Any]:
     echo = {name: usual if body.get(name) is None else body[name] for name, usual in REPEATED.items()}
     echo["tools"] = [{**UNSAID, **tool} if tool["type"] == "function" else tool for tool in body.get("tools") or ()]
     echo["text"] = {**REPEATED["text"], **echo["text"]}
+    if named := _conversation(body):
+        echo["conversation"] = {"id": named}
     reasoning = body.get("reasoning") or {}
     echo["reasoning"] = {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")}
     return echo

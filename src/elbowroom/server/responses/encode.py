@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Notice, ToolCall
+from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
+from elbowroom.context.compaction import Seal
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyRequests, UpstreamBusy
 from elbowroom.providers.base import ReasoningDelta, TextDelta
@@ -22,6 +23,8 @@ PREFIXES: Final = {"message": "msg", "reasoning": "rs"}
 TEXTS: Final = {"message": "output_text", "reasoning": "reasoning_text"}
 RESPONSE: Final = "resp_"
 TURN: Final = "turn_"
+BACKGROUND_END: Final = "bg"
+"""The end of the id of a response that is answered in the background; ids of others have hexadecimal digits alone."""
 GROWS: Final[Mapping[str, tuple[str, str]]] = {
     "function_call": ("arguments", "function_call_arguments"),
     "custom_tool_call": ("input", "custom_tool_call_input"),
@@ -34,12 +37,16 @@ INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_
 class OutputItems:
     """The items of one response; the id of each is made of the response's id and its place, so it never changes.
 
-    Only the last item is open; `done` holds the closed ones.
+    Only the last item is open; `done` holds the closed ones. Compactions, which are no part of what is kept of a
+    response, are made with a `seal` and counted apart: other items have the same ids without them.
     """
 
-    def __init__(self, response_id: str, tools: Toolset | None = None) -> None:
+    def __init__(self, response_id: str, tools: Toolset | None = None, seal: Seal | None = None) -> None:
         self._key = response_id.partition("_")[2]
         self._tools = tools or Toolset()
+        self._seal = seal
+        self._compactions = 0
+        self._is_compacting = False
         self._open: Kind | None = None
         self._text: list[str] = []
         self._logprobs: list[dict[str, Any]] = []
@@ -59,8 +66,41 @@ class OutputItems:
             case ReasoningDelta():
                 is_new = self._open != "reasoning"  # what parts it from earlier thoughts is the item's beginning then
                 yield from self._grow("reasoning", said.text.removeprefix(BETWEEN_STEPS) if is_new else said.text, {})
+            case Compacted():
+                yield from self.close()
+                yield from self._compacted(said)
             case Notice():
                 pass
+
+    def compacting(self) -> Iterator[Event]:
+        """Yield the events that tell a client which waits for nothing but a compaction that it is being made."""
+        if not self._is_compacting:
+            self._is_compacting = True
+            item = {"id": self._compaction_id, "type": "compaction", "encrypted_content": ""}
+            yield "response.output_item.added", {"output_index": len(self.done), "item": item}
+        place = {"item_id": self._compaction_id, "output_index": len(self.done)}
+        yield "response.compaction.compacting", place
+
+    def _compacted(self, said: Compacted) -> Iterator[Event]:
+        if self._seal is None:
+            return
+        if not self._is_compacting:
+            yield from self.compacting()
+        text = self._seal.sealed(said.key, said.messages)
+        item = {"id": self._compaction_id, "type": "compaction", "encrypted_content": text}
+        yield "response.output_item.done", {"output_index": len(self.done), "item": item}
+        self.done.append(item)
+        self._compactions += 1
+        self._is_compacting = False
+
+    @property
+    def _compaction_id(self) -> str:
+        return f"cmp_{self._key}_{self._compactions}"
+
+    @property
+    def _number(self) -> int:
+        """Return the number of the next item among those that are kept."""
+        return len(self.done) - self._compactions
 
     def append_to_message(self, said: TextDelta) -> bool:
         """Append words to the open item where it is a message, as nearly always; tell whether it is."""
@@ -105,7 +145,7 @@ class OutputItems:
 
     def _call(self, call: ToolCall) -> Iterator[Event]:
         kind = self._tools.kind_of(call)
-        item = self._tools.item_of(call, f"{CALL_PREFIXES[kind]}_{self._key}_{len(self.done)}")
+        item = self._tools.item_of(call, f"{CALL_PREFIXES[kind]}_{self._key}_{self._number}")
         place = {"item_id": item["id"], "output_index": len(self.done)}
         if kind != "custom":  # whose items have no status
             item["status"] = "completed"
@@ -128,7 +168,7 @@ class OutputItems:
         return {"item_id": self._id(self._open or "message"), "output_index": len(self.done)}
 
     def _id(self, kind: str) -> str:
-        return f"{PREFIXES[kind]}_{self._key}_{len(self.done)}"
+        return f"{PREFIXES[kind]}_{self._key}_{self._number}"
 
 
 def _part(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -166,29 +206,52 @@ def turn_of(response_id: str) -> str:
 
 class ResponseEncoder:
     """Encodes one answer: `echo` holds the request's fields to repeat, `notices` the form of notices, `tools` those of
-    the request.
+    the request. With a `seal` the client gets compactions as items; where it asked for nothing else, `only_compacts`,
+    it is told of their progress by events.
 
     Its id is a random one unless `began` names the turn, by which the response can be found later.
     """
 
     def __init__(
-        self, model: str, echo: Mapping[str, Any], notices: Notices = "auto", tools: Toolset | None = None
+        self,
+        model: str,
+        echo: Mapping[str, Any],
+        notices: Notices = "auto",
+        tools: Toolset | None = None,
+        seal: Seal | None = None,
+        *,
+        only_compacts: bool = False,
     ) -> None:
         self._model = model
         self._echo = echo
         self._notices = notices
         self._created = int(time.time())
         self._written = 0
+        self._unsaid: Sequence[str] = ("response.created", "response.in_progress")
         self._words_of = -1
         self._before_words = ""
         self._tools = tools
+        self._seal = seal
+        self._only_compacts = only_compacts
         self.id = RESPONSE + secrets.token_hex(12)
-        self._items = OutputItems(self.id, tools)
+        self._items = OutputItems(self.id, tools, seal)
 
     def began(self, turn: str) -> None:
         """Take the id of the turn that answers; call it before the first event."""
-        self.id = response_id_of(turn)
-        self._items = OutputItems(self.id, self._tools)
+        if self.id != response_id_of(turn):
+            self.id = response_id_of(turn)
+            self._items = OutputItems(self.id, self._tools, self._seal)
+
+    def queued(self) -> bytes:
+        """Return the first frames of a response that is answered in the background."""
+        self._unsaid = self._unsaid[1:]
+        response = self.so_far()
+        begun = ("response.created", "response.queued")
+        return "".join(self._frame(kind, {"response": response}) for kind in begun).encode("ascii")
+
+    def so_far(self) -> dict[str, Any]:
+        """Return the response while it is being given, with the items that are whole."""
+        return self._described("queued" if self._unsaid else "in_progress")
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""
@@ -198,6 +261,8 @@ class ResponseEncoder:
                 frames.append(self._words(event.text))
             elif not isinstance(event, Notice):
                 frames += self._frames(self._items.take(event))
+            elif self._only_compacts and event.kind == "compacting":
+                frames += self._frames(self._items.compacting())
             elif self._notices == "content" and not event.is_status_only:
                 frames += self._frames(self._items.take(TextDelta(notice_line(event.text))))
             elif self._notices in ("auto", "comment"):
@@ -238,10 +303,10 @@ class ResponseEncoder:
         return {**described(self.id, self._model, self._created, status, self._items.done), **self._echo}
 
     def _beginning(self) -> list[str]:
-        if self._written:
+        if not self._unsaid:
             return []
+        begun, self._unsaid = self._unsaid, ()
         response = self._described("in_progress")
-        begun = ("response.created", "response.in_progress")
         return [self._frame(kind, {"response": response}) for kind in begun]
 
     def _frames(self, events: Iterable[Event]) -> Iterable[str]:
@@ -283,7 +348,8 @@ class KeptEncoder:
 
     def end(self, response: Mapping[str, Any]) -> bytes:
         """Return the last frame."""
-        return _frame("response.completed", {"response": response}, max(self._told, self._after + 1)).encode("ascii")
+        kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"
+        return _frame(kind, {"response": response}, max(self._told, self._after + 1)).encode("ascii")
 
     def failure(self, error: ElbowroomError) -> bytes:
         """Return the frame of an error."""
@@ -304,7 +370,7 @@ def described(
         "object": "response",
         "created_at": created,
         "status": status,
-        "background": False,
+        "background": response_id.endswith(BACKGROUND_END),
         "error": None,
         "incomplete_details": None,
         "model": model,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from elbowroom.context.transcript import Message, calls_of, parts_of, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, parts_of, text_of
 from elbowroom.errors import RequestError
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.responses.tools import CALLS, OUTPUTS, call_of, text_in
@@ -11,6 +11,8 @@ from elbowroom.server.responses.tools import CALLS, OUTPUTS, call_of, text_in
 Item = Mapping[str, Any]
 TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 """The key under which each kind of part has its text."""
+COMPACTION: Final = "compaction"
+TRIGGER: Final = "compaction_trigger"
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 BETWEEN_ANSWERS: Final = "\n\n"
 NOT_SENT_ON: Final[Mapping[str, str]] = {
@@ -19,23 +21,51 @@ NOT_SENT_ON: Final[Mapping[str, str]] = {
 }
 
 
-def messages_of(value: Any) -> list[dict[str, Any]]:
-    """Return the messages of an `input`: a text, or a list of items without references.
+def messages_of(value: Any, first: int = 0) -> list[dict[str, Any]]:
+    """Return the messages of an `input`: a text, or a list of items without references and compactions.
 
-    Texts and calls of an assistant that follow each other become one message, as in a chat.
-    Raises RequestError that names the item and what belongs there.
+    Texts and calls of an assistant that follow each other become one message, as in a chat. `first` is the place of the
+    list's first item in the request. Raises RequestError that names the item and what belongs there.
     """
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     if not isinstance(value, list):
         raise RequestError("input has to be a text or a list of items.", param="input")
     chat = _Chat()
-    for index, item in enumerate(value):
+    for index, item in enumerate(value, first):
         where = f"input[{index}]"
         if not isinstance(item, Mapping):
             raise RequestError(f"{where} has to be an object.", param=where)
         chat.add(item, where)
     return chat.joined()
+
+
+def without_trigger(value: Any) -> tuple[Any, bool]:
+    """Return an `input` without the order to compact it, and whether it has one. Raises RequestError."""
+    items = value if isinstance(value, list) else []
+    orders = [place for place, item in enumerate(items) if isinstance(item, Mapping) and _kind(item) == TRIGGER]
+    if orders and orders != [len(items) - 1]:
+        where = f"input[{orders[0]}]"
+        raise RequestError(f"{where} is a {TRIGGER}, which has to be the last item and the only one.", param=where)
+    return (items[:-1], True) if orders else (value, False)
+
+
+def compactions_in(value: Any) -> list[int]:
+    """Return the places of the compaction items in an `input`."""
+    items = value if isinstance(value, list) else []
+    return [place for place, item in enumerate(items) if isinstance(item, Mapping) and _kind(item) == COMPACTION]
+
+
+def beside_compaction(messages: Sequence[Message], compacted: Sequence[Message]) -> list[Message]:
+    """Return those of the messages before a compaction item that stand beside what it stands for.
+
+    Instructions do. So do a user's messages that a client has kept in place of the whole conversation, but for those
+    that `compacted` has word for word; with answers or results among them they are the conversation that it replaces.
+    """
+    is_whole = any(message["role"] not in ("user", *SYSTEM_ROLES) for message in messages)
+    return [
+        message for message in messages if message["role"] in SYSTEM_ROLES or not (is_whole or message in compacted)
+    ]
 
 
 def items_of(message: Message, key: str) -> list[dict[str, Any]]:
@@ -124,10 +154,12 @@ class _Chat:
                 self._add_result(item, where)
             case "reasoning":
                 self._thoughts += _thoughts(item)
+            case "compaction":
+                pass  # a later one stands for it
             case _:
                 raise RequestError(
                     f"{where} is of the type {str(kind)[:60]!r}, which elbowroom does not take. It takes message, "
-                    "calls and results of tools, reasoning and item_reference: leave the others out.",
+                    "calls and results of tools, reasoning, compaction and item_reference: leave the others out.",
                     param=f"{where}.type",
                 )
 

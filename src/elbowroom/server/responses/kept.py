@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any
+from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall, assistant_message
 from elbowroom.agents.turn import Shared
@@ -16,8 +16,11 @@ from elbowroom.context.transcript import Message, calls_of, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.responses.body import NOTHING_REPEATED
-from elbowroom.server.responses.encode import Event, OutputItems, described, response_id_of, turn_of
+from elbowroom.server.responses.encode import BACKGROUND_END, Event, OutputItems, described, response_id_of, turn_of
 from elbowroom.server.responses.input import items_of
+
+UNFINISHED: Final[Mapping[bool, Literal["cancelled", "incomplete"]]] = {False: "cancelled", True: "incomplete"}
+"""What is told of a response that has no end, by whether it was answered in the background, where nobody saw why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,7 @@ class KeptResponse:
 
     def history(self) -> list[Message]:
         """Return the messages up to it, as the client has them, without the `instructions` that were sent."""
-        branch = self.tree.branch_to(self.node, with_unfinished=False)
-        messages: list[Message] = []
-        for turn, said in groupby(branch, key=lambda kept: kept.turn):
-            sent = list(said)
-            messages += [_answer(sent)] if turn else [kept.message for kept in sent if not _instructs(kept)]
-        return messages
+        return _history(self.tree.branch_to(self.node, with_unfinished=False))
 
     def items(self) -> list[dict[str, Any]]:
         """Return its output items."""
@@ -72,26 +70,15 @@ class KeptResponse:
 
     def input_items(self) -> list[dict[str, Any]]:
         """Return what was said before it as items, the oldest first, without the `instructions` that were sent."""
-        items: list[dict[str, Any]] = []
         branch = self.tree.branch_to(self.node, with_unfinished=False)
-        for turn, said in groupby(branch, key=lambda kept: kept.turn):
-            if turn == self.node.last.turn:
-                continue
-            sent = list(said)
-            if turn:
-                output = OutputItems(response_id_of(turn))
-                for _ in _told(output, sent):
-                    pass
-                items += output.done
-            else:
-                clients = (kept for kept in sent if not _instructs(kept))
-                items += [item for kept in clients for item in items_of(kept.message, _item_key(kept))]
-        return items
+        said = _items(kept for kept in branch if kept.turn != self.node.last.turn)
+        return [item for _, items in said for item in items]
 
     def described(self) -> dict[str, Any]:
         """Return the response without the fields that only its request had."""
         first = self.node.messages[0]
-        status = "in_progress" if self.is_running else "cancelled" if self.node.is_unfinished else "completed"
+        ended = UNFINISHED[self.id.endswith(BACKGROUND_END)] if self.node.is_unfinished else "completed"
+        status = "in_progress" if self.is_running else ended
         known = described(self.id, first.agent, int(first.at), status, self.items())
         return {**known, **NOTHING_REPEATED, "previous_response_id": self._previous(), "store": True}
 
@@ -99,6 +86,71 @@ class KeptResponse:
         branch = self.tree.branch_to(self.node, with_unfinished=False)
         turns = [kept.turn for kept in branch if kept.turn and kept.turn != self.node.last.turn]
         return response_id_of(turns[-1]) if turns else None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConversation:
+    """A conversation that is kept, of which the branch that was used last is what was said."""
+
+    conversation: Conversation
+    tree: ConversationTree
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the next request finds the conversation."""
+        row = self.conversation.row
+        return row.name or row.id
+
+    @property
+    def agent(self) -> str:
+        """Return who has answered last; empty where nobody has."""
+        return next((kept.agent for kept in reversed(self._branch()) if kept.turn), self.conversation.row.agent)
+
+    def history(self) -> list[Message]:
+        """Return the messages, as a client has them, without the `instructions` that were sent."""
+        return _history(self._branch())
+
+    def items(self) -> list[tuple[Sequence[KeptMessage], list[dict[str, Any]]]]:
+        """Return what was said as items, by the messages that they stand for, the oldest first."""
+        return list(_items(self._branch()))
+
+    def item(self, item_id: str) -> tuple[Sequence[KeptMessage], list[dict[str, Any]]] | None:
+        """Return the item with this id, of any branch, with the other items and the messages that it stands with."""
+        for said, items in (*_items(self._branch()), *_items(self.conversation.messages)):
+            if any(item["id"] == item_id for item in items):
+                return said, items
+        return None
+
+    def is_last(self, said: Sequence[KeptMessage]) -> bool:
+        """Tell whether nothing was said after these messages of one turn."""
+        nodes = (node for node in self.tree.nodes if node.last.id == said[-1].id)
+        return not any(map(self.tree.goes_on_after, nodes))
+
+    def copies_of(self, wanted: KeptMessage) -> list[KeptMessage]:
+        """Return a message of a client with what stands for it in other branches, as each model has its own.
+
+        The same words said twice in the branch that was used last are two messages.
+        """
+        branch = {kept.id: kept for kept in self._branch()}
+        same = [kept for kept in self.conversation.messages if not kept.turn and kept.message == wanted.message]
+        there = [kept for kept in same if kept.id in branch]
+        meant = [branch[wanted.id]] if wanted.id in branch else there[:1]
+        return [*meant, *(kept for kept in same if kept.id not in branch)]
+
+    def _branch(self) -> list[KeptMessage]:
+        ends = [node for node in self.tree.nodes if not node.is_system and node.last.turn_status != "streaming"]
+        if not ends:
+            return [kept for kept in self.conversation.messages if not kept.turn]
+        return self.tree.branch_to(max(ends, key=lambda node: node.last.number), with_unfinished=False)
+
+
+async def read_conversation(shared: Shared, owner: str, named: str) -> KeptConversation | None:
+    """Return the owner's conversation with this id or name. Raises StoreOpening."""
+    await shared.store.ready()
+    conversation = await shared.store.conversations.read(owner, named)
+    if conversation is None:
+        return None
+    return KeptConversation(conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages))
 
 
 async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
@@ -139,6 +191,29 @@ def _told(items: OutputItems, said: Sequence[KeptMessage]) -> Iterator[Event]:
     for event in _said(said):
         yield from items.take(event)
     yield from items.close()
+
+
+def _history(branch: Sequence[KeptMessage]) -> list[Message]:
+    messages: list[Message] = []
+    for turn, said in groupby(branch, key=lambda kept: kept.turn):
+        sent = list(said)
+        messages += [_answer(sent)] if turn else [kept.message for kept in sent if not _instructs(kept)]
+    return messages
+
+
+def _items(branch: Iterable[KeptMessage]) -> Iterator[tuple[Sequence[KeptMessage], list[dict[str, Any]]]]:
+    """Yield the messages of each turn, and each message of a client, with the items that they make."""
+    for turn, said in groupby(branch, key=lambda kept: kept.turn):
+        sent = list(said)
+        if turn:
+            output = OutputItems(response_id_of(turn))
+            for _ in _told(output, sent):
+                pass
+            yield sent, output.done
+        else:
+            for kept in sent:
+                if not _instructs(kept):
+                    yield [kept], items_of(kept.message, _item_key(kept))
 
 
 def _item_key(kept: KeptMessage) -> str:

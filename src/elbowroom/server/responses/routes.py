@@ -1,33 +1,35 @@
 """`/v1/responses`: OpenAI's newer API over the same answers as chats; kept responses are read from their turns."""
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
-from elbowroom.agents.answering import answer, is_turn
-from elbowroom.agents.catalog import Target
+from elbowroom.agents.answering import answer
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import RunSettings, Shared
+from elbowroom.agents.turn import RunSettings
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.chat import counted, name_conversation
-from elbowroom.server.encode import THOUGHTS, to_json
+from elbowroom.server.encode import to_json
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import at_leisure, keeper_of, read_request, with_caller
-from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
-from elbowroom.server.responses.encode import RESPONSE, Event, KeptEncoder, ResponseEncoder, turn_of
-from elbowroom.server.responses.input import answer_of_item, messages_of, references_in, resolved
-from elbowroom.server.responses.kept import KeptResponse, find_response, find_responses, unkept
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.request import keeper_of
+from elbowroom.server.responses.asked import Asked, read_asked, refuse_running
+from elbowroom.server.responses.background import (
+    BACKGROUND,
+    BackgroundResponse,
+    BackgroundResponses,
+    FollowedEncoder,
+    new_turn,
+)
+from elbowroom.server.responses.compacting import compact_response, compacted
+from elbowroom.server.responses.encode import Event, KeptEncoder, ResponseEncoder, turn_of
+from elbowroom.server.responses.kept import KeptResponse, find_response, unkept
+from elbowroom.server.state import SHARED, run_settings_of
 
 NOBODY_RUNS: Final = "The model is not told of tools that only OpenAI's servers run: {}."
-MOST_REFERRED: Final = 1_000
-"""How many responses a request's references may belong to: each is looked up by itself."""
 STREAMS: Final = frozenset({"true", "True", "1"})
 MOST_EVENTS: Final = 10_000_000
 USUAL_ITEMS: Final = 20
@@ -36,20 +38,15 @@ MOST_ITEMS: Final = 100
 
 def add_response_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
+    app[BACKGROUND] = BackgroundResponses()
     one = f"{base}responses/{{id:[^/]+}}"
     app.router.add_post(f"{base}responses{end}", create_response)
     app.router.add_post(f"{base}responses/input_tokens{end}", count_response)
+    app.router.add_post(f"{base}responses/compact{end}", compact_response)
     app.router.add_get(f"{one}{end}", show_response)
     app.router.add_get(f"{one}/input_items{end}", list_input_items)
     app.router.add_delete(f"{one}{end}", delete_response)
     app.router.add_post(f"{one}/cancel{end}", cancel_response)
-
-
-class ResponseRunning(RequestError):
-    """The request cannot be served while the response is still being given."""
-
-    status = 409
-    code = "response_running"
 
 
 class ResponseInUse(RequestError):
@@ -66,39 +63,14 @@ class ResponseInUse(RequestError):
         )
 
 
-class PreviousNotFound(NotFound):
-    """The response to go on from does not exist."""
-
-    code = "previous_response_not_found"
-    param = "previous_response_id"
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(
-            f"You have no response {response_id[:80]!r} to go on from: it was not kept (store is false, in the request "
-            "or in the settings), was deleted, or is somebody else's. Send the conversation in input instead."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request to answer: as it was parsed, as a chat, and with the target that it names."""
-
-    request: ResponsesRequest
-    chat: ChatRequest
-    target: Target
-
-    @property
-    def is_kept(self) -> bool:
-        """Tell whether its answer is a turn that is to be kept."""
-        return self.request.stores and is_turn(self.target, self.chat) and not self.chat.caller.is_temporary
-
-
 async def create_response(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
-    asked = await _asked(request)
+    asked = await read_asked(request)
     note_target(asked.target)
     settings = run_settings_of(request.app, asked.chat.caller)
     encoder = _encoder(settings, asked)
+    if asked.request.background:
+        return await _answer_in_background(request, settings, asked, encoder)
     if asked.request.stream:
         stream = EventStream(request, asked.target.name)
         return await stream.answer(encoder, partial(_answered, settings, asked, encoder, stream.response.headers))
@@ -111,15 +83,43 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     return await json_answer(encoder.response(whole), headers)
 
 
+async def _answer_in_background(
+    request: web.Request, settings: RunSettings, asked: Asked, encoder: ResponseEncoder
+) -> web.StreamResponse:
+    """Begin to answer, and show the response as it is now, or its events as they come. Raises RequestError."""
+    if not asked.is_kept or settings.shared.recording.conversations is None:
+        raise RequestError(
+            "background needs a response that is kept, and this one would not be: store is false in the request or in "
+            "the settings, or the model's provider only passes requests through.",
+            param="background",
+        )
+    encoder.began(turn := new_turn())
+    answering = partial(_answered, settings, asked, encoder, {}, turn=turn)
+    begun = request.app[BACKGROUND].begin(
+        keeper_of(request, asked.request.body), encoder, answering, asked.request.body
+    )
+    if asked.request.stream:
+        return await EventStream(request, asked.target.name).answer(FollowedEncoder(), partial(begun.follow, -1))
+    return web.json_response(begun.response, dumps=to_json)
+
+
 async def _answered(
-    settings: RunSettings, asked: Asked, encoder: ResponseEncoder, headers: MutableMapping[str, str], sink: Sink
+    settings: RunSettings,
+    asked: Asked,
+    encoder: ResponseEncoder,
+    headers: MutableMapping[str, str],
+    sink: Sink,
+    turn: str = "",
 ) -> Answer:
-    def begun(turn: TurnRecorder) -> None:
-        encoder.began(turn.id)
-        name_conversation(headers, turn)
+    if asked.only_compacts:
+        return await compacted(settings, asked, sink)
+
+    def begun(recorder: TurnRecorder) -> None:
+        encoder.began(recorder.id)
+        name_conversation(headers, recorder)
 
     told = _telling_what_is_left_out(asked, sink)
-    return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores)
+    return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores, turn=turn)
 
 
 def _telling_what_is_left_out(asked: Asked, sink: Sink) -> Sink:
@@ -138,13 +138,15 @@ def _telling_what_is_left_out(asked: Asked, sink: Sink) -> Sink:
 
 async def count_response(request: web.Request) -> web.Response:
     """Count the prompt that this request would make; no model is loaded for it."""
-    asked = await _asked(request)
+    asked = await read_asked(request)
     return await counted(request, asked.target, asked.chat)
 
 
 async def show_response(request: web.Request) -> web.StreamResponse:
     """Show a response that is kept, or that is being given; with `stream` as the events that it had."""
     response_id = request.match_info["id"]
+    if (background := request.app[BACKGROUND].find(keeper_of(request), response_id)) is not None:
+        return await _show_background(request, background)
     is_running = request.app[SHARED].running.is_running(keeper_of(request), turn_of(response_id))
     kept = await find_response(request.app[SHARED], keeper_of(request), response_id)
     if kept is None and not is_running:
@@ -153,6 +155,16 @@ async def show_response(request: web.Request) -> web.StreamResponse:
         encoder = KeptEncoder(_whole_number(request, "starting_after", -1, 0, MOST_EVENTS))
         return await EventStream(request, response_id).answer(encoder, partial(_retold, request, response_id))
     return web.json_response(kept.described() if kept else unkept(response_id, "in_progress"), dumps=to_json)
+
+
+async def _show_background(request: web.Request, background: BackgroundResponse) -> web.StreamResponse:
+    """Show a response that is or was answered in the background; with `stream` its events, also those to come."""
+    if request.query.get("stream") not in STREAMS:
+        return web.json_response(background.response, dumps=to_json)
+    after = _whole_number(request, "starting_after", -1, 0, MOST_EVENTS)
+    return await EventStream(request, background.response["id"]).answer(
+        FollowedEncoder(), partial(background.follow, after)
+    )
 
 
 async def _retold(
@@ -176,7 +188,12 @@ async def list_input_items(request: web.Request) -> web.Response:
     kept = await find_response(request.app[SHARED], keeper_of(request), request.match_info["id"])
     if kept is None:
         raise _unknown(request.match_info["id"])
-    items, order = kept.input_items(), request.query.get("order", "desc")
+    return json_of_page(request, kept.input_items())
+
+
+def json_of_page(request: web.Request, items: list[dict[str, Any]]) -> web.Response:
+    """Answer with the page of these items, the oldest first, that the query asks for."""
+    order = request.query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise RequestError(f"order has to be asc or desc, not {order[:40]!r}.", param="order")
     if order == "desc":
@@ -204,7 +221,7 @@ def _whole_number(request: web.Request, name: str, usual: int, least: int, most:
 async def delete_response(request: web.Request) -> web.Response:
     """Delete a response; with the only one of a conversation, delete the conversation."""
     owner, response_id = keeper_of(request), request.match_info["id"]
-    _refuse_running(request, owner, response_id)
+    refuse_running(request, owner, response_id)
     kept = await find_response(request.app[SHARED], owner, response_id)
     if kept is None:
         raise _unknown(response_id)
@@ -217,6 +234,7 @@ async def delete_response(request: web.Request) -> web.Response:
         await shared.store.conversations.delete(owner, conversation)
     else:
         await shared.store.conversations.delete_turn(owner, turn_of(kept.id))
+    request.app[BACKGROUND].forget(owner, response_id)
     return web.json_response({"id": kept.id, "object": "response", "deleted": True})
 
 
@@ -225,6 +243,11 @@ async def cancel_response(request: web.Request) -> web.Response:
     owner, response_id, shared = keeper_of(request), request.match_info["id"], request.app[SHARED]
     was_running = shared.running.is_running(owner, turn_of(response_id))
     await shared.running.cancel_turn(owner, turn_of(response_id))
+    if (background := request.app[BACKGROUND].find(owner, response_id)) is not None:
+        if not was_running:
+            await request.app[BACKGROUND].stop(owner, response_id)
+        await background.has_ended()
+        return web.json_response(background.response, dumps=to_json)
     kept = await find_response(shared, owner, response_id)
     if kept is None and not was_running:
         raise _unknown(response_id)
@@ -234,60 +257,13 @@ async def cancel_response(request: web.Request) -> web.Response:
 def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
     is_kept = asked.is_kept and settings.shared.recording.conversations is not None
     return ResponseEncoder(
-        asked.chat.model, {**asked.request.echo, "store": is_kept}, settings.compaction.notices, asked.request.tools
+        asked.chat.model,
+        {**asked.request.echo, "store": is_kept},
+        settings.compaction.notices,
+        asked.request.tools,
+        asked.seal,
+        only_compacts=asked.only_compacts,
     )
-
-
-async def _asked(request: web.Request) -> Asked:
-    """Read a request, with the history of the previous response and the items that it refers to."""
-    asked = await read_request(request, parse_responses_request)
-    owner = keeper_of(request, asked.body)
-    before = await _before(request, owner, asked.previous) if asked.previous is not None else None
-    references = await at_leisure(request, lambda: references_in(asked.input))
-    known = await _referred(request.app[SHARED], owner, references)
-    new = await at_leisure(request, lambda: messages_of(resolved(asked.input, known)))
-    if not new:
-        raise RequestError("input has to hold at least one message, call or result.", param="input")
-    target = await catalog_of(request.app).resolve(asked.model)
-    messages = [*(before.history() if before is not None else ()), *new]
-    if not target.provider.manages_context:  # which may be one that refuses what it does not know
-        messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
-    chat = await at_leisure(request, lambda: asked.chat(messages))
-    caller = with_caller(request, replace(chat, body=asked.body)).caller
-    if before is not None:
-        caller = replace(caller, chat_id=before.name)
-    # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
-    body = {**chat.body, "stream": True, "stream_options": {"include_usage": True}}
-    return Asked(asked, replace(chat, body=body, caller=caller), target)
-
-
-async def _before(request: web.Request, owner: str, response_id: str) -> KeptResponse:
-    _refuse_running(request, owner, response_id)
-    found = await find_response(request.app[SHARED], owner, response_id)
-    if found is None:
-        raise PreviousNotFound(response_id)
-    return found
-
-
-async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> dict[str, Any]:
-    """Return the items of kept responses that these references mean, by id."""
-    responses = {RESPONSE + key for item_id in references if (key := answer_of_item(item_id))}
-    if len(responses) > MOST_REFERRED:
-        raise RequestError(
-            f"input refers to items of {len(responses):,} responses, and {MOST_REFERRED:,} are looked up at most. Name "
-            "the response before with previous_response_id.",
-            param="input",
-        )
-    found = await find_responses(shared, owner, sorted(responses))
-    return {item["id"]: item for kept in found for item in kept.items()}
-
-
-def _refuse_running(request: web.Request, owner: str, response_id: str) -> None:
-    if request.app[SHARED].running.is_running(owner, turn_of(response_id)):
-        raise ResponseRunning(
-            f"The response {response_id!r} is being given. Wait for its end, or stop it with POST "
-            f"/v1/responses/{response_id}/cancel, and ask again."
-        )
 
 
 def _unknown(response_id: str) -> NotFound:

@@ -194,7 +194,7 @@ class SqlConversations:
 
     def _write_together(self, changes: Sequence[KeptChange]) -> None:
         tails = self._tails
-        with self.database.writing() as connection:
+        with self.database.writing_at_once() as connection:
             for batch in with_sure_tails(changes, tails):
                 unknown = [reply for reply in growing(batch) if reply not in tails]
                 plan = Plan(tails | _tails(connection, unknown)).add(batch)

@@ -24,7 +24,15 @@ from elbowroom.store.lock import (
     prepare_file,
     set_aside,
 )
-from elbowroom.store.sql.dialect import UNWRITABLE, check, create_engines, plain_errors, stopped_when
+from elbowroom.store.sql.dialect import (
+    UNWRITABLE,
+    bring_to_disk,
+    check,
+    create_engines,
+    plain_errors,
+    stopped_when,
+    without_waiting,
+)
 from elbowroom.store.sql.schema import bring_up_to_date, load_migrations, make_tables, version_of
 
 log = logging.getLogger(__name__)
@@ -61,8 +69,12 @@ class Database:
         self._reading = ThreadPoolExecutor(READERS, "store-reader") if path else self._writing
         self._browsing = ThreadPoolExecutor(BROWSERS, "store-browser") if path else self._writing
         self._searching = ThreadPoolExecutor(1, "store-searcher") if path else self._writing
+        self._syncing = ThreadPoolExecutor(1, "store-syncer")
+        self._is_unsynced = threading.Event()
+        self._is_disk_failing = False
         self._readers: Engine
         self._writer: Engine
+        self._at_once: Engine
         self._next_later = 0.0
         self._last_asked = 0.0
         self._is_closed = False
@@ -115,6 +127,14 @@ class Database:
         """Hold the only transaction that writes; for work on the thread that writes. Raises StoreUnavailable."""
         with plain_errors(), self._writer.begin() as connection:
             yield connection
+
+    @contextmanager
+    def writing_at_once(self) -> Iterator[Connection]:
+        """Hold it for what has to outlive the process at once; the disk gets it in the background, for a power cut."""
+        with plain_errors(), self._at_once.begin() as connection:
+            yield connection
+        self._is_unsynced.set()
+        self._syncing.submit(self._sync)
 
     def write_later(self, change: Callable[[Connection], object]) -> None:
         """Make a change that may be missing in the background, from any thread; after a failure none for a while."""
@@ -195,6 +215,19 @@ class Database:
         with plain_errors(), self._readers.begin() as connection, stopped_when(connection, is_over):
             return question(connection)
 
+    def _sync(self) -> None:
+        """Bring to the disk what was written since this was last done."""
+        if self.path is None or not self._is_unsynced.is_set():
+            return
+        self._is_unsynced.clear()
+        try:
+            bring_to_disk(self.path)
+            self._is_disk_failing = False
+        except OSError as error:
+            if not self._is_disk_failing:
+                log.warning("The disk does not take what was written; a power cut would take it back: %s", error)
+            self._is_disk_failing = True
+
     def _try(self, change: Callable[[Connection], object]) -> None:
         try:
             _transact(self._writer, change)
@@ -222,6 +255,7 @@ class Database:
                 prepare_file(self.path)
                 self.is_read_only = not may_be_written(self.path)
             self._readers, self._writer = create_engines(self.path, CONNECTIONS, is_read_only=self.is_read_only)
+            self._at_once = without_waiting(self._writer)
             with self._readers.begin() as connection:
                 version = version_of(connection)
             if self.path:
@@ -252,7 +286,7 @@ class Database:
                 bring_up_to_date(connection)
 
     def _close(self) -> None:
-        for threads in (self._searching, self._browsing, self._reading, self._writing):
+        for threads in (self._searching, self._browsing, self._reading, self._writing, self._syncing):
             threads.shutdown()
         self._close_engines()
 

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -33,17 +34,20 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 
 from elbowroom.store.base import StoreDamaged, StoreUnavailable
-from elbowroom.store.lock import has_log
+from elbowroom.store.lock import LOG, has_log
 
 log = logging.getLogger(__name__)
 BUSY_MILLISECONDS: Final = 2000
 """How long to wait for another program that holds the file; a chat may be waiting too."""
+ON_DISK, BY_SYSTEM = "FULL", "NORMAL"
+"""What a transaction waits for: the disk, or only the system, which keeps what a program wrote that is killed."""
+WAITS_FOR: Final = "waits_for"
 READING: Final = ("query_only = ON",)
 WRITING: Final = (
     "journal_mode = WAL",
     # What is acknowledged is on the disk when the power fails. Measured: 0.2 ms a commit instead of 0.03 on an SSD,
-    # some 10 ms on a disk that turns; what streams is written together, a few times a second.
-    "synchronous = FULL",
+    # some 10 ms on a disk that turns, seconds on one that is busy: what streams is written `without_waiting`.
+    f"synchronous = {ON_DISK}",
     "foreign_keys = ON",
     "journal_size_limit = 16777216",  # the room that a huge output took in the log beside the file is given back
 )
@@ -189,6 +193,15 @@ def stopped_when(connection: Connection, is_over: Callable[[], bool]) -> Iterato
         driver.set_progress_handler(None, 0)
 
 
+def bring_to_disk(path: Path) -> None:
+    """Wait until the disk has all that was written to the database at this path. Raises OSError."""
+    descriptor = os.open(f"{path}{LOG}", os.O_RDWR)  # beside which SQLite holds no locks that closing would give up
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Raise StoreUnavailable or StoreDamaged for the errors of the database and its driver."""
@@ -234,8 +247,20 @@ def _engine(url: URL, connections: int, pragmas: Sequence[str], begin: str) -> E
 
     event.listen(engine, "connect", prepare)
     event.listen(engine, "reset", reset)
-    event.listen(engine, "begin", lambda connection: connection.connection.driver_connection.execute(begin))
+
+    def begun(connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        if pragmas is WRITING:
+            driver.execute(f"PRAGMA synchronous = {connection.get_execution_options().get(WAITS_FOR, ON_DISK)}")
+        driver.execute(begin)
+
+    event.listen(engine, "begin", begun)
     return engine
+
+
+def without_waiting(writer: Engine) -> Engine:
+    """Return the engine whose transactions are over once the system has them, though the disk has not."""
+    return writer.execution_options(**{WAITS_FOR: BY_SYSTEM})
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Conversations out of the rows of a database."""
 
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,7 +96,7 @@ def read_turns(connection: Connection, conversation: str, keys: set[str]) -> lis
     meant.sort(key=attrgetter("began"))
     found: dict[str, list[Message]] = defaultdict(list)
     for some in batched([turn.id for turn in meant]):
-        for row, message, _ in _said(connection, messages.c.turn.in_(some)):
+        for row, message, *_ in _said(connection, messages.c.turn.in_(some)):
             if not _is_empty(row, message):
                 found[row.turn].append(message)
     return [_kept_turn(turn, found[turn.id]) for turn in meant if len(found[turn.id]) > bool(turn.key)]
@@ -118,6 +119,7 @@ def conversation_row(row: Row[Any]) -> ConversationRow:
         row.updated,
         Totals(usage, row.steps, row.compactions),
         fill,
+        json.loads(row.metadata) if row.metadata else {},
     )
 
 
@@ -132,18 +134,23 @@ def read_queue(connection: Connection) -> list[QueuedMessage]:
     return list(_queued(connection.execute(statement)))
 
 
-def _said(connection: Connection, condition: ColumnElement[bool]) -> Iterator[tuple[Row[Any], Message, str]]:
-    """Yield the rows of messages in order, each with the message and its reasoning, without unreadable ones."""
+Said = tuple[Row[Any], Message, str, Mapping[str, Any] | None]
+"""The row of a message, the message, its reasoning, and what the engine had to read again for it."""
+
+
+def _said(connection: Connection, condition: ColumnElement[bool]) -> Iterator[Said]:
+    """Yield messages in order, without unreadable ones."""
     parts: dict[str, list[Part]] = defaultdict(list)
     for part in connection.execute(PARTS.where(condition)):
         parts[part.message].append(Part(part.kind, part.content))
     for row in connection.execute(select(messages).where(condition).order_by(messages.c.number)):
         try:
             message, reasoning = joined(row.fields, parts[row.id])
+            lost = next((json.loads(part.content) for part in parts[row.id] if part.kind == "lost"), None)
         except UNREADABLE as error:
             log.warning("A message of the conversation %s cannot be read: %s.", row.conversation, error)
             continue
-        yield row, message, reasoning
+        yield row, message, reasoning, lost
 
 
 def _kept(
@@ -175,12 +182,17 @@ def _call_states(kept: KeptMessage, results: Mapping[str, Message], last: int) -
     return states
 
 
-def _has_place(said: tuple[Row[Any], Message, str], turns_by_id: dict[str, Row[Any]]) -> bool:
+def _has_place(said: Said, turns_by_id: dict[str, Row[Any]]) -> bool:
     return said[0].key is not None or said[0].turn in turns_by_id
 
 
 def _kept_message(
-    conversation: Row[Any], turns_by_id: dict[str, Row[Any]], row: Row[Any], message: Message, reasoning: str
+    conversation: Row[Any],
+    turns_by_id: dict[str, Row[Any]],
+    row: Row[Any],
+    message: Message,
+    reasoning: str,
+    lost: Mapping[str, Any] | None,
 ) -> KeptMessage:
     turn = turns_by_id.get(row.turn)
     key, parent, agent = (turn.key, turn.parent, turn.agent) if turn else (row.key, row.parent, conversation.agent)
@@ -196,6 +208,7 @@ def _kept_message(
         reasoning,
         row.at,
         turn.status if turn else None,
+        lost=lost,
     )
 
 

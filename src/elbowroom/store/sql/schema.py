@@ -127,6 +127,7 @@ conversations: Final = Table(
     Column("fill_window", Integer, comment="tokens"),
     Column("fill_trigger", Integer, comment="tokens"),
     Column("fill_stop_at", Integer, comment="tokens"),
+    Column("metadata", Text, comment="a JSON object of a client's; null where it has given none"),
 )
 Index("conversations_by_owner", conversations.c.owner, conversations.c.updated)
 Index("conversations_by_name", conversations.c.owner, conversations.c.name)
@@ -175,7 +176,7 @@ message_parts: Final = Table(
     metadata,
     Column("message", String, primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False, comment="from 0"),
-    Column("kind", String, nullable=False, comment="text, reasoning, content or tool_call"),
+    Column("kind", String, nullable=False, comment="text, reasoning, content, tool_call or lost"),
     Column("status", String, nullable=False, comment="streaming, complete or interrupted"),
     Column("content", Text, nullable=False, comment="JSON: a piece of a text, a content, or a call"),
 )

@@ -76,11 +76,11 @@ def _conversation_of_turn() -> Any:
 _ZEROS: Final[dict[str, ColumnElement[Any]]] = {
     name: literal(0) for name in (*COUNTERS, "total_tokens", "steps", "compactions")
 }
-_NO_FILL: Final = {name: literal(None, conversations.c[name].type) for name in FILL}
+_NOT_KNOWN: Final = {name: literal(None, conversations.c[name].type) for name in (*FILL, "metadata")}
 
 BEGIN_CONVERSATION: Final = _inserting(
     conversations,
-    {**_ZEROS, **_NO_FILL, "is_counted": literal(False), "title": literal("")},
+    {**_ZEROS, **_NOT_KNOWN, "is_counted": literal(False), "title": literal("")},
     ~_is_there(conversations, "id"),
 )
 HEAR: Final = _inserting_each(
@@ -101,6 +101,9 @@ TITLE: Final = (
     update(conversations)
     .where(conversations.c.id == bound("conversation"), conversations.c.title == "")
     .values(title=bound("title"))
+)
+DESCRIBE: Final = (
+    update(conversations).where(conversations.c.id == bound("conversation")).values(metadata=bound("metadata"))
 )
 BEGIN_TURN: Final = _inserting(
     turns,
@@ -240,3 +243,14 @@ DELETING_TURN: Final = (
     delete(turns).where(turns.c.id == bound("turn")),
 )
 """These delete a turn with all that was said in it."""
+UNHEARING: Final = (
+    *(
+        update(table)
+        .where(table.c.conversation == bound("conversation"), table.c.parent == bound("key"))
+        .values(parent=bound("parent"))
+        for table in (messages, turns)
+    ),
+    delete(message_parts).where(message_parts.c.message == bound("message")),
+    delete(messages).where(messages.c.id == bound("message")),
+)
+"""These delete a message of a client; what came after it comes after the message before it."""

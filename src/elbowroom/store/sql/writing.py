@@ -2,14 +2,24 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.canonical import question_in
 from elbowroom.context.ledger import REUSED
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded, owner_key
-from elbowroom.store.changes import UNSOUND, Deleted, KeptChange, TurnDeleted, check, is_sound_id, left_out
+from elbowroom.store.changes import (
+    UNSOUND,
+    Deleted,
+    Described,
+    KeptChange,
+    TurnDeleted,
+    Unheard,
+    check,
+    is_sound_id,
+    left_out,
+)
 from elbowroom.store.message_parts import REPLY_FIELDS, Part, body, split
 from elbowroom.store.sql import statements as sql
 from elbowroom.store.sql.schema import LARGEST_PART
@@ -131,7 +141,9 @@ class Plan:
             self._add_to_reply(change.message, tail, Part("tool_call", encoded(change.call)))
 
     def end_reply(self, change: kinds.ReplyEnded) -> None:
-        """Write how a reply has ended."""
+        """Write how a reply has ended, and what the engine had to read again for it."""
+        if change.lost is not None and (tail := self._tails.get(change.message)):
+            self._add_to_reply(change.message, tail, Part("lost", encoded(change.lost)))
         self._write(sql.END_REPLY, values(message=change.message, status=change.status))
         self._write(sql.END_PARTS, values(message=change.message, status=change.status))
         self._forgotten.add(change.message)
@@ -220,6 +232,16 @@ class Plan:
             self._write(statement, values(turn=change.turn))
         self._tails.clear()
 
+    def unhear(self, change: Unheard) -> None:
+        """Delete a message of a client."""
+        given = values(**asdict(change))
+        for statement in sql.UNHEARING:
+            self._write(statement, given)
+
+    def describe(self, change: Described) -> None:
+        """Write what a client keeps beside a conversation."""
+        self._write(sql.DESCRIBE, values(conversation=change.conversation, metadata=encoded(dict(change.metadata))))
+
     def _write(self, statement: Any, given: dict[str, Any]) -> None:
         if self.groups and self.groups[-1][0] is statement:
             self.groups[-1][1].append(given)
@@ -270,13 +292,15 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     kinds.QueueDropped: Plan.drop,
     Deleted: Plan.delete,
     TurnDeleted: Plan.delete_turn,
+    Unheard: Plan.unhear,
+    Described: Plan.describe,
 }
 """How each kind of change is planned."""
 
 
 def growing(changes: Sequence[KeptChange]) -> list[str]:
-    """Return the replies that grow or call in a batch: their last parts have to be known."""
-    grown = (change.message for change in changes if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled))
+    """Return the replies that get parts in a batch: their last parts have to be known."""
+    grown = (change.message for change in changes if _adds_part(change))
     return [message for message in dict.fromkeys(grown) if is_sound_id(message)]
 
 
@@ -288,12 +312,18 @@ def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iter
     start, seen = 0, set(known)
     for place, change in enumerate(changes, 1):
         is_cut = isinstance(change, Deleted | TurnDeleted)
-        if isinstance(change, kinds.ReplyBegun | kinds.ReplyGrew | kinds.ReplyCalled):
+        if isinstance(change, kinds.ReplyBegun) or _adds_part(change):
             is_cut = isinstance(change, kinds.ReplyBegun) and change.message in seen
             seen.add(change.message)
         if is_cut or place == len(changes):
             yield changes[start:place]
             start = place
+
+
+def _adds_part(change: KeptChange) -> TypeGuard[kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded]:
+    if isinstance(change, kinds.ReplyEnded):
+        return change.lost is not None
+    return isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled)
 
 
 def _part_values(message: str, position: int, part: Part, status: str) -> dict[str, Any]:

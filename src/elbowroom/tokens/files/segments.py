@@ -92,10 +92,20 @@ class SegmentCounter:
 
 
 def _digest(piece: str) -> bytes:
-    return blake2b(piece.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+    hashed = blake2b(digest_size=DIGEST_BYTES)
+    _hash(hashed, piece, 0, len(piece))
+    return hashed.digest()
+
+
+def _hash(hashed: blake2b, text: str, start: int, end: int) -> None:
+    """Hash a part of a text, of which no large copy is made."""
+    for place in range(start, end, HASHED_AT_ONCE):
+        hashed.update(text[place : min(end, place + HASHED_AT_ONCE)].encode("utf-8", "surrogatepass"))
 
 
 BEGINNINGS_KEPT: Final = 256
+HASHED_AT_ONCE: Final = 2**18
+"""Characters of a text that are hashed at once."""
 TAIL: Final = 32
 """Last characters of a beginning, which are compared before all of it is hashed."""
 
@@ -122,7 +132,7 @@ class PartlyRead:
 
     def digest_to(self, end: int) -> bytes:
         """Return the hash of the first `end` characters; `end` may not be lower in the next call."""
-        self._hash.update(self.text[self._end : end].encode("utf-8", "surrogatepass"))
+        _hash(self._hash, self.text, self._end, end)
         self._end = end
         return self._hash.digest()
 

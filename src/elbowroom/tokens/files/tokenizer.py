@@ -1,7 +1,7 @@
 """A model's tokenizer, wherever it came from, and the running count of an answer that it makes."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -51,12 +51,16 @@ class Tokenizer:
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return how many tokens each text takes; faster than one by one."""
-        short = [text for text in texts if len(text) <= PART]
-        counts = iter(map(len, self.engine.encode_many([without_surrogates(text) for text in short])))
-        return [next(counts) if len(text) <= PART else self._count_long(text) for text in texts]
+        counts: list[int] = []
+        for group in in_groups(texts):  # all ids at once take ten times the memory of the texts
+            if len(group[0]) > PART:
+                counts.append(self._count_long(group[0]))
+            else:
+                counts += map(len, self.engine.encode_many([without_surrogates(text) for text in group]))
+        return counts
 
     def _count_long(self, text: str) -> int:
-        """Return how many tokens a long text takes, part by part: all ids at once take ten times its memory."""
+        """Return how many tokens a long text takes, part by part."""
         parts = in_parts(text) if self.kind == "byte-level" else iter([text])
         return sum(len(self.engine.encode(without_surrogates(part))) for part in parts)
 
@@ -84,6 +88,20 @@ PART: Final = 250_000
 """Characters that are cut into tokens at once."""
 BETWEEN_WORDS: Final = re.compile(r"(?<=[a-z])\n(?=[A-Za-z])|(?<=[a-z])(?= [a-z])")
 """Places between words of ASCII letters, which no byte-level token reaches across."""
+
+
+def in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the texts in groups of at most PART characters in all, a longer text by itself."""
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        if group and size + len(text) > PART:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += len(text)
+    if group:
+        yield group
 
 
 def in_parts(text: str) -> Iterator[str]:
