@@ -343,3 +343,16 @@ async def test_diagnostics_of_what_is_not_known(trio: Trio) -> None:
     assert answer.diagnostics is not None
     assert isinstance(answer.diagnostics.cache_miss_reason, BetaCacheMissPreviousMessageNotFound)
     assert "diagnostics" not in (await client.beta.messages.create(**asked)).model_fields_set
+
+
+async def test_diagnostics_of_somebody_else(trio: Trio) -> None:
+    """Who names the answer to another user is told what is told of an id that was never given."""
+    client, _, _ = trio
+    asked: dict[str, Any] = {"model": RAW_MODEL, "max_tokens": 100, "messages": HELLO}
+    anna, bob = (client.with_options(default_headers={"X-Elbowroom-User": name}) for name in ("anna", "bob"))
+    first = await anna.beta.messages.create(**asked, diagnostics={"previous_message_id": None})
+    wanted = {**asked, "diagnostics": {"previous_message_id": first.id}}
+    told = (await bob.beta.messages.create(**wanted)).diagnostics
+    assert told is not None
+    assert isinstance(told.cache_miss_reason, BetaCacheMissPreviousMessageNotFound)
+    assert (await anna.beta.messages.create(**wanted)).diagnostics is None

@@ -139,9 +139,9 @@ async def test_loop_of_tools(tmp_path: Path, command: list[str], library: Librar
 
 @pytest.mark.parametrize("scenario", ["stream", "whole"])
 async def test_overflow(tmp_path: Path, command: list[str], library: Library, scenario: str) -> None:
-    """What cannot be made to fit is an error of status 400 with OpenAI's code, which names the numbers."""
+    """A question that does not fit, too short for pasted text, is a 400 with OpenAI's code and the numbers."""
     async with small_window(tmp_path) as (served, _), in_front_of(served, command, library) as ask:
-        heard = await ask(scenario, said("word " * 4000))
+        heard = await ask(scenario, said("word " * 1500))
     assert heard.error["status"] == 400
     assert "context_length_exceeded" in str(heard.error)
     assert "1000 tokens" in heard.error["message"]

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import AGENT, RAW_MODEL, elbowroom_with_studio
+from chatting import AGENT, MODEL, RAW_MODEL, elbowroom_with_studio
 from serving import Served
+from small_window import small_window
 
 from elbowroom.cli import main
+from elbowroom.connect.clients import CLIENTS
 from elbowroom.connect.json_text import parsed
 
 CLAUDE, CODEX, OPENCODE = ".claude/settings.json", ".codex/config.toml", ".config/opencode/opencode.jsonc"
@@ -75,6 +77,9 @@ async def test_what_is_written(home: Path, served: Served) -> None:
         ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "4096"),
     }
     assert (home / CODEX).read_text(encoding="utf-8").startswith(f'# mine\nmodel = "{RAW_MODEL}"  # the best\n')
+    async with served.http.get(f"{served.url}/v1/models?client_version=0.169.0") as response:
+        [listed] = (await response.json())["models"]
+    assert (listed["slug"], listed["context_window"]) == (codex["model"], codex["model_context_window"])
     assert codex["model_context_window"] == 32_768
     assert codex["model_providers"]["other"] == {"name": "o"}
     assert codex["model_providers"]["elbowroom"].items() >= {
@@ -110,6 +115,20 @@ def contents(home: Path) -> dict[str, bytes]:
     """Return what each file of the programs holds, backups included."""
     files = [file for file in home.rglob("*") if file.is_file() and home / "data" not in file.parents]
     return {str(file): file.read_bytes() for file in files}
+
+
+async def test_codex_has_one_way_to_the_token(home: Path) -> None:
+    """Codex refuses a provider with two: another one that stands there already goes, what is beside it stays."""
+    old = '[model_providers.elbowroom]\nname = "e"\nexperimental_bearer_token = "old"\n\n[tui]\nnotifications = true\n'
+    (home / CODEX).write_text(old, encoding="utf-8")
+    assert await connect("codex", "--write", "--model", "m", "--window", "8192") == 0
+    codex = settings_in(home / CODEX)
+    assert codex["tui"] == {"notifications": True}
+    provider = codex["model_providers"]["elbowroom"]
+    assert "experimental_bearer_token" not in provider
+    assert provider["auth"]["args"][-1] == "none"
+    assert await connect("codex", "--undo") == 0
+    assert (home / CODEX).read_text(encoding="utf-8") == old
 
 
 async def test_what_somebody_changed_is_left(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,6 +205,46 @@ async def test_which_model(home: Path, tmp_path: Path, capsys: pytest.CaptureFix
         assert f"Base URL: {served.url}/v1\n" in capsys.readouterr().out
     assert await connect("cline", "--model", "writer", port=served.port) == 1
     assert "Start it, or say both with --model and --window." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_a_token_that_is_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    """Where elbowroom asks for another token, the person learns where to say it; with it all is well."""
+    async with small_window(tmp_path / "served", agents="", server='token = "the-right-one"') as (served, _):
+        monkeypatch.setenv("ELBOWROOM_TOKEN", token)
+        assert await connect("cline", port=served.port) == 1
+        assert (
+            "asks for its token, which your settings do not tell. Say it in ELBOWROOM_TOKEN" in capsys.readouterr().err
+        )
+        monkeypatch.setenv("ELBOWROOM_TOKEN", "the-right-one")
+        assert await connect("cline", port=served.port) == 0
+
+
+async def test_a_model_that_is_not_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is none to choose from, and named, it has the window with which it was loaded last, which is said."""
+    async with elbowroom_with_studio(tmp_path / "served", agents="") as (served, _):
+        assert await connect("cline", port=served.port) == 0
+        assert "not loaded" not in capsys.readouterr().out
+        body = {"instance_id": MODEL}
+        async with served.http.post(f"{served.url}/api/v1/models/unload", json=body) as response:
+            assert response.status == 200
+        assert await connect("cline", port=served.port) == 1
+        assert "No model is loaded at " in capsys.readouterr().err
+        assert await connect("cline", "--model", RAW_MODEL, port=served.port) == 0
+        said = capsys.readouterr().out
+    assert "The model is not loaded; this is the window that it had when it was loaded last.\n" in said
+    assert "Context Window Size: 32768\n" in said
+
+
+async def test_a_window_that_is_too_small_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The settings are written all the same; from the least window on nothing is said."""
+    least = CLIENTS["claude-code"].least_window
+    for window, is_said in ((least - 1, True), (least, False)):
+        assert await connect("claude-code", "--write", "--model", "m", "--window", str(window)) == 0
+        assert (f"Claude Code needs a window of {least:,} tokens" in capsys.readouterr().out) is is_said
+    assert (home / CLAUDE).exists()
 
 
 async def test_a_terminal_is_asked(

@@ -85,6 +85,28 @@ async def test_items_are_messages_of_the_conversation(tmp_path: Path) -> None:
         assert [role for role, _ in said_to(studio.chats[1].body)] == [*roles, "user"]
 
 
+async def test_items_added_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Each of several requests that add to a conversation at the same time gets its own items, and none is lost."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        path = f"/{(await ask(served, items=[user('Begin.')]))['id']}/items"
+        said = [f"Message {number}." for number in range(5)]
+        added = await asyncio.gather(*(ask(served, path, items=[user(text)]) for text in said))
+        assert [texts_in(one) for one in added] == [[text] for text in said]
+        kept = texts_in(await ask(served, f"{path}?order=asc", "GET"))
+        assert kept[0] == "Begin."
+        assert sorted(kept[1:]) == said
+
+
+async def test_items_without_a_message_are_refused(tmp_path: Path) -> None:
+    """Thoughts by themselves are nothing to add, to an empty conversation or to another; the answer says so."""
+    thoughts = {"type": "reasoning", "id": "rs_1", "summary": []}
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        for items in ([], [user("Begin.")]):
+            made = await ask(served, items=items)
+            refused = await ask(served, f"/{made['id']}/items", items=[thoughts])
+            assert (refused["status_code"], refused["error"]["param"]) == (400, "items")
+
+
 async def test_metadata_is_replaced_and_lasts(tmp_path: Path) -> None:
     """An update replaces all metadata; it is there after a restart, and a deleted conversation is gone."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
@@ -219,23 +241,3 @@ async def test_conversation_and_response_together(tmp_path: Path) -> None:
         body = {"model": "writer", "input": "a", "conversation": "conv_1", "previous_response_id": "resp_1"}
         async with served.http.post(url, json=body) as response:
             assert (response.status, (await response.json())["error"]["param"]) == (400, "previous_response_id")
-
-
-async def test_items_added_at_once_are_all_kept(tmp_path: Path) -> None:
-    """Requests that add at the same time lose no message, and each is answered with its own items."""
-    async with elbowroom_with_studio(tmp_path) as (served, _):
-        made = await ask(served)
-        texts = [f"Note {number}." for number in range(4)]
-        path = f"/{made['id']}/items"
-        added = await asyncio.gather(*(ask(served, path, items=[user(text)]) for text in texts))
-        assert [texts_in(each) for each in added] == [[text] for text in texts]
-        assert sorted(texts_in(await ask(served, path, "GET"))) == texts
-
-
-async def test_items_that_say_nothing_are_refused(tmp_path: Path) -> None:
-    """Reasoning without a message is no item to keep: the error says so, in an empty conversation and in another."""
-    async with elbowroom_with_studio(tmp_path) as (served, _):
-        for first in ([], [user("Hello")]):
-            made = await ask(served, items=first)
-            refused = await ask(served, f"/{made['id']}/items", items=[{"type": "reasoning", "summary": []}])
-            assert (refused["status_code"], refused["error"]["param"]) == (400, "items")

@@ -8,7 +8,7 @@ from typing import Any
 
 import chromium
 import pytest
-from chatting import MODEL, eventually
+from chatting import MODEL, elbowroom_with_studio, eventually
 from chromium import go, opened
 from noted_conversations import Noted
 from own_tools import own_tool
@@ -208,6 +208,17 @@ async def test_a_coding_agent_is_told_the_window(tmp_path: Path, browser: Browse
         assert "$" not in await told.inner_text()
         command = page.get_by_role("region", name="command")
         await expect(command).to_have_text('elbowroom connect codex --write --model "writer"')
+
+
+async def test_a_model_that_is_not_loaded_is_told_as_such(tmp_path: Path, browser: Browser) -> None:
+    """A coding agent gets the window that the model had when it was loaded last, and the page says so."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        async with served.http.get(f"{served.url}/v1/models") as response:
+            assert response.status == 200
+        async with served.http.post(f"{served.url}/api/v1/models/unload", json={"instance_id": MODEL}) as response:
+            assert response.status == 200
+        async with opened(browser, f"{served.url}/#/connect") as page:
+            await expect(page.get_by_text("writer is not loaded; 32,768 tokens is the window")).to_be_visible()
 
 
 async def test_an_answer_says_what_was_read_again_for_it(tmp_path: Path, browser: Browser) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ def connect_agent(
     if options.undo:
         return _undo(client, files)
     choice = _choice(options, address, token or NO_TOKEN)
-    shown = Choice(address, YOUR_TOKEN if token else NO_TOKEN, choice.model, choice.window)
+    shown = replace(choice, token=YOUR_TOKEN if token else NO_TOKEN)
     return _write(client, files, choice, shown) if options.write else _show(client, files, shown)
 
 
@@ -42,7 +43,7 @@ def _choice(options: argparse.Namespace, address: str, token: str) -> Choice:
         raise ElbowroomError(
             f"{model.id} is not loaded, so nobody knows its window yet. Load it, or say the window with --window."
         )
-    return Choice(address, token, model.id, window)
+    return Choice(address, token, model.id, window, is_remembered=not (options.window or model.is_loaded))
 
 
 def _ask(names: Sequence[str]) -> str:
@@ -60,15 +61,18 @@ def _ask(names: Sequence[str]) -> str:
             return names[int(answer) - 1]
 
 
-def _heading(client: Client, choice: Choice) -> str:
-    return (
-        f"{client.name} with {choice.model}: a window of {choice.window:,} tokens, answers of up to {choice.output:,}."
-    )
+def _heading(client: Client, choice: Choice) -> Iterator[str]:
+    sizes = f"a window of {choice.window:,} tokens, answers of up to {choice.output:,}."
+    yield f"{client.name} with {choice.model}: {sizes}"
+    if choice.is_remembered:
+        yield "The model is not loaded; this is the window that it had when it was loaded last."
+    if choice.window < client.least_window:
+        yield f"{client.name} needs a window of {client.least_window:,} tokens at least: load the model with more."
 
 
 def _show(client: Client, files: Sequence[ClientFile], choice: Choice) -> Iterator[str]:
     """Yield what goes where."""
-    yield _heading(client, choice)
+    yield from _heading(client, choice)
     places = iter(files)
     for part in client.parts:
         yield ""
@@ -99,7 +103,7 @@ def _write(client: Client, files: Sequence[ClientFile], choice: Choice, shown: C
             yield ""
             raise
     done = [_written(file, content) for file, content in zip(files, contents, strict=True)]
-    yield _heading(client, choice)
+    yield from _heading(client, choice)
     yield from done
     yield client.then
     yield f"Back to how it was: elbowroom connect {client.id} --undo"

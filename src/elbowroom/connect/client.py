@@ -41,7 +41,8 @@ class Client:
     """A program: the name of the command's argument and its own, and what it is told.
 
     `is_written` tells whether the command can write it; `then` is what to do afterwards. `path` follows the address of
-    elbowroom in what the program is told, `headers` is what it sends with each request.
+    elbowroom in what the program is told, `headers` is what it sends with each request. `least_window` is the smallest
+    window in tokens, of those that were tried, in which it answered; 0 where none was tried.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Client:
     then: str = ""
     path: str = "/v1"
     headers: Mapping[str, str] = field(default_factory=dict)
+    least_window: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the page reads it."""

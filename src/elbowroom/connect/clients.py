@@ -1,6 +1,7 @@
 """The programs that `elbowroom connect` knows, and what each of them is told: one table for all who tell of them."""
 
 import json
+import os
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ the first to compact.
 """
 HELD_BACK: Final = 20_480
 """Tokens that pi keeps free beside an answer: 4,096, and a long result that elbowroom shortens after pi counted it."""
+SAYS_TOKEN: Final = '"cmd", args = ["/c", "echo", "$token"]' if os.name == "nt" else '"echo", args = ["$token"]'
+"""The program from which Codex gets the token: only with one does it ask for the list of models."""
 WEBUI_HEADERS: Final = MappingProxyType(
     {
         "X-Conversation-Id": "{{CHAT_ID}}",
@@ -88,6 +91,7 @@ CLAUDE_CODE: Final = Client(
     is_written=True,
     then="Start it with: claude. Its own compaction is switched off, since what it keeps free is more than a small "
     "window has; elbowroom compacts in its place.",
+    least_window=9_216,
 )
 CODEX: Final = Client(
     "codex",
@@ -112,8 +116,10 @@ image_generation = false
 name = "elbowroom"
 base_url = "$address/v1"
 wire_api = "responses"
-experimental_bearer_token = "$token"
-stream_idle_timeout_ms = 3600000""",
+stream_idle_timeout_ms = 3600000
+auth = { command = """
+            + SAYS_TOKEN
+            + " }",
             "~/.codex",
             ("config.toml",),
             "CODEX_HOME",
@@ -121,6 +127,7 @@ stream_idle_timeout_ms = 3600000""",
     ),
     is_written=True,
     then="Start it with: codex.",
+    least_window=3_072,
 )
 OPENCODE: Final = Client(
     "opencode",
@@ -151,6 +158,7 @@ OPENCODE: Final = Client(
     ),
     is_written=True,
     then="Start it with: opencode.",
+    least_window=6_144,
 )
 PI: Final = Client(
     "pi",
@@ -191,6 +199,7 @@ PI: Final = Client(
     ),
     is_written=True,
     then="Start it with: pi.",
+    least_window=3_072,
 )
 CRUSH: Final = Client(
     "crush",

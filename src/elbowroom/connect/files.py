@@ -19,6 +19,7 @@ from elbowroom.settings.fields import expanded
 from elbowroom.settings.files import not_saved, put_in_place, take_over, write_new
 
 BACKUP: Final = ".before-elbowroom"
+OURS: Final = "elbowroom"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +178,13 @@ def _with_toml(text: str, new: str) -> str:
 
 
 def _merge(old: MutableMapping[str, Any], new: Mapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put the values of a table into another one, table by table, and return that."""
+    """Put the values of a table into another one, table by table, and return that; a table of ours is replaced whole.
+
+    Codex refuses a provider that has two ways to a token.
+    """
     for key, value in new.items():
         known = old.get(key)
-        if isinstance(known, MutableMapping) and isinstance(value, Mapping):
+        if key != OURS and isinstance(known, MutableMapping) and isinstance(value, Mapping):
             _merge(known, value)
         else:
             old[key] = value

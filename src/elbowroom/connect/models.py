@@ -18,12 +18,16 @@ Ask = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a person has chosen: elbowroom's address without a path, its token, a model and its window in tokens."""
+    """What a person has chosen: elbowroom's address without a path, its token, a model and its window in tokens.
+
+    `is_remembered` tells that the model is not loaded, and had this window when it was loaded last.
+    """
 
     address: str
     token: str
     model: str
     window: int
+    is_remembered: bool = False
 
     @property
     def output(self) -> int:
@@ -40,7 +44,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A model as clients name it, with its window in tokens, None where nobody knows it."""
+    """A model as clients name it, with its window in tokens, None where nobody knows it.
+
+    The window of a model that is not loaded is the one that it had when it was loaded last.
+    """
 
     id: str
     window: int | None
@@ -67,7 +74,7 @@ def chosen_model(address: str, token: str, wanted: str, ask: Ask | None) -> Offe
 
 
 def _offered(row: dict[str, Any]) -> Offered:
-    return Offered(str(row.get("id")), row.get("context_length"), row.get("loaded_context_length") is not None)
+    return Offered(str(row.get("id")), row.get("context_length"), row.get("window_is") == "loaded")
 
 
 def _asked(address: str, token: str, path: str) -> dict[str, Any]:
@@ -97,6 +104,11 @@ def _read(address: str, status: int, content: bytes) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise ElbowroomError(f"What answers at {address} is no elbowroom. Choose its port with --port.")
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        raise ElbowroomError(
+            f"elbowroom at {address} asks for its token, which your settings do not tell. Say it in ELBOWROOM_TOKEN, "
+            "or name its settings with --config."
+        )
     if status >= 400:
         error = value.get("error")
         raise ElbowroomError(str(error.get("message")) if isinstance(error, dict) else f"{address} answers {status}.")

@@ -33,6 +33,13 @@ def test_the_document_names_every_program() -> None:
     assert [client for client in CLIENTS if f"`{client}`" not in DOCUMENT] == []
 
 
+def test_the_document_tells_the_smallest_windows() -> None:
+    """Its table has each agent whose settings are written, with the least window of which the command tells."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in DOCUMENT.splitlines() if line.startswith("| ")]
+    told = {row[1].rpartition(" ")[0]: row[3] for row in rows if len(row) == 6}
+    assert {client.name: f"{client.least_window:,}" for client in AGENTS if client.is_written}.items() <= told.items()
+
+
 @pytest.mark.parametrize("client", AGENTS, ids=lambda client: client.id)
 def test_any_name_and_token_fit(client: Client) -> None:
     """A quote in the token or the model's name does not break a file, and no place is left unfilled."""

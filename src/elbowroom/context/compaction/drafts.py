@@ -15,6 +15,7 @@ from elbowroom.context.transcript import Group, Message, written, written_out
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
 LEAST_LEFT: Final = 200
+AT_ONCE: Final = 50  # groups that are read before others have their turn
 MOST_UNTOLD: Final = 5
 FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
@@ -185,7 +186,10 @@ class Drafts:
         stays = {each.id: each for each in kept}
         ordered = [stays[number] for number in sorted(stays)]
         told = f"{plan.retain}\n{plan.summary}"
-        held = Held([told, *(written_out(each.group) for each in ordered)])
+        held = Held([told])
+        for start in range(0, len(ordered), AT_ONCE):
+            held.add(written_out(each.group) for each in ordered[start : start + AT_ONCE])
+            await self._pause()
         if among is None:
             removed = [each.group for each in self.division.old if each.id not in stays]
             missing = await self._lost([*self.division.summaries, *removed], [self._staying, held])

@@ -8,7 +8,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any
 
-from elbowroom.context.compaction.division import inner_summary, is_summary
+from elbowroom.context.compaction.division import carried_by, is_summary
 from elbowroom.context.compaction.identifiers import KINDS, Identifier, find_identifiers
 from elbowroom.context.seam import StopFinder
 from elbowroom.context.transcript import Group, Message, text_of
@@ -23,6 +23,18 @@ WORDS_BEFORE = 4
 LONGEST_CLAUSE = 80
 OF_OTHERS = re.compile(r"- (?:The assistant said: |It (?:used |read \d|ran \d|\d))")
 """How a digest's lines begin that quote the assistant or a tool: what must hold there is no condition of the user's."""
+QUOTING = re.compile(rf"{OF_OTHERS.pattern}|- The (?:user|system) said: |\(\d+ steps? (?:is|are) not listed")
+"""How the lines of a digest begin, which no pruning agent has written."""
+OF_OURS = re.compile(
+    r"\btool_output_cache\w*(?:\([^()\n]*\))?|\bref(?:_id)?=\"?\w{12}\b\"?|\b[\d,]+ (?:characters|bytes)\b"
+)
+"""What elbowroom itself writes beside shortened results: it is nobody's fact."""
+MOST_RULES = 16
+"""Lines of an earlier summary that must hold, as a pruning agent has worded them: each words them anew."""
+SHORTEST_RULE = 4  # characters
+SENTENCE_ENDS = (".", "!", "。", "！")
+TO_DO = re.compile(r"\W*(?:to[- ]?dos?\b|open\b|pending\b|next\b|noch\b|offen\b|まだ|未)", re.IGNORECASE)
+"""A to-do may be done since: whether it is open, only the pruning agent can tell."""
 MOST_DOUBTFUL = 2
 LONGEST_READ = 50_000
 """So many letters at the beginning and at the end of a text that stays are searched for facts."""
@@ -39,6 +51,9 @@ MARKS = {
         r"without (?:any|\w+ing)\b|instead of\b|except\b|unless\b|from now on\b|"
         r"(?:has|have|needs?) to be\b|should(?:n['’]t| not| only| always| never| be)\b|may not\b|"
         r"(?:can ?not|can['’]t) (?:exceed|be)\b|"
+        r"allerg(?:y|ic)\b|no (?:new|more|other|further) |(?:leave|keep) .{1,40}? (?:aside|out)\b|"
+        r"every(?: \w+){1,3} needs\b|"
+        r"^(?:nobody|no one)\b|"
         r"not allowed\b|forbidden\b|required\b|i(?:['’]d| would)? prefer\b|due (?:by|on)\b|"
         r"by (?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|noon|midnight|the end)\b|"
         r"(?:remember|note|important|deadline|rule|constraint|requirement|limit|condition)s?"
@@ -51,6 +66,8 @@ MARKS = {
         r"nicht (?:mehr|länger|weniger|später) als\b|"
         r"bitte (?:\w+ ){0,3}(?:nicht|nur|kein\w*)\b|\b(?:verwende|benutze|nutze|schreibe?|ändere|lösche|nimm|"
         r"antworte)\b.{0,80}\b(?:nicht|nur|kein\w*|ohne)\b|achte? (?:bitte )?darauf\b|wichtig\b|frist\b|"
+        r"^niemand\b|jede[rs]? .{1,40}? braucht\b|allergisch\b|vertrage? kein\w*|keine (?:neuen|anderen|weiteren)\b|"
+        r"bleib(?:t|en)? .{1,40}? (?:heraus|draußen)\b|beiseite\b|"
         r"merke? dir\b|ab (?:jetzt|sofort)\b|statt(?:dessen)?\b|bis (?:zum|spätestens)\b"
     ),
     "French, Spanish, Portuguese, Italian": (
@@ -61,7 +78,7 @@ MARKS = {
     ),
     "Russian": r"\b(?:никогда|всегда|обязательно|нельзя|только|не более|не менее|должн\w+|запрещ\w+)\b",
     "Chinese, Japanese, Korean": (
-        r"必ず|絶対に|禁止|ないで|てはいけ|てはなら|なければな|なくてはな|以内|以下に|までに|だけ(?:を|に|で)|のみ|必须|必須|务必|務必|"
+        r"必ず|絶対に|禁止|ないで|てはいけ|てはなら|なければな|なくてはな|アレルギー|ないこと|以内|以下に|までに|だけ(?:を|に|で)|のみ|必须|必須|务必|務必|"
         r"不要|不得|不能|不可|切勿|只能|只用|最多|至少|一定要|始终|반드시|절대|항상|하지 ?마|금지|이내|만 사용"
     ),
 }
@@ -78,11 +95,13 @@ class Weight(IntEnum):
     """The weight of a fact, the heaviest first: the user's words before the assistant's, those before data."""
 
     CONDITION = 0
-    OF_USER = 1
-    OF_SUMMARY = 2
-    OF_ASSISTANT = 3
-    OF_CALL = 4
-    OF_RESULT = 5
+    RULE = 1  # of an earlier summary
+    OF_AGENT = 2  # in a pruning agent's words
+    OF_USER = 3
+    OF_SUMMARY = 4  # in what code has listed
+    OF_ASSISTANT = 5
+    OF_CALL = 6
+    OF_RESULT = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +120,7 @@ def facts_of(group: Group) -> Iterator[Fact | None]:
     Of a very long message only beginning and end are read, of a summary the facts that it carried.
     """
     if is_summary(group):
-        text = inner_summary(group.text)
-        for line in text.split("\n"):  # a tool's text may have other breaks
-            if line.startswith("- ") and not OF_OTHERS.match(line):
-                yield from map(_condition, find_conditions(line))
-        yield None
-        yield from _identified(text, SAID, Weight.OF_SUMMARY)
+        yield from _carried(group)
     elif group.kind == "user":
         yield from map(_condition, find_conditions(group.text))
         yield None
@@ -118,6 +132,23 @@ def facts_of(group: Group) -> Iterator[Fact | None]:
                 yield from _identified("\n".join(_arguments(message)), TOUCHED, Weight.OF_CALL)
             elif message.get("role") == "tool":
                 yield from _identified(text_of(message), TOUCHED, Weight.OF_RESULT)
+
+
+def _carried(summary: Group) -> Iterator[Fact | None]:
+    """Yield the facts of a summary: what must hold, line by line, and identifiers, those of its own words at first."""
+    carried = carried_by([summary])
+    told, listed = f"{carried.retain}\n{carried.summary}", carried.facts
+    for line in f"{told}\n{listed}".split("\n"):  # a tool's text may have other breaks
+        if line.startswith("- ") and not OF_OTHERS.match(line):
+            yield from map(_condition, find_conditions(line))
+    yield None
+    rules = [*carried.retain.split("\n"), *(line for line in listed.split("\n") if line.endswith(SENTENCE_ENDS))]
+    for rule in islice(filter(None, (LIST_MARK.sub("", line, count=1).strip() for line in rules)), MOST_RULES):
+        if SHORTEST_RULE <= len(rule) <= LONGEST_CONDITION and not TO_DO.match(rule):
+            yield Fact(rule, rule, rule, Weight.RULE)
+    own = [line for line in told.split("\n") if not QUOTING.match(line)]
+    yield from _identified("\n".join(own), SAID, Weight.OF_AGENT)
+    yield from _identified(f"{told}\n{listed}", SAID, Weight.OF_SUMMARY)
 
 
 def _condition(sentence: str) -> Fact:
@@ -179,6 +210,8 @@ def _identified(text: str, kinds: frozenset[str], weight: Weight) -> Iterator[Fa
     most, beginning, end = READ[weight]
     if len(text) > beginning + end:
         text = f"{text[:beginning]}\n{text[-end:]}"
+    if weight in (Weight.OF_SUMMARY, Weight.OF_AGENT, Weight.OF_RESULT):
+        text = OF_OURS.sub(" ", text)
     found = find_identifiers(text, kinds)
     distinctive = (each for each in found if each.is_distinctive or weight is not Weight.OF_ASSISTANT)
     for identifier in islice(distinctive, most):
@@ -223,8 +256,15 @@ class Held:
     """Texts that can be asked whether they hold a fact, fast where they do not."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._text = " ".join("\n".join(map(_read_of, texts)).split())
-        self._words = set(WORD.findall(self._text))
+        self._text = ""
+        self._words = set[str]()
+        self.add(texts)
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Add texts. Of very many, add some at a time: the event loop waits."""
+        more = " ".join("\n".join(map(_read_of, texts)).split())
+        self._words.update(WORD.findall(more))
+        self._text += f" {more}"
 
     def tells(self, fact: Fact) -> bool:
         """Tell whether a fact stands in the texts, a figure with its unit or without."""
@@ -262,6 +302,7 @@ def _joins(left: str, right: str) -> bool:
 
 READ = {
     Weight.OF_USER: (200, 12_000, 4000),
+    Weight.OF_AGENT: (200, 12_000, 4000),
     Weight.OF_SUMMARY: (400, 30_000, 10_000),
     Weight.OF_ASSISTANT: (60, 6000, 2000),
     Weight.OF_CALL: (30, 3000, 500),

@@ -19,35 +19,36 @@ Diagnosis = dict[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as digests, with the letters of its tools and of its messages; `diagnosis` is what was found of it."""
+    """A request of an `owner` as digests, with the letters of its tools and messages, and what was found of it."""
 
+    owner: str
     prompt: SentPrompt
     letters: int
     diagnosis: Diagnosis
 
 
 class Diagnoses:
-    """Compares requests that ask for it with the ones before, of which only digests and sizes are remembered."""
+    """Compares requests that ask for it with earlier ones of their owners; only digests and sizes are remembered."""
 
     def __init__(self) -> None:
-        self._asked = Recent[str, tuple[Asked, int]]("message_prompts", ANSWERS_KEPT)
+        self._asked = Recent[tuple[str, str], tuple[Asked, int]]("message_prompts", ANSWERS_KEPT)
 
     def of(self, wanted: Mapping[str, Any], chat: ChatRequest) -> Asked:
-        """Compare a request with the one that was answered by the message that the `wanted` diagnostics name."""
+        """Compare a request with its owner's that was answered by the message that the `wanted` diagnostics name."""
         body = {"messages": chat.messages, "tools": chat.tools}
         arguments = {name: as_json(value) for name, value in chat.fields.items() if name not in body}
         prompt = SentPrompt.of(chat.model, None, body, arguments)
         named = wanted.get("previous_message_id")
         diagnosis = self._diagnosis(named, prompt, chat) if isinstance(named, str) else None
-        return Asked(prompt, _letters(chat, len(chat.messages)), diagnosis)
+        return Asked(chat.caller.owner, prompt, _letters(chat, len(chat.messages)), diagnosis)
 
     def answered(self, message: str, asked: Asked, answer: Answer) -> None:
         """Remember a request that was answered by this message."""
         tokens = (answer.usage or {}).get("prompt_tokens")
-        self._asked.put(message, (asked, tokens if isinstance(tokens, int) else 0))
+        self._asked.put((asked.owner, message), (asked, tokens if isinstance(tokens, int) else 0))
 
     def _diagnosis(self, named: str, prompt: SentPrompt, chat: ChatRequest) -> Diagnosis:
-        known = self._asked.get(named)
+        known = self._asked.get((chat.caller.owner, named))
         if known is None:
             return {"cache_miss_reason": {"type": "previous_message_not_found"}}
         before, tokens = known

@@ -1,6 +1,6 @@
 // What to paste into chat programs, under the address that this page was opened at, and whether it works.
 import { api } from "./api.js";
-import { act, copyable, h, heading, panel } from "./dom.js";
+import { act, copyable, h, heading, number, panel } from "./dom.js";
 import { askOnce } from "./stream.js";
 
 const here = {
@@ -18,7 +18,7 @@ export async function connectView({ main, signal }) {
 			copyable(`${here.address}/v1`, "base address"),
 			h("p.about", "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model.")),
 		testPanel(rows, signal),
-		agentPanel(agents, rows.filter((row) => row.context_length), limits),
+		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), limits),
 		panel(webui.name, h("ol.steps", told(webui, "li"))),
 		panel("Obsidian",
 			h("p.about", "Each plugin wants the address in a form of its own."),
@@ -34,23 +34,24 @@ function pick(id, label, rows, onchange) {
 	return [select, h("div.field", h("label", { for: id }, label), select)];
 }
 
-// What a coding agent is told, with the window of a model that is loaded.
-function agentPanel(agents, loaded, { share, most, held }) {
+// What a coding agent is told.
+function agentPanel(agents, known, { share, most, held }) {
 	const shown = h("div.form");
 	const show = () => {
 		const agent = agents.find(({ id }) => id === program.value);
-		const { id, context_length: window } = loaded.find((row) => row.id === model.value);
+		const { id, context_length: window, window_is } = known.find((row) => row.id === model.value);
 		const output = Math.min(Math.floor(window / share), most);
 		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output, widened: window + output + held };
 		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `elbowroom connect ${agent.id} --write --model "$model"` };
 		shown.replaceChildren(
+			window_is === "loaded" ? "" : h("p.help", `${id} is not loaded; ${number(window)} tokens is the window it had last.`),
 			...told({ parts: agent.is_written ? [command, ...agent.parts] : agent.parts }, "div", values),
 			h("p.help", agent.then, " Where a token is set, it stands in the place of none."));
 	};
 	const [program, programField] = pick("agent", "Program", agents, show);
-	const [model, modelField] = pick("agent-model", "Model", loaded, show);
-	if (loaded.length) show();
-	return panel("Coding agents", ...(loaded.length ? [h("div.test", programField, modelField), shown] : [h("p.about", "They need a model's window: load a model first.")]));
+	const [model, modelField] = pick("agent-model", "Model", known, show);
+	if (known.length) show();
+	return panel("Coding agents", ...(known.length ? [h("div.test", programField, modelField), shown] : [h("p.about", "They need a model's window: load a model first.")]));
 }
 
 function testPanel(rows, signal) {

@@ -38,8 +38,8 @@ SESSIONS: Final = ("X-Claude-Code-Session-Id", "Thread-Id", "Session-Id", "X-Ses
 """Headers in which coding agents name a session."""
 UNIQUE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 """The form of a key that can only be one conversation's; other keys of a prompt cache may be a whole program's."""
-LONGEST_SYSTEM: Final = 200_000
-"""Characters of a system message that are searched for a phrase."""
+MOST_SEARCHED: Final = 200_000
+"""Characters at the beginning of a text that are searched for a phrase."""
 REMINDERS: Final = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>)*\s*", re.DOTALL)
 LONGEST_NAME: Final = 128
 NO_BODY: Final[Mapping[str, Any]] = {}
@@ -171,7 +171,7 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
     if not said or said[-1]["role"] != "user":
         return None
     offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
-    systems = [text_of(message)[:LONGEST_SYSTEM] for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    systems = [text_of(message)[:MOST_SEARCHED] for message in chat.messages if message["role"] in SYSTEM_ROLES]
     first, last = list(_texts(said[0])), list(_texts(said[-1]))
     for known in SIDE_REQUESTS:
         if offers_tools and not known.may_offer_tools:
@@ -182,8 +182,9 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
 
 
 def _texts(message: Message) -> Iterator[str]:
-    """Yield the texts of a message, without what Claude Code reminds its model of before them."""
-    return (REMINDERS.sub("", text_in(part)) for part in parts_of(message.get("content")) if is_text(part))
+    """Yield how the texts of a message begin, without what Claude Code reminds its model of before them."""
+    texts = (text_in(part)[:MOST_SEARCHED] for part in parts_of(message.get("content")) if is_text(part))
+    return (REMINDERS.sub("", text) for text in texts)
 
 
 def _is_asked(phrase: str, texts: Sequence[str]) -> bool:

@@ -33,9 +33,8 @@ NOTHING_KEPT: Final = (
     "input each time."
 )
 REASONING: Final = "reasoning"
-NOTHING_SAID: Final = "items has to hold at least one message, call or result."
-ADDING: Final = web.AppKey("adding", asyncio.Lock)
-"""Held while items are added: two requests that start from the same end would make two branches."""
+ADDING: web.AppKey[asyncio.Lock] = web.AppKey("ADDING", asyncio.Lock)
+"""Held while items are added, each of which goes to the end of a history that has to be read first."""
 
 
 def add_item_routes(app: web.Application, base: str, end: str) -> None:
@@ -93,12 +92,11 @@ async def add_items(request: web.Request) -> web.Response:
     """Add items to the end of the branch that was used last; answer with them as they are kept."""
     items = _items(await _body(request), needed=True)
     owner, shared = owner_asking(request), request.app[SHARED]
-    await _asked(request)
     if shared.recording.conversations is None:
         raise RequestError(NOTHING_KEPT)
     new = await _messages(request, items, owner)
     if not new:
-        raise RequestError(NOTHING_SAID, param="items")
+        raise RequestError("items has to hold at least one message, call or result.", param="items")
     async with request.app[ADDING]:
         before = await _asked(request)
         await shared.recording.add(owner, before.conversation.row.id, before.agent, [*before.history(), *new])

@@ -70,6 +70,7 @@ IDENTIFIED = [
         ['"Bluebird"', "“Red Kite”", "„Blaumeise“", "«Mésange»"],
     ),
     ("run `npm install` for 'Tit'", ["`npm install`", "'Tit'"]),
+    ("on 10.2.3.44:4610. Or 10.2.3.45.", ["10.2.3.44:4610", "10.2.3.45"]),
     ("10115 Berlin, 1987", ["10115", "1987"]),
     ("設定はconfig/app.yamlです。", ["設定はconfig/app.yaml"]),
     ("2024年5月1日に「青い鳥」を300円で3個買った。", ["2024年5月1日", "「青い鳥」", "300円", "3個"]),
@@ -124,6 +125,13 @@ DEMANDED = [
         "Bitte nur auf Deutsch.",
         "Höchstens 5 Seiten.",
         "Ändere main.py nicht.",
+    ),
+    *("I am allergic to nuts.", "No new dependencies.", "Leave the drafts aside.", "Every change needs a test."),
+    *(
+        "Nobody works after ten.",
+        "Keine neuen Abhängigkeiten.",
+        "Jede Änderung braucht einen Test.",
+        "妹には送らないこと。",
     ),
     *("Il faut garder le titre.", "Nunca uses tablas.", "Никогда не удаляй файлы.", "必ず敬語を使ってください。"),
     *("ファイルを消さないでください。", "不要修改标题。", "最多三页。", "절대 삭제하지 마세요."),
@@ -229,6 +237,12 @@ def test_quoted_words_of_the_assistant_have_to_stand_out() -> None:
     assert lost_facts([user('Call it "good".')], "") == ['"good"']
 
 
+def earlier(retain: str = "-", summary: str = "-", facts: str = "-") -> str:
+    """Return an earlier summary with these sections."""
+    told = f"## What must hold\n{retain}\n\n## What happened\n{summary}\n\n## Also mentioned\n{facts}"
+    return f"<{SUMMARY_TAG}>\nThe earlier part.\n\n{told}\n</{SUMMARY_TAG}>\nGo on."
+
+
 def test_facts_survive_ten_compactions() -> None:
     """C16, M5: conditions and identifiers that an earlier summary carried are carried on, and nothing is added."""
     facts = lost_facts([user("Never use tabs. The port is 2345 in src/a.py. Deadline: Friday")], "")
@@ -242,6 +256,31 @@ def test_facts_survive_ten_compactions() -> None:
         )
         facts = lost_facts([user(summary)], "")
     assert facts == first
+
+
+def test_rules_of_an_earlier_summary_are_carried_on() -> None:
+    """What a pruning agent told as a rule stays though the next one drops it; to-dos may be done, so they do not."""
+    rules = "- Our customers run the old format.\n- to do: measure the start\n- The tone is dry."
+    facts = lost_facts([user(earlier(retain=rules, summary="All is well."))], "")
+    assert facts == ["Our customers run the old format.", "The tone is dry."]
+    for _ in range(10):
+        facts = lost_facts([user(earlier(facts="\n".join(f"- {fact}" for fact in facts)))], "")
+    assert facts == ["Our customers run the old format.", "The tone is dry."]
+
+
+def test_what_a_pruning_agent_told_comes_before_what_code_has_listed() -> None:
+    """Its words were chosen, the list was not; what a digest quotes counts as listed."""
+    told = earlier(summary="The port is 2345.\n- The user said: line 4711 of a.csv", facts="- b.csv")
+    assert lost_facts([user(told), user("See c.csv.")], "") == [
+        *("The port is 2345", "c.csv", "line 4711", "a.csv", "b.csv")
+    ]
+
+
+def test_words_of_elbowroom_are_no_facts() -> None:
+    """Tools and references that stand beside shortened results would take the room of what somebody has said."""
+    stub = '[754 characters of a.csv; to read on: tool_output_cache(ref_id="k3vx9dqmaz2h", offset=41)] ref=k3vx9dqmaz2h'
+    assert lost_facts([tool("{}", stub)], "") == ["a.csv"]
+    assert lost_facts([user(earlier(summary=f"- It used read: {stub}"))], "") == ["a.csv"]
 
 
 def test_broken_calls_are_no_error() -> None:

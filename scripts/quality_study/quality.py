@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Measures what compactions keep of conversations, by code alone and without any model: docs/quality.md.
+
+--write     put the tables into the document
+--windows   only these windows
+--pruners   only these pruning agents
+--every     only one in so many conversations
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final
+
+from controls import cut_through_the_middle, last_messages
+from conversations import Written, all_written
+from grading import Grade, grade
+from play import COUNTS, Looked, play, size_of, stage, tokens_of_tools
+from pruners import AGENTS
+from recordings import Recorded, all_recorded
+from tables import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
+
+WINDOWS: Final = (4096, 8192, 32_768)
+LARGE, PART_OF_LARGE = 32_768, 3
+"""In so large a window one conversation in so many is played: each takes as long as three in a smaller one."""
+SHORT_WINDOW: Final = 4096
+SHORT: Final = (Written("plan", "German", 1), Written("code", "English", 1), Written("research", "Japanese", 1))
+SHORT_COUNTS: Final = COUNTS[:2]
+"""The short form, which a test runs: few conversations, one window, no more than three compactions."""
+Job = tuple[int, str, Sequence[Written | Recorded], Sequence[int]]
+
+
+def short_jobs() -> list[Job]:
+    """Return the measurements of the short form."""
+    return [(SHORT_WINDOW, pruner, SHORT, SHORT_COUNTS) for pruner in AGENTS]
+
+
+def parts_of(chosen: Sequence[Written], window: int) -> list[Sequence[Written]]:
+    """Return the conversations that are played in a window, in two parts."""
+    played = chosen[::PART_OF_LARGE] if window >= LARGE else chosen
+    return [played[::2], played[1::2]]
+
+
+def measure(job: Job) -> Figures:
+    """Do one measurement in a process of its own."""
+    logging.getLogger("elbowroom").addHandler(logging.NullHandler())
+    logging.getLogger("elbowroom").propagate = False
+    return asyncio.run(measured(job))
+
+
+async def measured(job: Job) -> Figures:
+    """Return the grades of conversations in a window with a pruning agent, and of the controls beside the first one."""
+    window, pruner, chosen, counts = job
+    figures: Figures = {}
+    async with stage(window) as on:
+        for conversation in chosen:
+            wanted = iter(counts)
+            async for looked in play(on, conversation, pruner, counts):
+                row = Row(window, pruner, next(wanted), conversation.kind, conversation.language)
+                for way, each in graded(looked, window, pruner):
+                    figures.setdefault(row._replace(way=way), Grade()).add(each)
+    return figures
+
+
+def graded(looked: Looked, window: int, pruner: str) -> Iterator[tuple[str, Grade]]:
+    """Yield the grade of what elbowroom sent, and with the first pruning agent those of the controls."""
+    whole = tokens_of_tools() + sum(map(size_of, looked.history))
+    mine = grade(looked.prompt, looked.history, looked.known, looked.texts, looked.invented)
+    mine.tokens, mine.whole, mine.reread = looked.size, whole, looked.reread
+    yield pruner, mine
+    if pruner == AGENTS[0]:
+        controls = {
+            LAST: last_messages(looked.history, looked.size),
+            CUT: cut_through_the_middle(looked.history, window),
+        }
+        for way, prompt in controls.items():
+            other = grade(prompt, looked.history, looked.known, (), ())
+            other.whole, other.tokens = whole, tokens_of_tools() + sum(map(size_of, prompt))
+            yield way, other
+
+
+def all_measured(jobs: Sequence[Job]) -> Figures:
+    """Return the figures of all measurements, which two processes share."""
+    figures: Figures = {}
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for found in pool.map(measure, jobs):
+            for row, each in found.items():
+                figures.setdefault(row, Grade()).add(each)
+    return figures
+
+
+def main() -> None:
+    """Measure and print, or write into the document."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--write", action="store_true")
+    arguments.add_argument("--windows", type=int, nargs="*", default=WINDOWS)
+    arguments.add_argument("--pruners", nargs="*", choices=AGENTS, default=AGENTS)
+    arguments.add_argument("--every", type=int, default=1)
+    given = arguments.parse_args()
+    chosen, real = all_written()[:: given.every], all_recorded()[:: given.every]
+    ways = [(window, pruner) for window in sorted(given.windows, reverse=True) for pruner in given.pruners]
+    written = all_measured([(*way, part, COUNTS) for way in ways for part in parts_of(chosen, way[0])])
+    sections = {
+        "windows": "".join(by_window(written)),
+        "kinds": "".join(by("kind", written)),
+        "languages": "".join(by("language", written)),
+        "short": "".join(short(all_measured(short_jobs()))),
+    }
+    if real:
+        sections["recorded"] = "".join(recorded(all_measured([(*way, real[::2], COUNTS) for way in ways])))
+    if given.write:
+        write(sections)
+    else:
+        sys.stdout.write("\n".join(sections.values()))
+
+
+if __name__ == "__main__":
+    main()
