@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import json
 import zlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -105,7 +105,7 @@ class Seal:
         if not isinstance(text, str) or not text.startswith(PREFIX) or len(text) > LONGEST_ITEM:
             return None
         try:
-            whole = urlsafe_b64decode(text.removeprefix(PREFIX).encode("ascii"))
+            whole = b64decode(text.removeprefix(PREFIX).encode("ascii"), b"-_", validate=True)
         except ValueError:
             return None
         code, payload = whole[:CODE_BYTES], whole[CODE_BYTES:]

@@ -66,6 +66,15 @@ def test_changed_item_is_refused(place: int) -> None:
     assert "send the messages of the conversation" in refusal.value.message
 
 
+@pytest.mark.parametrize("added", [" ", "\n", "!", "="])
+def test_item_with_something_added_is_refused(added: str) -> None:
+    """A letter that stands for nothing makes an item void as well, wherever it stands."""
+    text = SEAL.sealed(KEY, MESSAGES)
+    for place in (len(PREFIX), len(text) // 2, len(text) - 4):
+        with pytest.raises(NotSealedHere):
+            SEAL.opened(text[:place] + added + text[place:], "input[0]")
+
+
 @pytest.mark.parametrize("value", [None, 7, "", "gAAAAAB", PREFIX, PREFIX + "ä", PREFIX + "A" * 50_000, PREFIX + "="])
 def test_anything_else_is_refused_in_the_same_way(value: object) -> None:
     """What is no item of this server at all, such as one of OpenAI's, is refused without a crash."""
