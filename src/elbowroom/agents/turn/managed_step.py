@@ -155,7 +155,7 @@ class ManagedStep:
 
     async def _ask_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
-        body = self.shape.body(self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.history.messages))
         window = self.manager.budget.window
         async with self._entered(window, window) as ticket:
             try:
@@ -170,7 +170,7 @@ class ManagedStep:
         has become smaller.
         """
         self._lacks_room = False
-        body = self.shape.body(self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
         said, watch, failure, kept, read_in = self._visible, None, None, None, None
         try:
