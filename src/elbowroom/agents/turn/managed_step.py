@@ -24,10 +24,9 @@ from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply
 from elbowroom.context.budget import Decision
-from elbowroom.context.chains import Kept, SentPrompt, Talk
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.reuse import alike_in_cache, change_between, loss_of
+from elbowroom.context.reuse import Kept, SentPrompt, Talk, alike_in_cache, change_between, loss_of
 from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
