@@ -15,14 +15,14 @@ from typing import Any, Final, Literal
 from elbowroom.context.outputs.output import kind_of, ref_to
 from elbowroom.context.outputs.stubs import MARK, is_stub, stub
 from elbowroom.context.outputs.tiers import results_after
-from elbowroom.context.transcript import UNKNOWN_TOOL, Message, as_json, calls_of, text_of, with_calls, with_text
+from elbowroom.context.transcript import UNKNOWN_TOOL, Message, calls_of, text_of, with_calls, with_text
 from elbowroom.settings.model import ToolKind
 
 THOUGHTS: Final = "reasoning_content"
 CLEARED: Final = "[tool output cleared; "
 """How a stub begins where outputs are not kept."""
-ARGUMENTS_CLEARED: Final = "cleared"
-"""The only key of arguments that were cleared."""
+ARGUMENTS_CLEARED: Final = '{"cleared": "'
+"""How arguments begin that were cleared; this is their only key."""
 PromptSize = Callable[[Sequence[Message]], Awaitable[int]]
 
 
@@ -150,8 +150,8 @@ class Editor:
         return _Cleared(shorter, outputs, count)
 
     def _stub(self, use: "_Use") -> str | None:
-        """Return what stands for a result; None where it would be no shorter."""
-        if is_stub(use.text):
+        """Return what stands for a result; None where it would be no shorter, or does so already."""
+        if is_stub(use.text) or use.text.startswith(CLEARED):
             return None
         kind, ref = kind_of(use.name, self.kinds), ref_to(self.owner, use.text).id
         text = stub(kind, use.name, use.arguments, use.text, ref, keeps_errors=self.keeps_errors)
@@ -160,9 +160,11 @@ class Editor:
         return text if len(text) < len(use.text) else None
 
     def _arguments(self, use: "_Use") -> str | None:
-        """Return what stands for the arguments of a call; None where it would be no shorter."""
+        """Return what stands for the arguments of a call; None where it would be no shorter, or does so already."""
+        if use.arguments.startswith(ARGUMENTS_CLEARED):
+            return None
         ref = f"ref={ref_to(self.owner, use.arguments).id}; " if self.names_refs else ""
-        text = as_json({ARGUMENTS_CLEARED: f"{ref}{len(use.arguments):,} characters"})
+        text = f'{ARGUMENTS_CLEARED}{ref}{len(use.arguments):,} characters"}}'
         return text if len(text) < len(use.arguments) else None
 
 

@@ -133,6 +133,18 @@ async def test_arguments_go_where_that_is_wanted() -> None:
     assert untouched.messages[1] is messages[1]
 
 
+@pytest.mark.parametrize("names_refs", [True, False])
+async def test_what_was_cleared_is_not_cleared_again(names_refs: bool) -> None:
+    """A history that comes back with cleared calls, as after a compaction, has the same bytes and keeps no stub."""
+    messages, edit = chat(3), ClearToolUses("tool_uses", 0, keep=1, inputs=True)
+    for message in messages[1::2][:2]:
+        message["tool_calls"][0]["function"]["arguments"] = f'{{"text": "{LONG * 2}"}}'
+    once = await edited(messages, edit, names_refs=names_refs)
+    again = await edited(once.messages, edit, last=once.last, names_refs=names_refs)
+    assert len(once.outputs) == 4
+    assert (again.messages, again.outputs) == (once.messages, ())
+
+
 async def test_failures_keep_their_words() -> None:
     """Of a failed call the error stays readable, unless the settings say otherwise."""
     text = "Error: the pier is closed. " + LONG
