@@ -24,6 +24,7 @@ from elbowroom.server.conversations.encode import (
     message_list,
     send_export,
 )
+from elbowroom.server.conversations.locks import LOCKS, ConversationLocks
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
@@ -61,6 +62,7 @@ SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.A
 def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     app[SEARCHES] = {}
+    app[LOCKS] = ConversationLocks(app[SHARED])
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
@@ -141,11 +143,12 @@ async def delete_conversation(request: web.Request) -> web.Response:
             f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
             f"/v1/conversations/{row.id}/cancel, and delete it then."
         )
-    queue = request.app[SHARED].queue
-    await queue.load()
-    queue.clear(row.id)
-    if not await _conversations(request).delete(owner_asking(request), row.id):
-        raise _unknown(request)
+    owner, queue = owner_asking(request), request.app[SHARED].queue
+    async with request.app[LOCKS].changing(owner, row.id):
+        await queue.load()
+        queue.clear(row.id)
+        if not await _conversations(request).delete(owner, row.id):
+            raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
 

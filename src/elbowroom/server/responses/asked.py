@@ -1,6 +1,7 @@
 """Reads a request to answer: what it says, and the history from which it goes on."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -15,6 +16,7 @@ from elbowroom.context.compaction import Seal
 from elbowroom.context.transcript import Message
 from elbowroom.errors import NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
+from elbowroom.server.conversations import LOCKS
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request, with_caller
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
@@ -95,13 +97,16 @@ class Asked:
         return self.request.stores and is_turn_of_chat and not self.chat.caller.is_temporary
 
 
-async def read_asked(request: web.Request, *, only_compacts: bool = False) -> Asked:
+async def read_asked(request: web.Request, until: ExitStack | None = None, *, only_compacts: bool = False) -> Asked:
     """Read a request, with the history of the previous response and the items that it refers to.
 
-    It `only_compacts` by its route, or where its input ends with the order to.
+    The conversation that it names is kept for its answer `until` that stack is closed. It `only_compacts` by its route,
+    or where its input ends with the order to.
     """
     asked = await read_request(request, partial(parse_responses_request, needs_input=not only_compacts))
     owner = keeper_of(request, asked.body)
+    if asked.conversation and until is not None:
+        await request.app[LOCKS].hold(owner, conversation_name(asked.conversation), until)
     before = await _before(request, owner, asked)
     given, is_ordered = without_trigger(asked.input)
     references = await at_leisure(request, lambda: references_in(given))

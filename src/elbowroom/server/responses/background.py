@@ -9,6 +9,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from aiohttp import web
@@ -117,8 +118,12 @@ class BackgroundResponses:
         encoder: ResponseEncoder,
         answering: Callable[[Sink], Awaitable[Answer]],
         body: Mapping[str, Any],
+        until: ExitStack,
     ) -> BackgroundResponse:
-        """Begin to answer, whoever waits. Raises TooManyRequests where as many as may are being answered."""
+        """Begin to answer, whoever waits; the stack is closed at the end of the answer then, and not by its owner.
+
+        Raises TooManyRequests where as many as may are being answered.
+        """
         if len(self._tasks) >= MOST_AT_ONCE:
             raise TooManyRequests(str(body.get("model")), waiting=MOST_AT_ONCE, retry_after=AGAIN_SECONDS)
         ended = [key for key, known in self._known.items() if known.ended is not None]
@@ -127,7 +132,9 @@ class BackgroundResponses:
         key, response = (owner, encoder.id), BackgroundResponse(encoder)
         self._known[key] = response
         self._tasks[key] = task = asyncio.create_task(response.run(answering, body))
-        task.add_done_callback(lambda _: self._tasks.pop(key))
+        held = until.pop_all()
+        held.callback(self._tasks.pop, key)
+        task.add_done_callback(lambda _: held.close())
         return response
 
     def find(self, owner: str, response_id: str) -> BackgroundResponse | None:

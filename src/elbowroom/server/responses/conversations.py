@@ -1,6 +1,5 @@
 """`/v1/conversations` as OpenAI's clients use it: made, described and filled with items, beside what the page shows."""
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,9 +12,9 @@ from elbowroom.context.compaction import Seal
 from elbowroom.context.conversation import ConversationBegun
 from elbowroom.context.transcript import Message
 from elbowroom.errors import NotFound, RequestError
-from elbowroom.server.conversations import describe_for_openai, owner_asking
+from elbowroom.server.conversations import LOCKS, describe_for_openai, owner_asking
 from elbowroom.server.encode import to_json
-from elbowroom.server.request import read_json
+from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.responses.asked import kept_conversation, read_messages
 from elbowroom.server.responses.kept import KeptConversation
 from elbowroom.server.responses.routes import json_of_page
@@ -33,13 +32,10 @@ NOTHING_KEPT: Final = (
     "input each time."
 )
 REASONING: Final = "reasoning"
-ADDING: web.AppKey[asyncio.Lock] = web.AppKey("ADDING", asyncio.Lock)
-"""Held while items are added, each of which goes to the end of a history that has to be read first."""
 
 
 def add_item_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
-    app[ADDING] = asyncio.Lock()
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_post(f"{base}conversations{end}", create_conversation)
     app.router.add_post(f"{one}{end}", describe_conversation)
@@ -97,7 +93,7 @@ async def add_items(request: web.Request) -> web.Response:
     new = await _messages(request, items, owner)
     if not new:
         raise RequestError("items has to hold at least one message, call or result.", param="items")
-    async with request.app[ADDING]:
+    async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
         before = await _asked(request)
         await shared.recording.add(owner, before.conversation.row.id, before.agent, [*before.history(), *new])
         after = await _asked(request)
@@ -114,8 +110,16 @@ async def show_item(request: web.Request) -> web.Response:
 
 async def delete_item(request: web.Request) -> web.Response:
     """Delete one item; answer with its conversation. Raises ItemInUse for one that other items stand on."""
-    owner, kept, store = owner_asking(request), await _asked(request), request.app[SHARED].store.conversations
+    owner = owner_asking(request)
+    async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
+        kept = await _asked(request)
+        await _delete(request, owner, kept)
+    return _answer(describe_for_openai(kept.conversation.row))
+
+
+async def _delete(request: web.Request, owner: str, kept: KeptConversation) -> None:
     said, items = _found(request, kept)
+    store = request.app[SHARED].store.conversations
     if len([item for item in items if item["type"] != REASONING]) > 1:
         raise ItemInUse("This item is one message with the items beside it, which would be deleted as well.")
     if not said[-1].turn:
@@ -125,7 +129,6 @@ async def delete_item(request: web.Request) -> web.Response:
         await store.delete_turn(owner, said[-1].turn)
     else:
         raise ItemInUse("Something was said after this answer, which would lose what it follows. Delete that first.")
-    return _answer(describe_for_openai(kept.conversation.row))
 
 
 async def _asked(request: web.Request) -> KeptConversation:
