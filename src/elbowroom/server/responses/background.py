@@ -42,6 +42,7 @@ class BackgroundResponse:
         self._encoder = encoder
         self._frames: list[bytes] = []
         self._has_grown = asyncio.Event()
+        self.is_answered = False
         self.ended: dict[str, Any] | None = None
         self._take(encoder.queued())
 
@@ -65,7 +66,9 @@ class BackgroundResponse:
 
     async def _last_frames(self, answering: Callable[[Sink], Awaitable[Answer]]) -> bytes:
         try:
-            return await asyncio.to_thread(self._encoder.end, await answering(self._keep))
+            answer = await answering(self._keep)
+            self.is_answered = True
+            return await asyncio.to_thread(self._encoder.end, answer)
         except asyncio.CancelledError:  # stopped before it was entered among what runs
             stopped = Answer()
             stopped.interrupt(calls_are_out=False)
@@ -142,8 +145,9 @@ class BackgroundResponses:
         return self._known.get((owner, response_id))
 
     async def stop(self, owner: str, response_id: str) -> None:
-        """Stop a response that is not among what runs yet, and wait for its end."""
-        if (task := self._tasks.get((owner, response_id))) is not None:
+        """Stop a response that is not among what runs yet, and wait for its end; one that has its answer keeps it."""
+        task = self._tasks.get((owner, response_id))
+        if task is not None and not self._known[owner, response_id].is_answered:
             task.cancel()
             await asyncio.wait([task])
 
