@@ -11,7 +11,7 @@ from aiohttp import hdrs, web
 
 from elbowroom.agents.running import ConversationStatus, RunningAnswer
 from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
-from elbowroom.errors import Forbidden, NotFound, RequestError
+from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
     describe_compaction,
@@ -39,22 +39,6 @@ OPENAI_LIBRARY: Final = "X-Stainless-Lang"
 LIVE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0
 Found = TypeVar("Found")
-
-
-class ConversationRunning(RequestError):
-    """The request cannot be served while the conversation is being answered."""
-
-    status = 409
-    code = "conversation_running"
-
-
-class SearchReplaced(RequestError):
-    """A search has been ended, because the same caller has begun another."""
-
-    status = 409
-    code = "search_replaced"
-
-
 SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.AppKey("SEARCHES", dict)
 """The searches that are under way, by their owners."""
 
@@ -103,7 +87,7 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     except asyncio.CancelledError:
         if searches.get(owner) is own:  # it is the client that has left
             raise
-        raise SearchReplaced("A newer search of yours has taken the place of this one.") from None
+        raise Conflict("A newer search of yours has taken the place of this one.", code="search_replaced") from None
     finally:
         if searches.get(owner) is own:
             del searches[owner]
@@ -136,12 +120,13 @@ def _speaks_openai(request: web.Request, row: ConversationRow) -> bool:
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
-    """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
+    """Delete a conversation with all that belongs to it. Raises Conflict where it is being answered."""
     row = await _asked(request, _conversations(request).find)
     if _status(request, row).status == "running":
-        raise ConversationRunning(
+        raise Conflict(
             f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
-            f"/v1/conversations/{row.id}/cancel, and delete it then."
+            f"/v1/conversations/{row.id}/cancel, and delete it then.",
+            code="conversation_running",
         )
     owner, queue = owner_asking(request), request.app[SHARED].queue
     async with request.app[LOCKS].changing(owner, row.id):

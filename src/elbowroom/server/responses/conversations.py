@@ -11,7 +11,7 @@ from elbowroom.agents.conversations import new_id
 from elbowroom.context.compaction import Seal
 from elbowroom.context.conversation import ConversationBegun
 from elbowroom.context.transcript import Message
-from elbowroom.errors import NotFound, RequestError
+from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations import LOCKS, describe_for_openai, owner_asking
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, read_json
@@ -27,6 +27,7 @@ METADATA: Final = (
     f"metadata has to be an object with at most {MOST_PAIRS} texts of at most {LONGEST_VALUE} characters, whose names "
     f"have at most {LONGEST_KEY}."
 )
+IN_USE: Final = "item_in_use"
 NOTHING_KEPT: Final = (
     "Conversations are not kept here: set store.conversations = true in the settings, or send the whole history in "
     "input each time."
@@ -43,13 +44,6 @@ def add_item_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_post(f"{one}/items{end}", add_items)
     app.router.add_get(f"{one}/items/{{item:[^/]+}}{end}", show_item)
     app.router.add_delete(f"{one}/items/{{item:[^/]+}}{end}", delete_item)
-
-
-class ItemInUse(RequestError):
-    """An item cannot be deleted by itself."""
-
-    status = 409
-    code = "item_in_use"
 
 
 async def create_conversation(request: web.Request) -> web.Response:
@@ -109,7 +103,7 @@ async def show_item(request: web.Request) -> web.Response:
 
 
 async def delete_item(request: web.Request) -> web.Response:
-    """Delete one item; answer with its conversation. Raises ItemInUse for one that other items stand on."""
+    """Delete one item; answer with its conversation. Raises Conflict for one that other items stand on."""
     owner = owner_asking(request)
     async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
         kept = await _asked(request)
@@ -121,14 +115,18 @@ async def _delete(request: web.Request, owner: str, kept: KeptConversation) -> N
     said, items = _found(request, kept)
     store = request.app[SHARED].store.conversations
     if len([item for item in items if item["type"] != REASONING]) > 1:
-        raise ItemInUse("This item is one message with the items beside it, which would be deleted as well.")
+        raise Conflict(
+            "This item is one message with the items beside it, which would be deleted as well.", code=IN_USE
+        )
     if not said[-1].turn:
         for copy in kept.copies_of(said[-1]):
             await store.unhear(kept.conversation.row.id, copy)
     elif kept.is_last(said):
         await store.delete_turn(owner, said[-1].turn)
     else:
-        raise ItemInUse("Something was said after this answer, which would lose what it follows. Delete that first.")
+        raise Conflict(
+            "Something was said after this answer, which would lose what it follows. Delete that first.", code=IN_USE
+        )
 
 
 async def _asked(request: web.Request) -> KeptConversation:

@@ -11,7 +11,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.turn import RunSettings
-from elbowroom.errors import NotFound, RequestError
+from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import counted, name_conversation
 from elbowroom.server.encode import to_json
 from elbowroom.server.event_stream import EventStream, json_answer
@@ -27,7 +27,7 @@ from elbowroom.server.responses.background import (
 )
 from elbowroom.server.responses.compacting import compact_response, compacted
 from elbowroom.server.responses.encode import Event, KeptEncoder, ResponseEncoder, turn_of
-from elbowroom.server.responses.kept import KeptResponse, find_response, unkept
+from elbowroom.server.responses.kept import find_response, unkept
 from elbowroom.server.state import SHARED, run_settings_of
 
 NOBODY_RUNS: Final = "The model is not told of tools that only OpenAI's servers run: {}."
@@ -48,20 +48,6 @@ def add_response_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_get(f"{one}/input_items{end}", list_input_items)
     app.router.add_delete(f"{one}{end}", delete_response)
     app.router.add_post(f"{one}/cancel{end}", cancel_response)
-
-
-class ResponseInUse(RequestError):
-    """A response cannot be deleted while later ones go on from it: they would silently lose their beginning."""
-
-    status = 409
-    code = "response_in_use"
-
-    def __init__(self, kept: KeptResponse) -> None:
-        conversation = kept.conversation.row.id
-        super().__init__(
-            f"Something was said behind the response {kept.id!r}, which would lose its beginning. Delete the responses "
-            f"behind it first, or all of it with DELETE /v1/conversations/{conversation}."
-        )
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:
@@ -242,9 +228,13 @@ async def delete_response(request: web.Request) -> web.Response:
     kept = await find_response(request.app[SHARED], owner, response_id)
     if kept is None:
         raise _unknown(response_id)
-    if not kept.is_last:
-        raise ResponseInUse(kept)
     shared, conversation = request.app[SHARED], kept.conversation.row.id
+    if not kept.is_last:
+        raise Conflict(
+            f"Something was said behind the response {kept.id!r}, which would lose its beginning. Delete the responses "
+            f"behind it first, or all of it with DELETE /v1/conversations/{conversation}.",
+            code="response_in_use",
+        )
     await shared.queue.load()
     if kept.is_alone and not shared.running.of(owner, conversation):
         shared.queue.clear(conversation)
