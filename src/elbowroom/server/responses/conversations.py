@@ -158,14 +158,14 @@ async def _body(request: web.Request) -> Mapping[str, Any]:
 
 
 def _items(body: Mapping[str, Any], *, needed: bool) -> list[Any]:
-    items = body.get("items") or []
+    items = [] if body.get("items") is None else body["items"]
     if not isinstance(items, list) or len(items) > MOST_ITEMS or (needed and not items):
         raise RequestError(f"items has to be a list of at most {MOST_ITEMS} items.", param="items")
     return items
 
 
 def _metadata(body: Mapping[str, Any]) -> dict[str, str]:
-    metadata = body.get("metadata") or {}
+    metadata = {} if body.get("metadata") is None else body["metadata"]
     if not isinstance(metadata, dict) or len(metadata) > MOST_PAIRS or not all(map(_fits, metadata.items())):
         raise RequestError(METADATA, param="metadata")
     return metadata
