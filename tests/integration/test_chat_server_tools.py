@@ -335,7 +335,7 @@ async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:
     @own_tool
     async def meet(name: str) -> str:
         """Wait for the other."""
-        async with asyncio.timeout(5), meeting:
+        async with asyncio.timeout(60), meeting:
             return f"{name} met the other"
 
     async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [meet]) as (served, studio):
