@@ -179,7 +179,11 @@ async def test_edits_that_make_it_fit(tmp_path: Path) -> None:
         result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "The pier was dry. " * 40}
         history += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
     asked: Body = {"model": "writer", "max_tokens": 50, "messages": history}
-    clear = {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 500}}
+    clear = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 500},
+        "keep": {"type": "tool_uses", "value": 1},
+    }
     async with small_window(tmp_path, compaction="enabled = false") as (served, _):
 
         async def status(**fields: Any) -> int:
