@@ -173,7 +173,8 @@ class Turn:
             return None
         shared, chosen = self.settings.shared, self.settings
         window = shared.windows.at_most(info, info.loaded_context)
-        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools)
+        wanted = (self.request.edits, self.request.compaction)
+        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools, wanted)
         owner, messages = self.request.caller.keeps_as, self._history.messages
         asked = AskedPrompt(owner, self.target, info, window, counts, shape, tuple(messages))
         if shared.refusals.places and (refusal := await shared.refusals.known(asked)) is not None:
