@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,9 +16,10 @@ from sample_chat import READ_NOTE, TOOL_CHAT
 
 from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.providers.failures import Source
+from elbowroom.providers.lmstudio import rpc as lmstudio_rpc
 from elbowroom.providers.lmstudio.counting import RpcCounter
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc, Patience, RpcError
-from elbowroom.providers.upstream import Upstream
+from elbowroom.providers.upstream import LARGE_ANSWER, Upstream
 from elbowroom.tokens.count import CannotCount, TokenCount
 
 MODEL = "qwen/qwen3-8b"
@@ -109,6 +111,22 @@ async def test_prompts_and_tokens_are_lm_studios_own() -> None:
         call, answer = (message["content"] for message in sent["history"]["messages"][2:])
         assert call[1]["toolCallRequest"]["arguments"] == {"path": "garden.md"}
         assert answer == [{"type": "toolCallResult", "content": "Beans and peas.", "toolCallId": "abcdefghi"}]
+
+
+async def test_a_large_answer_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prompt of a long conversation comes back in one frame, which the event loop does not wait for."""
+    threads = dict[bool, int]()
+
+    def noted(message: aiohttp.WSMessage) -> dict[str, Any]:
+        threads[len(message.data) > LARGE_ANSWER] = threading.get_ident()
+        return parsed(message)
+
+    parsed = lmstudio_rpc._parsed
+    monkeypatch.setattr(lmstudio_rpc, "_parsed", noted)
+    async with loaded() as studio, rpc_to(studio.base_url) as rpc:
+        prompt = await rpc.render(MODEL, [{"role": "user", "content": "word " * 200_000}], ())
+    assert len(prompt) > LARGE_ANSWER
+    assert threads[False] == threading.get_ident() != threads[True]
 
 
 def tool_call(arguments: Any) -> dict[str, Any]:

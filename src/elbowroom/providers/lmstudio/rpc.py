@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from elbowroom.errors import UpstreamError
-from elbowroom.providers.upstream import Upstream
+from elbowroom.providers.upstream import LARGE_ANSWER, Upstream
 from elbowroom.tokens.templates import arguments_as_object, canonical_message
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -85,7 +85,9 @@ class RpcSocket:
         reason = "it was closed"
         try:
             while True:
-                self._settle(_parsed(await self._socket.receive()))
+                message = await self._socket.receive()
+                is_large = message.type is aiohttp.WSMsgType.TEXT and len(message.data) > LARGE_ANSWER
+                self._settle(await asyncio.to_thread(_parsed, message) if is_large else _parsed(message))
         except SocketLost as lost:
             reason = str(lost)
         finally:
