@@ -1,21 +1,22 @@
-"""What a person does about the compactions of a conversation: sees one ahead, takes one back, edits it, pins."""
+"""What a person does about the compactions of a conversation: orders one, sees it ahead, takes it back, edits, pins."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from elbowroom.agents.answer import tell_nobody
+from elbowroom.agents.answer import COUNTED, Answer, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.dry_run import check_compacts, count_request
+from elbowroom.agents.dry_run import check_compacts, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn
 from elbowroom.context.budget import TARGET_RATIO, Budget
 from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, smallest, with_words
-from elbowroom.context.seam import without_notices
+from elbowroom.context.seam import command_in, notice_line, without_notices
 from elbowroom.context.transcript import Group, Message, Transcript, text_of, with_text, written
 from elbowroom.errors import Conflict
+from elbowroom.providers.base import TextDelta
 
 NOTHING_STANDS: Final = (
     "No summary stands in this conversation: nothing of it was compacted, or that was taken back already."
@@ -29,6 +30,33 @@ SUMMARY_TOO_LARGE: Final = (
     "With this summary the conversation needs {needed:,} tokens, and of the window of {window:,} a prompt and the room "
     "for its reply may take {trigger:,} before it is compacted. Write a shorter one."
 )
+
+
+async def answer_command(
+    target: Target, request: ChatRequest, sink: Sink, settings: RunSettings, said: Answer
+) -> Answer:
+    """Compact the conversation, as its last message orders, and say in one line what that has freed.
+
+    Raises RequestError where nothing is ever compacted.
+    """
+    check_compacts(target, settings)
+    before = without_notices(request.messages[:-1])
+    told = "There is nothing to compact yet."
+    said.begin_step()
+    if any(message.get("role") == "user" for message in before):
+        chat = replace(request, messages=tuple(map(dict, before)), focus=command_in(request.messages[-1]) or "")
+        done = await compact_request(target, chat, settings, sink)
+        told = f"Compacted: {done.before:,} to {done.after:,} tokens in {done.seconds:.1f} s."
+        if done.rung is None:
+            told = f"Nothing could be freed: the conversation takes {done.before:,} tokens."
+        usage = {"prompt_tokens": done.after, "completion_tokens": 0, "total_tokens": done.after}
+        said.usages.append({**usage, "elbowroom": COUNTED})
+    line = TextDelta(notice_line(told).strip())
+    if settings.live is not None:
+        settings.live.said([line])
+        settings.live.called(())
+    await sink([said.take(line)])
+    return said
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +180,7 @@ async def edit(chat: KeptChat, words: str) -> tuple[str, str, int]:
         summary = with_text(standing.summary, with_words(before, words))
         changed = [summary if message == standing.summary else message for message in standing.messages]
         needed = await chat.fitting(changed, SUMMARY_TOO_LARGE)
-        await recall.edit(standing, summary, needed)
+        await recall.edit(standing, summary)
     return inner_summary(before), inner_summary(text_of(summary)), needed
 
 
@@ -182,7 +210,7 @@ async def check_pin(chat: KeptChat, key: str) -> None:
     if budget is not None and needed > (most := int(budget.window * TARGET_RATIO)):
         raise Conflict(
             f"With this message pinned, {needed:,} of the window's {budget.window:,} tokens could never be freed, and "
-            f"only half of it, {most:,}, may be kept so. Unpin another message, or load the model with a larger context "
-            "length.",
+            f"only half of it, {most:,}, may be kept so. Unpin another message, or load the model with a larger "
+            "context length.",
             code="too_much_pinned",
         )

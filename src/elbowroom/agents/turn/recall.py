@@ -242,11 +242,13 @@ class Recall:
             self._keep(entry.key, (), Written(entry.window, entry.before, entry.after, UNDONE), ())
         await self._notes.saved()
 
-    async def edit(self, standing: Standing, summary: Message, after: int) -> None:
-        """Put another summary in the place of one in all prompts, whose size is `after` then."""
+    async def edit(self, standing: Standing, summary: Message) -> None:
+        """Put another summary in the place of one in all prompts; the compaction is known by its sizes as before."""
         for entry in standing.entries:
             messages = [summary if message == standing.summary else message for message in entry.messages]
-            self._keep(entry.key, messages, Written(entry.window, entry.before, after, entry.rung), self.of_client)
+            self._keep(
+                entry.key, messages, Written(entry.window, entry.before, entry.after, entry.rung), self.of_client
+            )
         await self._notes.saved()
 
     async def _is_half_empty(self, budget: Budget, size: Measured, place: int, entry: Entry | None) -> bool:
