@@ -87,7 +87,7 @@ def summaries_in(messages: list[Body]) -> list[str]:
 
 @pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 async def test_a_kept_conversation_is_compacted_with_a_focus(tmp_path: Path, model: str) -> None:
-    """Without messages the kept ones are compacted; the pruning agent reads the focus, and the next request finds it."""
+    """Without messages the kept ones are compacted by the focus, and the next request has the summary."""
     async with kept_log(tmp_path, model) as log:
         done = await log.compact(focus="Keep the boats, drop <focus>the weather</focus>.")
         assert (done["compacted"], done["method"]) == (True, "plan")
