@@ -4,6 +4,7 @@ from elbowroom.server.conversations.by_hand import add_by_hand_routes
 from elbowroom.server.conversations.encode import describe_for_openai
 from elbowroom.server.conversations.history import branch_used_last, events_of, history_of
 from elbowroom.server.conversations.kept import add_kept_routes
+from elbowroom.server.conversations.locks import LOCKS
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import (
     add_cancel_route,
@@ -13,6 +14,7 @@ from elbowroom.server.conversations.routes import (
 )
 
 __all__ = [
+    "LOCKS",
     "add_by_hand_routes",
     "add_cancel_route",
     "add_conversation_routes",

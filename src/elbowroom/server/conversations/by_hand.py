@@ -1,7 +1,8 @@
 """What a person does about compactions: `/v1/conversations/{id}/compact`, its preview, undo, summary, and pins."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from elbowroom.context.seam import LONGEST_FOCUS
 from elbowroom.context.transcript import readable
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations.history import branch_used_last, history_of
+from elbowroom.server.conversations.locks import LOCKS
 from elbowroom.server.conversations.routes import asked, owner_asking, refuse_running
 from elbowroom.server.event_stream import json_answer
 from elbowroom.server.middleware import note_target
@@ -141,10 +143,10 @@ def _described_message(each: Foreseen) -> dict[str, Any]:
 async def undo_compaction(request: web.Request) -> web.StreamResponse:
     """Take the newest compaction back: the next request has what stood there before it."""
     conversation, chat = await _kept(request, "take the compaction back then")
-    await request.app[SHARED].background.end(conversation.row.id)
-    summary, size = await by_hand.undo(chat)
-    if (made := _with_summary(conversation, summary)) is not None:
-        await request.app[SHARED].store.conversations.undo_compaction(conversation.row.id, made.at)
+    async with _changing(request, conversation):
+        summary, size = await by_hand.undo(chat)
+        if (made := _with_summary(conversation, summary)) is not None:
+            await request.app[SHARED].store.conversations.undo_compaction(conversation.row.id, made.at)
     return await json_answer({"id": conversation.row.id, "object": "conversation.compaction_undone", "tokens": size})
 
 
@@ -152,12 +154,20 @@ async def edit_summary(request: web.Request) -> web.StreamResponse:
     """Put a person's words in the place of the newest summary."""
     words = _words_of(await read_json(request) if request.can_read_body else {})
     conversation, chat = await _kept(request, "change its summary then")
-    await request.app[SHARED].background.end(conversation.row.id)
-    before, summary, size = await by_hand.edit(chat, words)
-    if (made := _with_summary(conversation, before)) is not None:
-        await request.app[SHARED].store.conversations.edit_summary(conversation.row.id, made.at, summary)
+    async with _changing(request, conversation):
+        before, summary, size = await by_hand.edit(chat, words)
+        if (made := _with_summary(conversation, before)) is not None:
+            await request.app[SHARED].store.conversations.edit_summary(conversation.row.id, made.at, summary)
     edited = {"id": conversation.row.id, "object": "conversation.summary", "summary": summary, "tokens": size}
     return await json_answer(edited)
+
+
+@asynccontextmanager
+async def _changing(request: web.Request, conversation: Conversation) -> AsyncIterator[None]:
+    """Keep other changes of a conversation out of the block, a compaction in the background too."""
+    async with request.app[LOCKS].changing(owner_asking(request), conversation.row.id):
+        await request.app[SHARED].background.end(conversation.row.id)
+        yield
 
 
 def _words_of(body: Any) -> str:
@@ -211,7 +221,7 @@ def _message_named(request: web.Request, conversation: Conversation) -> KeptMess
 
 
 async def _conversation(request: web.Request, then: str) -> Conversation:
-    """Return all of the caller's conversation. Raises NotFound, StoreOpening, and ConversationRunning."""
+    """Return all of the caller's conversation. Raises NotFound, StoreOpening, and Conflict while it is answered."""
     conversation = await asked(request, request.app[SHARED].store.conversations.read)
     refuse_running(request, conversation.row, then)
     return conversation
