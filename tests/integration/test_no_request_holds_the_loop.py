@@ -2,6 +2,7 @@
 
 import gc
 import io
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +95,17 @@ async def test_no_body_holds_the_loop(apart: Apart, row: str, column: str) -> No
 async def test_no_compaction_of_a_body_holds_the_loop(apart: Apart, row: str, column: str) -> None:
     """Whatever is far larger than the window is made to fit, or refused as the client's fault, and others go on."""
     assert await answered(apart, row, column) < LONGEST_STALL
+
+
+@pytest.mark.long
+async def test_no_diagnosis_holds_the_loop(apart: Apart) -> None:
+    """What a long history has changed since an earlier one is found beside the other requests."""
+    served, watched = apart
+    asked = json.loads(request_of("messages", "60 MB of messages"))
+    body = json.dumps({**asked, "diagnostics": {"previous_message_id": None}}).encode()
+    watch(watched)
+    assert await send(served.url, "messages", body) == 200
+    assert watched.longest < LONGEST_STALL
 
 
 async def answered(apart: Apart, row: str, column: str) -> float:
