@@ -81,7 +81,7 @@ async def test_while_the_model_thinks(tmp_path: Path, stream: bool) -> None:
 async def test_during_prefill(tmp_path: Path, model: str, stream: bool) -> None:
     """Nothing was said: an empty answer."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.prefill_tokens_per_second = 50
+        studio.prefill_tokens_per_second = 0.1
         body = chat_body("word " * 20, model=model, stream=stream)
         received, _ = await stopped_when(served, body, lambda: studio.chats and studio.chats[0].phase == "prefill")
         assert (received.text, received.finish) == ("", "stop")

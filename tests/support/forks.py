@@ -150,6 +150,7 @@ def _run(command: list[str], environ: dict[str, str], streams: list[int]) -> Non
     os.environ.clear()
     os.environ.update(environ)
     random.seed()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a run of the tests in the background ignores it
     from elbowroom.cli import main
 
     sys.exit(main())

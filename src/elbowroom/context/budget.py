@@ -83,12 +83,14 @@ class Budget:
     def target_below(self, at: int, prompt: int, fixed: int) -> int | None:
         """Return the target of a compaction that a client wants of each prompt of `at` tokens or more.
 
-        It is midway from the fixed cost to that size, with room for a summary; None where that frees too little.
+        It is midway from the fixed cost to that size, with room for a summary; None where there is none, or where that
+        frees too little.
         """
         least, occupied = self.occupied(fixed), self.occupied(prompt)
         wanted = (least + min(occupied, self.occupied(at))) // 2
         target = min(self.target(least), max(wanted, least + ROOMS_BELOW * least_room(self)))
-        return target if occupied - target >= least_gain(prompt) else None
+        is_worth_it = target - least >= least_room(self) and occupied - target >= least_gain(prompt)
+        return target if is_worth_it else None
 
     @property
     def stop_at(self) -> int:

@@ -17,6 +17,7 @@ from elbowroom.context.budget import (
     Send,
     items_of,
     least_gain,
+    least_room,
     notice_of,
     plan_step,
     refusal_of,
@@ -410,8 +411,13 @@ def test_client_can_have_its_compactions_early_but_not_in_vain(window: int, data
     target = budget.target_below(at, prompt, fixed)
     if target is None:
         return
-    assert budget.occupied(fixed) < target <= budget.occupied(prompt) - least_gain(prompt)
+    assert budget.occupied(fixed) + least_room(budget) <= target <= budget.occupied(prompt) - least_gain(prompt)
     assert target <= budget.target(budget.occupied(fixed))
     compacted = bisect_right(range(target + 1), target, key=budget.occupied) - 1
     again = budget.target_below(at, max(compacted, fixed), fixed) if compacted >= at else None
     assert again is None
+
+
+def test_no_compaction_is_wanted_where_a_summary_has_no_room() -> None:
+    """A prompt whose fixed part nearly reaches the trigger stays as it is."""
+    assert Budget(1000).target_below(1, 748, 674) is None
