@@ -1,5 +1,6 @@
 """Reads a request to answer: what it says, and the history from which it goes on."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -81,7 +82,8 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     target = await catalog_of(request.app).resolve(asked.model)
     seal_for = partial(seal_of, request, target, asked.body)
     items = await at_leisure(request, lambda: resolved(given, known))
-    messages, is_new = await read_messages(request, items, before.history() if before is not None else (), seal_for)
+    said = await asyncio.to_thread(before.history) if before is not None else ()
+    messages, is_new = await read_messages(request, items, said, seal_for)
     only_compacts = only_compacts or is_ordered
     if not messages or not (is_new or only_compacts):
         raise RequestError("input has to hold at least one message, call or result.", param="input")
