@@ -91,7 +91,8 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
         messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
     if only_compacts:
         asked = replace(asked, compaction=asked.compaction or CompactionRequest())
-    chat = await at_leisure(request, lambda: asked.chat(messages))
+    parsed = partial(asked.chat, messages)  # what was said before may be long where the body is short
+    chat = await (at_leisure(request, parsed) if before is None else asyncio.to_thread(parsed))
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)

@@ -90,7 +90,8 @@ async def add_items(request: web.Request) -> web.Response:
         raise RequestError("items has to hold at least one message, call or result.", param="items")
     async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
         before = await _asked(request)
-        await shared.recording.add(owner, before.conversation.row.id, before.agent, [*before.history(), *new])
+        said = [*await asyncio.to_thread(before.history), *new]
+        await shared.recording.add(owner, before.conversation.row.id, before.agent, said)
         after = await asyncio.to_thread((await _asked(request)).items)
     data = [item for _, said in after[-len(new) :] for item in said]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
