@@ -5,6 +5,7 @@ suite tries the same examples each time; the long one draws new ones.
 """
 
 import fnmatch
+import gc
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("quick", settings.get_profile("long"), max_examples=30, derandomize=True)
     settings.load_profile("quick" if config.option.markexpr == "not long" else "long")
     config.pluginmanager.register(SkipRule(), "skip-rule")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep thousands of collected tests and all modules out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_listed(test: str) -> bool:
