@@ -1,6 +1,6 @@
 """Rules for all tests: a skip has to be on the list in `skips.txt`, and no example of a property is timed.
 
-A property is tried with 30 examples in the quick suite and with 100 in the long one, unless it says how many. The quick
+A property is tried with 20 examples in the quick suite and with 100 in the long one, unless it says how many. The quick
 suite tries the same examples each time; the long one draws new ones.
 """
 
@@ -37,7 +37,7 @@ class SkipRule:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("long", deadline=None)  # a busy machine is slow, and that is no failure
-    settings.register_profile("quick", settings.get_profile("long"), max_examples=30, derandomize=True)
+    settings.register_profile("quick", settings.get_profile("long"), max_examples=20, derandomize=True)
     settings.load_profile("quick" if config.option.markexpr == "not long" else "long")
     config.pluginmanager.register(SkipRule(), "skip-rule")
 
