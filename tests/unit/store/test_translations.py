@@ -4,13 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
-from elbowroom.store.sql import SqlStore
-from elbowroom.store.sql.dialect import SharedDialect
+from elbowroom.store.sql.database import Database
+from elbowroom.store.sql.dialect import TRANSLATIONS, SharedDialect
+from elbowroom.store.sql.schema import _making, turns
 
 
-async def test_a_second_store_translates_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another file is made, opened and closed with what the first has had translated."""
+async def test_a_second_file_is_made_and_read_without_a_translation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of its tables, and what reads and writes it, are those of the first."""
+    TRANSLATIONS.clear()
+    _making.cache_clear()
     translated: list[Any] = []
     for compiler in ("statement_compiler", "ddl_compiler"):
         make = getattr(SharedDialect, compiler)
@@ -20,9 +26,13 @@ async def test_a_second_store_translates_nothing_anew(tmp_path: Path, monkeypatc
             return make(dialect, statement, *rest, **named)
 
         monkeypatch.setattr(SharedDialect, compiler, staticmethod(noting))
-    for name in ("first.db", "second.db"):
-        translated.clear()
-        store = await SqlStore.open(tmp_path / name)
-        await store.conversations.queue()
-        await store.aclose()
-    assert [str(statement) for statement in translated] == []
+
+    async def use(name: str) -> int:
+        database = await Database.open(tmp_path / name)
+        await database.read(lambda connection: connection.scalar(select(turns.c.id)))
+        await database.aclose()
+        return len(translated)
+
+    first = await use("first.db")
+    assert first > 10
+    assert await use("second.db") == first
