@@ -134,7 +134,8 @@ async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) ->
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            await asyncio.sleep(0.2)
+            jobs = served.app[SHARED].background._jobs
+            await eventually(lambda jobs=jobs: orders_of(studio) or not jobs, "it never ends")
             if orders_of(studio):
                 break
         sent = [turn.counted_tokens or 0 for turn in turns_of(studio)]
@@ -153,7 +154,8 @@ async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_bef
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            await asyncio.sleep(0.2)
+            jobs = served.app[SHARED].background._jobs
+            await eventually(lambda jobs=jobs: orders_of(studio) or not jobs, "it never ends")
             if orders_of(studio):
                 break
         await ask_whole(served, body_of([*messages, {"role": "user", "content": "And now?"}]))
