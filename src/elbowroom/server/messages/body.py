@@ -161,7 +161,7 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError("tools has to be a list.", param="tools")
     specs = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
     if left_out := [tool for tool, spec in zip(tools, specs, strict=True) if spec is None]:
-        names = ", ".join(f"{tool.get('name', ''):.60} ({str(tool['type']):.60})" for tool in left_out)
+        names = ", ".join(f"{tool.get('name', ''):.60} ({tool['type']!s:.60})" for tool in left_out)
         log.info("Tools that run at Anthropic only, of which the model is not told: %.200r", names)
     known = [spec for spec in specs if spec is not None]
     return {"tools": known, **_choice(body.get("tool_choice"))} if known else {}
