@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import ceil
 from typing import Final
 
@@ -125,8 +124,8 @@ class PromptFit:
 
     @property
     def _is_new_conversation(self) -> bool:
-        asked = (message for message in self.shape.request.messages if message.get("role") == "user")
-        return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
+        has_answer = any(message.get("role") == "assistant" for message in self.shape.request.messages)
+        return self.shape.step == 1 and not has_answer
 
     async def carry_out(self, decision: Decision, info: ModelInfo, *, has_said: bool) -> bool:
         """Do what was decided; tell whether the prompt may be sent.
