@@ -173,13 +173,17 @@ async def test_a_history_that_is_not_compacted(tmp_path: Path, worked_out: list[
 
 async def test_edits_that_make_it_fit(tmp_path: Path) -> None:
     """A history that was refused is answered once the client wants the old results in it cleared."""
-    history = [{"role": "user", "content": "What do the notes say?"}]
+    history: list[Body] = [{"role": "user", "content": "What do the notes say?"}]
     for number in range(8):
         use = {"type": "tool_use", "id": f"toolu_{number}", "name": "read_note", "input": {}}
         result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "The pier was dry. " * 30}
         history += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
     asked: Body = {"model": "writer", "max_tokens": 50, "messages": history}
-    clear = {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 500}}
+    clear = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 500},
+        "keep": {"type": "tool_uses", "value": 1},
+    }
     async with small_window(tmp_path, compaction="enabled = false") as (served, _):
 
         async def status(**fields: Any) -> int:

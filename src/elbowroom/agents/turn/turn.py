@@ -26,10 +26,10 @@ from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
-from elbowroom.context.chains import Talk, talk_of
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.reuse import Talk, talk_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import Message, as_json, size_in_bytes, uses_tools
