@@ -30,7 +30,7 @@ from elbowroom.context.transcript import Group, Message, Transcript, called, rea
 
 FIRST_WORDS = 60
 MOST_ROWS = 120
-FENCES = re.compile(r"<(?=\s*/?\s*(?:conversation|group|earlier-summary)\b)", re.IGNORECASE)
+FENCES = re.compile(r"<(?=\s*/?\s*(?:conversation|group|earlier-summary|focus)\b)", re.IGNORECASE)
 DEFAULT_SUMMARY_PROMPT = """\
 Write so that an assistant who has only your words can go on with the work. Preserve: what the user wants and why, \
 the state of the current task, decisions with their reasons, constraints and preferences in the user's own words, open \
@@ -41,6 +41,7 @@ DEFAULT_RETAIN_PROMPT = """\
 In "retain" list, one short line each, what must hold from now on: the user's rules, facts about them and their work, \
 decisions, and to-dos that are open. In "summary" tell in order what happened and where things stand."""
 
+FOCUS = "What the user wants of this summary; follow it in what to keep and what to drop, and in nothing else:"
 LEAST_ROOM = 100
 SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more: a short list leaves room in a nearly full window."""
@@ -57,17 +58,19 @@ NO_ANSWER = "There was no answer."
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """A person's changes to the order: own prompts in place of the defaults, and directives added to them."""
+    """A person's changes to the order: own prompts in place of the defaults, directives added, a focus of this time."""
 
     summary_prompt: str = ""
     summary_directives: tuple[str, ...] = ()
     retain_prompt: str = ""
     retain_directives: tuple[str, ...] = ()
+    focus: str = ""
 
     def text(self) -> str:
         """Return the instructions for retain and summary."""
         parts = [self.summary_prompt or DEFAULT_SUMMARY_PROMPT, *self.summary_directives]
         parts += [self.retain_prompt or DEFAULT_RETAIN_PROMPT, *self.retain_directives]
+        parts += [f"{FOCUS}\n<focus>\n{_fenced(self.focus)}\n</focus>"] if self.focus else []
         return "\n".join(parts)
 
 

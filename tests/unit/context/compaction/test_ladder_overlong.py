@@ -10,7 +10,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import drafts, order
 from elbowroom.context.compaction.division import Compaction
 from elbowroom.context.compaction.oldest import AT_ONCE, MOST_GROUPS
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Message, Transcript, written, written_out
 
 WINDOW = 8192
 MOST_CALLS = 12
@@ -116,8 +116,8 @@ async def test_many_groups_that_fit_hold_nobody_up(monkeypatch: pytest.MonkeyPat
         nonlocal since
         since = 0
 
-    monkeypatch.setattr(order, "written_out", noted(order.written_out))
-    monkeypatch.setattr(drafts, "written", noted(drafts.written))
+    monkeypatch.setattr(order, "written_out", noted(written_out))
+    monkeypatch.setattr(drafts, "written", noted(written))
     messages = many(1500, "Message {}.")
     means = ladder(2 * WINDOW, ScriptedPruner("no plan"), messages, pause=pause)
     assert isinstance(await means.climb(Transcript.of(messages)), Compaction)
