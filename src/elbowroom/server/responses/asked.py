@@ -90,7 +90,7 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     if only_compacts:
         asked = replace(asked, compaction=asked.compaction or CompactionRequest())
     chat = await at_leisure(request, lambda: asked.chat(messages))
-    caller = with_caller(request, replace(chat, body=asked.body)).caller
+    caller = (await with_caller(request, replace(chat, body=asked.body))).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
