@@ -80,7 +80,8 @@ async def _diagnosed(request: web.Request, asked: Asked, encoder: MessageEncoder
     if not isinstance(asked.diagnostics, Mapping):
         return _answered
     diagnoses = request.app[DIAGNOSES]
-    compared = await at_leisure(request, lambda: diagnoses.of(asked.diagnostics, asked.request.chat))
+    wanted, chat = asked.diagnostics, asked.request.chat
+    compared = await at_leisure(request, lambda: diagnoses.of(wanted, chat))
     encoder.tell(compared.diagnosis)
 
     async def answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
