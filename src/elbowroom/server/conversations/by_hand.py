@@ -82,7 +82,7 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
     wish, chat = await read_request(request, _read_wish) if request.can_read_body else (Wish(), None)
     shared = request.app[SHARED]
     if chat is not None:
-        chat = with_caller(request, chat)
+        chat = await with_caller(request, chat)
         target = await catalog_of(request.app).resolve(chat.model)
     else:
         kept = await _kept_chat(request, "compact it then")

@@ -1,13 +1,19 @@
 """How is a request read: its body, and who sends it?"""
 
-from elbowroom.server.request.body import MAX_BODY_BYTES, at_leisure, read_chat_request, read_json, read_request
+from elbowroom.server.request.body import (
+    MAX_BODY_BYTES,
+    at_leisure,
+    read_chat_request,
+    read_json,
+    read_request,
+    with_caller,
+)
 from elbowroom.server.request.caller import (
     USER,
     caller_without_chat,
     conversation_name,
     keeper_of,
     owner_of,
-    with_caller,
 )
 from elbowroom.server.request.decoding import OPENERS, UnsupportedCoding
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
@@ -10,10 +11,10 @@ from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.context.canonical import read_images
 from elbowroom.errors import BodyTooLarge, RequestTimeout
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.server.request.caller import with_caller
+from elbowroom.server.request.caller import caller_of, known_by
 from elbowroom.server.request.decoding import PLAIN, coding_of, opened
 from elbowroom.server.request.json_text import parsed
-from elbowroom.server.state import TIMING
+from elbowroom.server.state import SETTINGS, TIMING
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 INLINE_BYTES: Final = 256 * 1024
@@ -23,8 +24,14 @@ Read = TypeVar("Read")
 
 async def read_chat_request(request: web.Request) -> ChatRequest:
     """Read and parse the body of a chat request, and add its caller. Raises RequestError and its kin."""
-    chat = await read_request(request, parse_chat_request)
-    return await at_leisure(request, lambda: with_caller(request, chat))
+    return await with_caller(request, await read_request(request, parse_chat_request))
+
+
+async def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
+    """Return a parsed chat request with its caller."""
+    side_requests, headers = request.app[SETTINGS].current().settings.server.side_requests, request.headers
+    caller = await at_leisure(request, lambda: caller_of(headers, chat, knows_side_requests=side_requests))
+    return replace(chat, caller=replace(caller, known_by=known_by(request, caller.owner)))
 
 
 async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:

@@ -16,7 +16,7 @@ from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
 from elbowroom.server.guard import CONVERSATION, RULES
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
-from elbowroom.server.state import SETTINGS, SHARED
+from elbowroom.server.state import SHARED
 
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
@@ -50,23 +50,16 @@ FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
 """Headers that proxies add; the sender's address is then the proxy's."""
 
 
-def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
-    """Return a parsed chat request with its caller."""
-    knows_side_requests = request.app[SETTINGS].current().settings.server.side_requests
-    caller = caller_of(request.headers, chat, knows_side_requests=knows_side_requests)
-    return replace(chat, caller=replace(caller, known_by=_known_by(request, caller.owner)))
-
-
 def caller_without_chat(request: web.Request) -> Caller:
     """Return the caller of a request that is no chat, from its headers."""
     owner = owner_of(request.headers, {})
-    return Caller(owner, _chat_id(request.headers, {}), known_by=_known_by(request, owner))
+    return Caller(owner, _chat_id(request.headers, {}), known_by=known_by(request, owner))
 
 
 def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
     """Return the owner of the caller's conversations."""
     owner = owner_of(request.headers, body)
-    return Caller(owner, known_by=_known_by(request, owner)).keeps_as
+    return Caller(owner, known_by=known_by(request, owner)).keeps_as
 
 
 def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_requests: bool = True) -> Caller:
@@ -83,7 +76,7 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     return replace(caller, is_task=is_task, is_awaited=is_task and _is_awaited(headers, chat))
 
 
-def _known_by(request: web.Request, owner: str) -> KnownBy:
+def known_by(request: web.Request, owner: str) -> KnownBy:
     """Return how the caller is identified; where a token is set, the guard has checked it."""
     only_user = request.app[SHARED].only_user
     only_user.meet(owner)

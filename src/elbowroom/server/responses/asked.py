@@ -93,7 +93,7 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
         asked = replace(asked, compaction=asked.compaction or CompactionRequest())
     parsed = partial(asked.chat, messages)  # what was said before may be long where the body is short
     chat = await (at_leisure(request, parsed) if before is None else asyncio.to_thread(parsed))
-    caller = with_caller(request, replace(chat, body=asked.body)).caller
+    caller = (await with_caller(request, replace(chat, body=asked.body))).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
