@@ -7,10 +7,11 @@ from typing import Any
 
 from chatting import RAW_MODEL, eventually, stream_bytes
 from scripted_pruner import is_prune_order
+from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.context.budget import Budget
-from elbowroom.demo import Script, WaitFor
+from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
 from elbowroom.server.state import SHARED, Timing
 
 Message = dict[str, Any]
@@ -124,6 +125,12 @@ async def test_an_answer_below_the_trigger_leaves_nothing_to_do(tmp_path: Path) 
         assert SHARED in served.app
 
 
+async def asked_to_prune_or_done(served: Served, studio: SimulatedLMStudio) -> None:
+    """Wait until a compaction is asked for, or nothing runs any more after the answer."""
+    jobs = served.app[SHARED].background._jobs
+    await eventually(lambda: orders_of(studio) or not jobs, "it never ends")
+
+
 async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) -> None:
     """A person of long questions has the room for the next one made behind the answer, though this one left some."""
     trigger = Budget(WINDOW).trigger
@@ -134,8 +141,7 @@ async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) ->
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            jobs = served.app[SHARED].background._jobs
-            await eventually(lambda jobs=jobs: orders_of(studio) or not jobs, "it never ends")
+            await asked_to_prune_or_done(served, studio)
             if orders_of(studio):
                 break
         sent = [turn.counted_tokens or 0 for turn in turns_of(studio)]
@@ -154,8 +160,7 @@ async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_bef
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            jobs = served.app[SHARED].background._jobs
-            await eventually(lambda jobs=jobs: orders_of(studio) or not jobs, "it never ends")
+            await asked_to_prune_or_done(served, studio)
             if orders_of(studio):
                 break
         await ask_whole(served, body_of([*messages, {"role": "user", "content": "And now?"}]))
