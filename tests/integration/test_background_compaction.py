@@ -33,6 +33,12 @@ def after(messages: list[Message], answer: str) -> list[Message]:
     return [*messages, said, {"role": "user", "content": "And the first one tomorrow?"}]
 
 
+async def asked_or_idle(served: Served, studio: SimulatedLMStudio) -> None:
+    """Wait until the pruning agent is asked, or nothing is left to do after the answer."""
+    jobs = served.app[SHARED].background._jobs
+    await eventually(lambda: orders_of(studio) or not jobs, "it never ends")
+
+
 async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
     """One order behind the answer, one token to warm the cache, and a next turn that begins with the same bytes."""
     first = history(NEARLY_FULL)
@@ -125,12 +131,6 @@ async def test_an_answer_below_the_trigger_leaves_nothing_to_do(tmp_path: Path) 
         assert SHARED in served.app
 
 
-async def asked_to_prune_or_done(served: Served, studio: SimulatedLMStudio) -> None:
-    """Wait until a compaction is asked for, or nothing runs any more after the answer."""
-    jobs = served.app[SHARED].background._jobs
-    await eventually(lambda: orders_of(studio) or not jobs, "it never ends")
-
-
 async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) -> None:
     """A person of long questions has the room for the next one made behind the answer, though this one left some."""
     trigger = Budget(WINDOW).trigger
@@ -141,7 +141,7 @@ async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) ->
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            await asked_to_prune_or_done(served, studio)
+            await asked_or_idle(served, studio)
             if orders_of(studio):
                 break
         sent = [turn.counted_tokens or 0 for turn in turns_of(studio)]
@@ -160,7 +160,7 @@ async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_bef
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            await asked_to_prune_or_done(served, studio)
+            await asked_or_idle(served, studio)
             if orders_of(studio):
                 break
         await ask_whole(served, body_of([*messages, {"role": "user", "content": "And now?"}]))

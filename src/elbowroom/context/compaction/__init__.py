@@ -17,6 +17,7 @@ from elbowroom.context.compaction.division import (
     is_summary,
     smallest,
     state_of,
+    with_words,
 )
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
@@ -52,4 +53,5 @@ __all__ = [
     "spoken",
     "state_of",
     "summary_of_calls",
+    "with_words",
 ]

@@ -165,6 +165,7 @@ messages: Final = Table(
     Column("fields", Text, nullable=False, comment="a JSON object: the message without what its parts hold"),
     Column("status", String, nullable=False, comment="streaming, complete or interrupted"),
     Column("at", Float, nullable=False, comment="seconds since 1970"),
+    Column("is_pinned", Boolean, comment="a person wants it never to be summarised; null for no"),
     UniqueConstraint("id", name="messages_id"),
     UniqueConstraint("conversation", "key", name="messages_key"),  # rows without a key are never equal
     sqlite_autoincrement=True,
@@ -213,6 +214,9 @@ compactions: Final = Table(
     Column("messages_kept", Integer),
     Column("messages_removed", Integer),
     Column("summary", Text, comment="a JSON text, empty where nothing was told"),
+    Column("focus", Text, comment="a JSON text: what a person wanted kept or dropped; null for nothing"),
+    Column("edited", Text, comment="a JSON text: the summary as a person has changed it; null for unchanged"),
+    Column("undone", Float, comment="when a person took it back, in seconds since 1970; null where it holds"),
     sqlite_autoincrement=True,
 )
 Index("compactions_by_conversation", compactions.c.conversation)
