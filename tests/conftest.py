@@ -6,6 +6,7 @@ suite tries the same examples each time; the long one draws new ones.
 
 import fnmatch
 import gc
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -42,11 +43,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipRule(), "skip-rule")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Keep thousands of collected tests and all modules out of every later search for garbage."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep thousands of collected tests and all modules out of every search for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def _is_listed(test: str) -> bool:
