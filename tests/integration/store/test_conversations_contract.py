@@ -505,6 +505,30 @@ async def test_metadata_is_replaced_as_a_whole(conversations: WriteBehindConvers
     assert len(await conversations.rows(ME)) == 2
 
 
+async def test_what_a_person_did_about_compactions(conversations: WriteBehindConversations) -> None:
+    """Focus, edited summary, undo and pins are read as they were noted, each of its own compaction or message."""
+    details = CompactionDetails(1.5, 2, 3, 40, "They spoke.", "Keep \ud800 the boats.")
+    noted = [CompactionNoted("c", 3000, 900, "plan", at, details) for at in (5000.5, 6000.25)]
+    conversations.note([*whole("c"), *noted, *whole("d")])
+    await conversations.edit_summary("c", 5000.5, "Mine \ud800.")
+    await conversations.undo_compaction("c", 6000.25)
+    found = await conversations.read(ME, "c")
+    assert found
+    edited, undone = found.compactions
+    assert (edited.edited, edited.undone, edited.details) == ("Mine \ud800.", None, details)
+    assert (undone.edited, undone.undone is not None, undone.details) == (None, True, details)
+    question, answer = found.messages[0], found.messages[-1]
+    for message in (question, answer):
+        await conversations.pin("c", message.id, is_pinned=True)
+    assert await conversations.pins("c") == {question.key, answer.key}
+    await conversations.pin("c", question.id, is_pinned=False)
+    assert await conversations.pins("c") == {answer.key}
+    again = await conversations.read(ME, "c")
+    assert again
+    assert [kept.id for kept in again.messages if kept.is_pinned] == [answer.id]
+    assert await conversations.pins("d") == await conversations.pins("\0") == frozenset()
+
+
 async def test_message_is_deleted_and_what_came_after_it_stays(conversations: WriteBehindConversations) -> None:
     """A client's message goes out of the middle: the next message and the turn follow the one before it."""
     conversations.note(begun("c"))

@@ -85,7 +85,7 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
         chat = await with_caller(request, chat)
         target = await catalog_of(request.app).resolve(chat.model)
     else:
-        kept = await _kept_chat(request, "compact it then")
+        _, kept = await _kept(request, "compact it then")
         target, chat = kept.target, kept.request
     note_target(target)
     chat, settings = replace(chat, focus=wish.focus), run_settings_of(request.app, chat.caller)
@@ -225,10 +225,6 @@ async def _conversation(request: web.Request, then: str) -> Conversation:
     conversation = await asked(request, request.app[SHARED].store.conversations.read)
     refuse_running(request, conversation.row, then)
     return conversation
-
-
-async def _kept_chat(request: web.Request, then: str) -> KeptChat:
-    return (await _kept(request, then))[1]
 
 
 async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat]:
