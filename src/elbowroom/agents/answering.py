@@ -10,6 +10,7 @@ from typing import Final
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
+from elbowroom.agents.offered import recalls_raw
 from elbowroom.agents.prompt import relay_body
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
@@ -21,6 +22,7 @@ from elbowroom.context.seam import without_notices
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
+from elbowroom.settings.model import AgentSettings
 from elbowroom.store import Store
 
 Begun = Callable[[TurnRecorder], object]
@@ -65,7 +67,7 @@ async def answer(
                 return _noted(await answer_beside(target, request, sink, settings))
         if keeps:
             shared.store.open_soon()
-        if target.agent is not None:
+        if target.agent is not None or recalls_raw(target, settings):
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
         recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
@@ -172,7 +174,8 @@ def _key_of_chat(target: Target, request: ChatRequest) -> ChatKey | None:
 
 async def _answerer(target: Target, settings: RunSettings) -> Answerer:
     """Return the function that answers a turn, once all that it needs is loaded."""
-    if target.agent is None:
+    agent = _raw_agent(target, settings) if recalls_raw(target, settings) else target.agent
+    if agent is None:
         return _answer_raw
     loading = settings.shared.sdk.begin()
     if not loading.done():
@@ -180,8 +183,14 @@ async def _answerer(target: Target, settings: RunSettings) -> Answerer:
         await target.provider.ready(target.model)
     # A client that leaves while the SDK is being loaded must not end the loading.
     await asyncio.wait([loading])
-    run_agent, agent = loading.result(), target.agent
+    run_agent = loading.result()
     return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
+
+
+def _raw_agent(target: Target, settings: RunSettings) -> AgentSettings:
+    """Return the agent as which a raw model runs that can recall: it has nothing else."""
+    provider = target.provider.id
+    return AgentSettings(id="raw-model", provider=provider, model=target.model, client_tools=settings.client_tools)
 
 
 def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:

@@ -125,7 +125,7 @@ async def compact_request(
     began = time.monotonic()
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, sink, settings, offered.keeper)
+    turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
     instructions = target.agent.instructions if target.agent else None
     messages, before, outcome = await turn.compact(instructions, offered.specs)
     seconds = time.monotonic() - began

@@ -138,8 +138,11 @@ class BackgroundCompaction:
         fit, messages = self.fit, self.history.messages
         removed = await compactor.removed_calls(fit.keeper, messages)
         state = state_of(Transcript.of(messages).groups[-1:])
-        dress = fit.shape.with_instructions
-        source = ConversationSource(fit.shape, self.info, dress, state, removed, foresees=True)
+        asked = fit.offer_recall()
+        dress = asked.with_instructions
+        if fit.shape is not asked:
+            self.counter.use(fit.shape.body(()), fit.shape.with_instructions)
+        source = ConversationSource(asked, self.info, dress, state, removed, foresees=True)
         budget = fit.manager.budget
         transcript = Transcript.of(expected)
         outcome = await compactor.compact(transcript, decision, budget, self.counter, source)

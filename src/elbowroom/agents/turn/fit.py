@@ -1,10 +1,9 @@
 """Makes the history of a model step fit the window: by an earlier compaction, shorter results, or a new compaction."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil
 from typing import Final
 
 from elbowroom.agents.admission import Job
@@ -12,18 +11,27 @@ from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
 from elbowroom.agents.request import CompactionRequest, tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
+from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
-from elbowroom.agents.turn.room import by_hand, cut_results, decide, overflow_error, smallest_of, tight_notice
+from elbowroom.agents.turn.room import (
+    by_hand,
+    cut_results,
+    decide,
+    fitting_results,
+    overflow_error,
+    smallest_of,
+    tight_notice,
+)
 from elbowroom.context.budget import Compact, Decision, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.ledger import is_system
-from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
+from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
+from elbowroom.context.transcript import Message, Transcript, as_json, written
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
@@ -32,6 +40,8 @@ log = logging.getLogger(__name__)
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
+RECALL_SHARE: Final = 16
+"""One part in so many of the window is the most that the tool which finds what was compacted away may take."""
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 
 
@@ -40,8 +50,9 @@ class PromptFit:
     """Decides about `history` and changes it until its prompt fits; `recall` keeps the result for later turns.
 
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
-    shortened. `refusal` is the overflow by which the engine has refused the history as it is. `has_handed_out` tells
-    that the client has got a compaction of what it has sent; `edits` are those of the client that were applied.
+    shortened. `recaller` is None where its tool must not be offered. `refusal` is the overflow by which the engine has
+    refused the history as it is. `has_handed_out` tells that the client has got a compaction of what it has sent;
+    `edits` are those of the client that were applied.
     """
 
     shape: StepRequest
@@ -51,6 +62,7 @@ class PromptFit:
     compactor: Compactor
     recall: Recall
     keeper: OutputKeeper | None = None
+    recaller: Recaller | None = None
     refusal: ContextOverflow | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
@@ -58,7 +70,32 @@ class PromptFit:
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
-        return await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
+        found = await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
+        if self.recall.has_summary:
+            self.offer_recall()
+        return found
+
+    def offer_recall(self) -> StepRequest:
+        """Offer the tool that finds what is compacted away, from now on; return the request as it was before."""
+        before = self.shape
+        if self.recaller is not None and not self.recaller.is_offered and self._has_room_for(self.recaller):
+            self.recaller.is_offered = True
+            self._use(before.offering(self.recaller.tool.name, self.recaller.tool.spec))
+        return before
+
+    def _has_room_for(self, recaller: Recaller) -> bool:
+        """Tell whether the model may call the tool, and whether that leaves the window to the conversation."""
+        size = self.counter.text(as_json(recaller.tool.spec))
+        return self.shape.takes_more_tools and size <= self.manager.budget.window // RECALL_SHARE
+
+    def _use(self, shape: StepRequest) -> None:
+        self.shape = shape
+        self.counter.use(shape.body(()), lambda messages: shape.with_instructions(self.history.sent(messages)))
+
+    async def room(self) -> ResultRoom:
+        """Return how much room a result of a tool has in the next step."""
+        size = await self.counter.prompt([*filter(is_system, self.history.messages), NOTHING_ASKED])
+        return ResultRoom(room_for_results(self.manager.budget, size) // 2, self.counter.text)
 
     async def catch_up(self, job: Job) -> None:
         """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""
@@ -217,8 +254,9 @@ class PromptFit:
 
     async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         await self._free(at_any_gain=True)
+        asked = self.offer_recall()
         source = ConversationSource(
-            self.shape,
+            asked,  # which the engine has read: the pruning agent is asked after the same beginning
             info,
             self._dressed,
             "in progress" if self.history.is_stopped else None,
@@ -235,6 +273,9 @@ class PromptFit:
             if self.shape.memories is not None:
                 await self.shape.memories.refresh(self.recall.chain, self.counter.text)
         else:
+            if self.recaller is not None and asked is not self.shape:
+                self.recaller.is_offered = False
+                self._use(asked)
             self.manager.could_not_compact()
             self.compactor.note_failure()
         return outcome
@@ -383,59 +424,3 @@ class PromptFit:
     async def _fitting(self) -> list[Message] | None:
         view = self.keeper.shorter if self.keeper is not None else None
         return await fitting_results(self.history.messages, self.counter, self.manager, view)
-
-
-async def fitting_results(
-    messages: Sequence[Message],
-    counter: StepCounter,
-    manager: AgentContextManager,
-    view: Callable[[str, int], str | None] | None = None,
-) -> list[Message] | None:
-    """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
-
-    `view` returns a view of so many tokens of a result that can be read again, None for other results.
-    """
-    end = len(messages)
-    while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
-        end -= 1
-    first = end
-    while first and messages[first - 1].get("role") == "tool":
-        first -= 1
-    results, after = messages[first:end], messages[end:]
-    if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
-        return None
-    emptied = [with_text(result, "") for result in results]
-    rest = await counter.prompt(await smallest_of([*messages[:first], *emptied, *after]))
-    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(messages)) - rest)
-    sizes = [size_of(text_of(result)) for result in results]
-    if manager.before_tool_results(prompt, rest, sizes) != "too large":
-        return None
-    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
-
-    def shown(text: str, tokens: int) -> str | None:
-        return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None
-
-    log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
-    fitting = [
-        result
-        if size <= share
-        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
-        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
-    ]
-    return [*messages[:first], *fitting, *after]
-
-
-def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Callable[[str], int]:
-    """Return a counter of bare texts that agrees with the size that these results have in a prompt.
-
-    Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
-    """
-    counted = sum(counter.text(text_of(result)) for result in results)
-    return lambda text: ceil(counter.text(text) * size / max(1, counted))
-
-
-def _smaller(
-    text: str, share: int, window: int, size_of: Callable[[str], int], shown: Callable[[str, int], str | None]
-) -> str:
-    smaller = shown(text, share)
-    return smaller if smaller is not None else shortened(text, share, window, size_of)

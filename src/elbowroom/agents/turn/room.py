@@ -1,8 +1,10 @@
-"""Decides whether a history has room in a window, and explains to a person what takes it: an error, a notice."""
+"""Decides whether a history has room in a window, makes new results fit it, and explains to a person what takes it."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final
 
 from elbowroom.agents.answer import Notice
@@ -22,11 +24,12 @@ from elbowroom.context.budget import (
     too_small_for,
 )
 from elbowroom.context.compaction import smallest
-from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import names_of
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of, with_text
 from elbowroom.errors import ContextOverflow, WindowTooSmall
 
+log = logging.getLogger(__name__)
 MOST_NAMED: Final = 3
 """Files that an error names."""
 
@@ -161,6 +164,62 @@ def cut_results(
     tools = ", ".join(dict.fromkeys(reversed(cut)))
     text = f"Results of {tools} are too large to be shown whole: about {before:,} tokens became {after:,}."
     return Notice("results cut", text, before=before, after=after)
+
+
+async def fitting_results(
+    messages: Sequence[Message],
+    counter: StepCounter,
+    manager: AgentContextManager,
+    view: Callable[[str, int], str | None] | None = None,
+) -> list[Message] | None:
+    """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
+
+    `view` returns a view of so many tokens of a result that can be read again, None for other results.
+    """
+    end = len(messages)
+    while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
+        end -= 1
+    first = end
+    while first and messages[first - 1].get("role") == "tool":
+        first -= 1
+    results, after = messages[first:end], messages[end:]
+    if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
+        return None
+    emptied = [with_text(result, "") for result in results]
+    rest = await counter.prompt(await smallest_of([*messages[:first], *emptied, *after]))
+    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(messages)) - rest)
+    sizes = [size_of(text_of(result)) for result in results]
+    if manager.before_tool_results(prompt, rest, sizes) != "too large":
+        return None
+    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
+
+    def shown(text: str, tokens: int) -> str | None:
+        return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None
+
+    log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
+    fitting = [
+        result
+        if size <= share
+        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
+        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
+    ]
+    return [*messages[:first], *fitting, *after]
+
+
+def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Callable[[str], int]:
+    """Return a counter of bare texts that agrees with the size that these results have in a prompt.
+
+    Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
+    """
+    counted = sum(counter.text(text_of(result)) for result in results)
+    return lambda text: ceil(counter.text(text) * size / max(1, counted))
+
+
+def _smaller(
+    text: str, share: int, window: int, size_of: Callable[[str], int], shown: Callable[[str, int], str | None]
+) -> str:
+    smaller = shown(text, share)
+    return smaller if smaller is not None else shortened(text, share, window, size_of)
 
 
 async def smallest_of(messages: Sequence[Message]) -> list[Message]:

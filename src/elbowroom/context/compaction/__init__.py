@@ -15,6 +15,8 @@ from elbowroom.context.compaction.division import (
     TaskState,
     inner_summary,
     is_summary,
+    is_summary_message,
+    naming_tool,
     smallest,
     state_of,
 )
@@ -43,7 +45,9 @@ __all__ = [
     "index_of",
     "inner_summary",
     "is_summary",
+    "is_summary_message",
     "lists_named_in",
+    "naming_tool",
     "note_on",
     "read_prune_answer",
     "results_in",
