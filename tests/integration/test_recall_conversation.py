@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from chatting import AGENT_WITHOUT_CACHE
-from request_checks import assert_fits
 from small_window import ask_whole, history, small_window, turns_of
 
-from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
+from elbowroom.demo import Script, ToolCall
 
 RECALL = "recall_conversation"
 SECRET = "The harbour office keeps the spare key in locker K-4417-QX, behind the blue tarpaulin."

@@ -227,6 +227,7 @@ summary_directives = ["Keep names, places, dates."]
 retain_prompt = "Keep."
 retain_directives = ["Keep paths.", "Keep numbers."]
 retain_last_turns = 20
+recall = "all"
 notices = "comment"
 """
     )
@@ -245,6 +246,7 @@ notices = "comment"
         "retain_prompt": "Keep.",
         "retain_directives": ("Keep paths.", "Keep numbers."),
         "retain_last_turns": 20,
+        "recall": "all",
         "notices": "comment",
     }
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -67,6 +68,10 @@ class PromptFit:
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
     _unshortened: list[Message] | None = None
+
+    def __post_init__(self) -> None:
+        if self.recaller is not None:
+            self.recaller.reads(partial(self.recall.past, self.history), self.room)
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job
@@ -16,7 +15,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.tools.recall import Recaller, ResultRoom
+from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.background import BackgroundCompaction, ReadAgain
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
@@ -78,8 +77,6 @@ class Turn:
         chain = live.chain if live is not None and live.agent == target.name else None
         self._recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
         self._recaller = recaller
-        if recaller is not None:
-            recaller.reads(partial(self._recall.past, self._history), self._room_of_result)
         self._memories = self._told_memories()
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
         self._manager: AgentContextManager | None = None
@@ -427,9 +424,6 @@ class Turn:
         shape = StepRequest(self.request, self.target.model, self._defaults, instructions, tools, step, self._memories)
         tool = self._recaller.tool if self._recaller is not None and self._recaller.is_offered else None
         return shape.offering(tool.name, tool.spec) if tool is not None else shape
-
-    async def _room_of_result(self) -> ResultRoom:
-        return await self._last.fit.room() if self._last is not None else ResultRoom(0, rough_size)
 
     def _told_memories(self) -> ToldMemories | None:
         agent, shared = self.target.agent, self.settings.shared

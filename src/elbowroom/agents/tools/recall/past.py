@@ -30,7 +30,7 @@ class Past:
 
         The calls of `tool` and their results are never gone: they only repeat what was said before.
         """
-        known = set(map(_told, there))
+        known = {_key(*_told(message)) for message in there}
         own: set[object] = set()
         messages: list[PastMessage] = []
         gone: list[PastMessage] = []
@@ -41,7 +41,7 @@ class Past:
             messages.append(PastMessage(len(messages) + 1, role, text, at))
             if tool in (name for name, _ in called(message)):
                 own.update(call.get("id") for call in calls_of(message))
-            elif text and (role, text) not in known and message.get("tool_call_id") not in own:
+            elif text and _key(role, text) not in known and message.get("tool_call_id") not in own:
                 gone.append(messages[-1])
         return cls(tuple(messages), tuple(gone))
 
@@ -49,4 +49,9 @@ class Past:
 def _told(message: Message) -> tuple[str, str]:
     """Return the role of a message and its text, with the calls in it."""
     calls = [f"(calls {name} with {arguments})" for name, arguments in called(message)]
-    return str(message.get("role")), "\n".join(filter(None, (readable(message).strip(), *calls)))
+    return str(message.get("role")), "\n".join(filter(None, (readable(message), *calls)))
+
+
+def _key(role: str, text: str) -> tuple[str, str]:
+    """Return what is the same for a message that was put back, which may have lost white space at its end."""
+    return role, text.strip()

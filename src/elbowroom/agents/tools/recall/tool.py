@@ -18,6 +18,7 @@ RECALL_TOOL: Final = "recall_conversation"
 MOST_SHOWN: Final = 20
 MAX_BYTES: Final = 51_200
 NO_ROOM: Final = "[There is no room in the model's window for that. Tell the user that it needs a larger one.]"
+NOTHING_GONE: Final = "[Nothing of this conversation was replaced by a summary yet: all of it is before you.]"
 Role = Literal["any", "user", "assistant", "tool"]
 
 
@@ -27,6 +28,10 @@ class ResultRoom:
 
     tokens: int
     size_of: Callable[[str], int]
+
+
+ReadPast = Callable[[str], Awaitable[Past]]
+ReadRoom = Callable[[], Awaitable[ResultRoom]]
 
 
 class RecallArguments(ToolArguments):
@@ -43,13 +48,11 @@ class RecallArguments(ToolArguments):
 
 
 class Recaller:
-    """Offers the tool under a free name to the model of one turn; `is_offered` from a compaction on.
-
-    Call `reads` before the first call of the tool.
-    """
+    """Has the tool, under a free name, for the model of one turn; `is_offered` from a compaction on."""
 
     def __init__(self, name: str = RECALL_TOOL) -> None:
         self.is_offered = False
+        self._sources: tuple[ReadPast, ReadRoom] | None = None
         self.tool = ServerTool(
             name,
             "Search the messages of this conversation that the summary replaced, or read one by its number. "
@@ -59,15 +62,18 @@ class Recaller:
             kind="query",
         )
 
-    def reads(self, past: Callable[[str], Awaitable[Past]], room: Callable[[], Awaitable[ResultRoom]]) -> None:
+    def reads(self, past: ReadPast, room: ReadRoom) -> None:
         """Let calls read the past that `past` returns for the tool's name, within the room at that time."""
-        self._past, self._room = past, room
+        self._sources = past, room
 
     async def _call(self, written: Mapping[str, Any]) -> str:
         asked = RecallArguments.read(written)
         if asked.query.strip() and asked.pattern:
             raise RequestError("query and pattern: give words or a pattern, not both.")
-        past, room = await self._past(self.tool.name), await self._room()
+        if self._sources is None:
+            return NOTHING_GONE
+        read_past, read_room = self._sources
+        past, room = await read_past(self.tool.name), await read_room()
         show = self._read if asked.message else self._search
         return await asyncio.to_thread(show, asked, past, room) or NO_ROOM
 
@@ -112,7 +118,7 @@ class Recaller:
 
     def _nothing(self, among: int, gone: int, found: Hits) -> str:
         if not gone:
-            return "[Nothing of this conversation was replaced by a summary yet: all of it is before you.]"
+            return NOTHING_GONE
         late = " before the time for the search was up" if not found.is_complete else ""
         return (
             f"[Nothing was found in {among} of the {gone} messages that a summary has replaced{late}. Try other words, "
