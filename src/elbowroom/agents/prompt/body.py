@@ -55,7 +55,9 @@ class StepRequest:
     @property
     def takes_more_tools(self) -> bool:
         """Tell whether the model may call a tool that nobody has asked for."""
-        return not self.is_constrained and self._fields.get("tool_choice") in (None, "auto")
+        keeps_summaries = self.request.compaction is not None  # and what they stand for is sent no more
+        is_free = self._fields.get("tool_choice") in (None, "auto")
+        return is_free and not self.is_constrained and not keeps_summaries
 
     def offering(self, name: str, tool: Mapping[str, Any]) -> "StepRequest":
         """Return the same step with this tool, which finds what was compacted away."""

@@ -138,10 +138,8 @@ class BackgroundCompaction:
         fit, messages = self.fit, self.history.messages
         removed = await compactor.removed_calls(fit.keeper, messages)
         state = state_of(Transcript.of(messages).groups[-1:])
-        asked = fit.offer_recall()
+        asked, decision = await fit.offering_recall(decision, self.counter)
         dress = asked.with_instructions
-        if fit.shape is not asked:
-            self.counter.use(fit.shape.body(()), fit.shape.with_instructions)
         source = ConversationSource(asked, self.info, dress, state, removed, foresees=True)
         budget = fit.manager.budget
         transcript = Transcript.of(expected)

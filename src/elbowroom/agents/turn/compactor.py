@@ -207,8 +207,9 @@ class Compactor:
         messages = transcript.messages[: -1 if source.foresees else None]
         conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
         before = await work.before
+        history = counter.history.with_body(source.shape.body(()))
         work.pruner = await choose_pruner(
-            self.settings, self.target, source.info, conversation, counter.history, budget.window, self.job
+            self.settings, self.target, source.info, conversation, history, budget.window, self.job
         )
         ladder = Ladder(
             budget=budget,

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
-RECALL_SHARE: Final = 16
-"""One part in so many of the window is the most that the tool which finds what was compacted away may take."""
+RECALL_SHARE: Final = 10
+"""The tool that finds what was compacted away takes at most one part in so many of the room for the conversation."""
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 
 
@@ -77,21 +77,33 @@ class PromptFit:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
         found = await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
         if self.recall.has_summary:
-            self.offer_recall()
+            await self.offer_recall()
         return found
 
-    def offer_recall(self) -> StepRequest:
-        """Offer the tool that finds what is compacted away, from now on; return the request as it was before."""
-        before = self.shape
-        if self.recaller is not None and not self.recaller.is_offered and self._has_room_for(self.recaller):
-            self.recaller.is_offered = True
-            self._use(before.offering(self.recaller.tool.name, self.recaller.tool.spec))
-        return before
+    async def offer_recall(self) -> None:
+        """Offer the tool that finds what is compacted away, from now on, where that leaves the window its room."""
+        recaller = self.recaller
+        if recaller is None or recaller.is_offered or not self.shape.takes_more_tools:
+            return
+        budget, spec = self.manager.budget, recaller.tool.spec
+        fixed = await self.counter.prompt([*filter(is_system, self.history.messages), NOTHING_ASKED])
+        if self.counter.text(as_json(spec)) * RECALL_SHARE <= budget.trigger - budget.occupied(fixed):
+            recaller.is_offered = True
+            self._use(self.shape.offering(recaller.tool.name, spec))
 
-    def _has_room_for(self, recaller: Recaller) -> bool:
-        """Tell whether the model may call the tool, and whether that leaves the window to the conversation."""
-        size = self.counter.text(as_json(recaller.tool.spec))
-        return self.shape.takes_more_tools and size <= self.manager.budget.window // RECALL_SHARE
+    async def offering_recall(self, decision: Compact, counter: StepCounter) -> tuple[StepRequest, Compact]:
+        """Offer that tool before a compaction, counted by `counter`; return the request as it was before.
+
+        What the compaction has to reach grows by what the tool takes.
+        """
+        before, messages = self.shape, self.history.messages
+        size = await counter.prompt(messages)
+        await self.offer_recall()
+        if self.shape is before:
+            return before, decision
+        if counter is not self.counter:
+            counter.use(self.shape.body(()), self.shape.with_instructions)
+        return before, replace(decision, target=decision.target + await counter.prompt(messages) - size)
 
     def _use(self, shape: StepRequest) -> None:
         self.shape = shape
@@ -259,7 +271,7 @@ class PromptFit:
 
     async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         await self._free(at_any_gain=True)
-        asked = self.offer_recall()
+        asked, decision = await self.offering_recall(decision, self.counter)
         source = ConversationSource(
             asked,  # which the engine has read: the pruning agent is asked after the same beginning
             info,

@@ -149,7 +149,7 @@ class Turn:
             await self._sink([Notice("images", NO_VISION)])
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
         offered = [name for tool in known if (name := tool_name(tool))]
-        written = known if self.settings.calls_in_text and not shape.is_constrained else ()
+        written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
         stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live, written)
         self._asked = shape, info, stream
         self._enter("prefill")
