@@ -132,10 +132,10 @@ async def test_leaving_closes_the_upstream(tmp_path: Path) -> None:
             began.clear()
             ended.clear()
             asking = asyncio.create_task(frames(served, stream=stream))
-            await asyncio.wait_for(began.wait(), 10)
+            await asyncio.wait_for(began.wait(), 60)
             asking.cancel()
             await asyncio.wait([asking])
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(ended.wait(), 60)
 
 
 async def test_a_slow_client_pauses_the_upstream(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ async def test_a_compaction_after_the_answer(tmp_path: Path) -> None:
     """The tool is there in the turn after a compaction in the background, and finds what was said a moment ago."""
     model = Recalls(query="spare key")
     async with small_window(tmp_path, model, window=4096, agents=AGENT_WITHOUT_CACHE) as (served, studio):
-        messages = with_secret(14)
+        messages, text = with_secret(14), ""
         while not any(RECALL in names(chat.body) for chat in turns_of(studio)):
             text = await said(served, messages)
             assert len(messages) < 120

@@ -2,7 +2,6 @@
 
 import json
 import time
-from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,6 @@ from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.prompt import (
     HistoryCounters,
     fitting_tools,
-    is_short,
     prompt_size,
     step_body,
     with_instructions,
@@ -61,8 +59,7 @@ async def count_request(
     )
     if target.provider.manages_context:
         history = await (histories or HistoryCounters()).of(target.provider, info, body)
-        is_few = is_short(messages)
-        body["messages"] = history.normalised(messages) if is_few else await to_thread(history.normalised, messages)
+        body["messages"] = await history.normalised(messages)
     sized = await prompt_size(target.provider, info, body)
     return SizedRequest(sized.count, info.loaded_context)
 

@@ -188,7 +188,7 @@ class ReadAgain:
     async def run(self, compactor: Compactor) -> None:
         """Ask for one token after the conversation, at the rank of the compactor's job."""
         provider, admission = compactor.target.provider, compactor.settings.shared.admission
-        sent = self.counter.sent([*self.history.messages, NEXT])
+        sent = await self.counter.sent([*self.history.messages, NEXT])
         body = {**without_answer_fields(self.fit.shape.body(sent)), "max_tokens": 1}
         prompt = (await self.counter.size(body)).at_most
         async with admission.entered(

@@ -205,8 +205,8 @@ class Compactor:
     ) -> Compaction | Cannot:
         chosen, asked = self.settings.compaction, source.shape.request.compaction
         messages = transcript.messages[: -1 if source.foresees else None]
-        conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
         before = await work.before
+        conversation = Conversation(source.shape.body(await counter.sent(messages)), messages, source.dress)
         history = counter.history.with_body(source.shape.body(()))
         work.pruner = await choose_pruner(
             self.settings, self.target, source.info, conversation, history, budget.window, self.job

@@ -16,7 +16,7 @@ from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
+from elbowroom.agents.turn.recall import PRUNED, SHORTENED, UNCHANGED, Recall, Written
 from elbowroom.agents.turn.room import (
     by_hand,
     cut_results,
@@ -244,8 +244,7 @@ class PromptFit:
         before, decision = await by_hand(self.history.messages, self.counter, self.manager)
         outcome = await self._flush_then_compact(decision, info)
         if not isinstance(outcome, Compaction):
-            as_it_is = Compaction(tuple(self.history.messages), "last messages", before, before, 0, "", 0)
-            await self._hand_out(as_it_is)
+            await self._hand_out(Written(self.manager.budget.window, before, before, UNCHANGED))
         return before, outcome
 
     async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
@@ -285,8 +284,9 @@ class PromptFit:
             self.history.replace(outcome.messages, outcome.tail)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             self.compactor.note(outcome, len(transcript.messages))
-            self.recall.keep(self.history, Written.by(outcome, self.manager.budget))
-            await self._hand_out(outcome)
+            written = Written.by(outcome, self.manager.budget)
+            self.recall.keep(self.history, written)
+            await self._hand_out(written)
             if self.shape.memories is not None:
                 await self.shape.memories.refresh(self.recall.chain, self.counter.text)
         else:
@@ -299,15 +299,14 @@ class PromptFit:
 
     async def hand_out_recalled(self) -> None:
         """Give the client the earlier compaction that stands for what it has sent, where it has got none since."""
-        recalled = self.recall.begun_with(self.history) if self._asked is not None else None
+        recalled = self.recall.begun_with()
         if recalled is not None and not self.has_handed_out:
             await self._hand_out(recalled)
 
-    async def _hand_out(self, done: Compaction) -> None:
+    async def _hand_out(self, written: Written) -> None:
         """Give a client that can keep it what stands for all that it has sent."""
         if self._asked is not None:
-            budget, used = self.manager.budget, sum(self.compactor.used, StepUsage())
-            handed = self.recall.handed_out(self.history, done, budget, used)
+            handed = self.recall.handed_out(self.history, written, sum(self.compactor.used, StepUsage()))
             self.has_handed_out = True
             await self.compactor.tell([handed])
 

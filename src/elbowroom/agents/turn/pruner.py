@@ -268,7 +268,7 @@ class PruningAgent:
             # A grammar beside tools is refused by some engines, and forbids a model to think first.
             extras["response_format"] = PLAN_FORMAT
         room = cap + (THINKING_ROOM if history.facts.may_think else 0)
-        body["messages"] = history.normalised(body["messages"])
+        body["messages"] = await history.normalised(body["messages"])
         body["max_tokens"] = await self._at_most(room, history, body["messages"])
         return body, extras
 

@@ -28,6 +28,7 @@ MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
 PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
 MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
+UNCHANGED: Final = "unchanged"  # the rung of an entry that a client wanted though nothing could be made shorter
 SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
 KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
@@ -112,7 +113,9 @@ class Recall:
         """Tell whether a compaction was recalled that has taken messages out, and not only shortened some."""
         if self._entry is None:
             return False
-        return self._entry.rung not in (PRUNED, SHORTENED) or any(map(is_summary_message, self._entry.messages))
+        return self._entry.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(
+            map(is_summary_message, self._entry.messages)
+        )
 
     async def past(self, history: History, tool: str) -> Past:
         """Return all that was said in the conversation, and what of it the model no longer has; `tool` tells it."""
@@ -255,21 +258,21 @@ class Recall:
         if place >= 0:
             self._keep(whole.chain.keys[place], messages, written, self.of_client)
 
-    def handed_out(self, history: History, done: Compaction, budget: Budget, used: StepUsage) -> Compacted:
-        """Keep a history that stands for all that the client has sent; return what the client gets of it."""
-        messages = tuple(message for message in history.messages if not is_system(message))
-        key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
-        self._keep(key, messages, Written.by(done, budget), self.of_client)
-        return Compacted(key, messages, inner_summary(done.summary), done.before, done.after, used)
-
-    def begun_with(self, history: History) -> Compaction | None:
-        """Return the earlier compaction with which the turn has begun; None where nothing was summarised."""
+    def begun_with(self) -> Written | None:
+        """Return how the earlier compaction was made with which the turn has begun; None where none summarised it."""
         entry = self._entry
         if entry is None or entry.rung in (PRUNED, SHORTENED):
             return None
-        groups = Transcript.of(history.messages).groups
+        return Written(entry.window, entry.before, entry.after, entry.rung)
+
+    def handed_out(self, history: History, written: Written, used: StepUsage) -> Compacted:
+        """Keep a history that stands for all that the client has sent; return what the client gets of it."""
+        messages = tuple(message for message in history.messages if not is_system(message))
+        key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
+        self._keep(key, messages, written, self.of_client)
+        groups = Transcript.of(messages).groups
         summary = next((group.text for group in groups if is_summary(group)), "")
-        return Compaction(tuple(history.messages), "plan", entry.before, entry.after, 0, summary, 0)
+        return Compacted(key, messages, inner_summary(summary), written.before, written.after, used)
 
     def keep_with_answer(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""

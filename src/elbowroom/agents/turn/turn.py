@@ -27,10 +27,10 @@ from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
-from elbowroom.context.chains import Talk, talk_of
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.reuse import Talk, talk_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import Message, as_json, uses_tools
@@ -177,7 +177,8 @@ class Turn:
             return None
         shared, chosen = self.settings.shared, self.settings
         window = shared.windows.at_most(info, info.loaded_context)
-        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools)
+        wanted = (self.request.edits, self.request.compaction)
+        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools, wanted)
         owner, messages = self.request.caller.keeps_as, self._history.messages
         asked = AskedPrompt(owner, self.target, info, window, counts, shape, tuple(messages))
         if shared.refusals.places and (refusal := await shared.refusals.known(asked)) is not None:

@@ -2,6 +2,7 @@
 
 from elbowroom.server.conversations.encode import describe_for_openai
 from elbowroom.server.conversations.kept import add_kept_routes
+from elbowroom.server.conversations.locks import LOCKS
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import (
     add_cancel_route,
@@ -11,6 +12,7 @@ from elbowroom.server.conversations.routes import (
 )
 
 __all__ = [
+    "LOCKS",
     "add_cancel_route",
     "add_conversation_routes",
     "add_kept_routes",

@@ -11,7 +11,7 @@ from aiohttp import hdrs, web
 
 from elbowroom.agents.running import ConversationStatus, RunningAnswer
 from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
-from elbowroom.errors import Forbidden, NotFound, RequestError
+from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
     describe_compaction,
@@ -24,6 +24,7 @@ from elbowroom.server.conversations.encode import (
     message_list,
     send_export,
 )
+from elbowroom.server.conversations.locks import LOCKS, ConversationLocks
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
@@ -38,22 +39,6 @@ OPENAI_LIBRARY: Final = "X-Stainless-Lang"
 LIVE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0
 Found = TypeVar("Found")
-
-
-class ConversationRunning(RequestError):
-    """The request cannot be served while the conversation is being answered."""
-
-    status = 409
-    code = "conversation_running"
-
-
-class SearchReplaced(RequestError):
-    """A search has been ended, because the same caller has begun another."""
-
-    status = 409
-    code = "search_replaced"
-
-
 SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.AppKey("SEARCHES", dict)
 """The searches that are under way, by their owners."""
 
@@ -61,6 +46,7 @@ SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.A
 def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     app[SEARCHES] = {}
+    app[LOCKS] = ConversationLocks(app[SHARED])
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
@@ -101,7 +87,7 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     except asyncio.CancelledError:
         if searches.get(owner) is own:  # it is the client that has left
             raise
-        raise SearchReplaced("A newer search of yours has taken the place of this one.") from None
+        raise Conflict("A newer search of yours has taken the place of this one.", code="search_replaced") from None
     finally:
         if searches.get(owner) is own:
             del searches[owner]
@@ -134,18 +120,20 @@ def _speaks_openai(request: web.Request, row: ConversationRow) -> bool:
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
-    """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
+    """Delete a conversation with all that belongs to it. Raises Conflict where it is being answered."""
     row = await _asked(request, _conversations(request).find)
     if _status(request, row).status == "running":
-        raise ConversationRunning(
+        raise Conflict(
             f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
-            f"/v1/conversations/{row.id}/cancel, and delete it then."
+            f"/v1/conversations/{row.id}/cancel, and delete it then.",
+            code="conversation_running",
         )
-    queue = request.app[SHARED].queue
-    await queue.load()
-    queue.clear(row.id)
-    if not await _conversations(request).delete(owner_asking(request), row.id):
-        raise _unknown(request)
+    owner, queue = owner_asking(request), request.app[SHARED].queue
+    async with request.app[LOCKS].changing(owner, row.id):
+        await queue.load()
+        queue.clear(row.id)
+        if not await _conversations(request).delete(owner, row.id):
+            raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
 

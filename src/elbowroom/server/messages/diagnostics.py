@@ -7,8 +7,7 @@ from typing import Any, Final
 from elbowroom.agents.answer import Answer
 from elbowroom.agents.request import ChatRequest
 from elbowroom.caches import Recent
-from elbowroom.context.chains import SentPrompt
-from elbowroom.context.reuse import change_between
+from elbowroom.context.reuse import SentPrompt, change_between
 from elbowroom.context.transcript import as_json
 
 ANSWERS_KEPT: Final = 512
