@@ -10,7 +10,6 @@ from typing import Final
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.offered import recalls_raw
 from elbowroom.agents.prompt import relay_body
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
@@ -67,7 +66,7 @@ async def answer(
                 return _noted(await answer_beside(target, request, sink, settings))
         if keeps:
             shared.store.open_soon()
-        if target.agent is not None or recalls_raw(target, settings):
+        if target.agent is not None or settings.compaction.recall == "all":
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
         recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
@@ -174,7 +173,7 @@ def _key_of_chat(target: Target, request: ChatRequest) -> ChatKey | None:
 
 async def _answerer(target: Target, settings: RunSettings) -> Answerer:
     """Return the function that answers a turn, once all that it needs is loaded."""
-    agent = _raw_agent(target, settings) if recalls_raw(target, settings) else target.agent
+    agent = target.agent or (_raw_agent(target, settings) if settings.compaction.recall == "all" else None)
     if agent is None:
         return _answer_raw
     loading = settings.shared.sdk.begin()
@@ -230,7 +229,8 @@ async def _answer_raw(
     target: Target, request: ChatRequest, sink: Sink, settings: RunSettings, answer: Answer
 ) -> Answer:
     """Answer with the model that the client named; the sink has had all of it when this returns."""
-    turn = Turn(target, with_arranged_tools(request, settings.client_tools), sink, settings, answer=answer)
+    arranged = with_arranged_tools(request, settings.client_tools) if request.tools else request
+    turn = Turn(target, arranged, sink, settings, answer=answer)
     is_whole = False
     try:
         with stoppable(settings.running):

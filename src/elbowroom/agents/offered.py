@@ -214,7 +214,8 @@ async def offered_to(
 
     `refs` are the references of outputs that all agents of one run share; the keeper adds to them.
     """
-    request = with_arranged_tools(request, agent.settings.client_tools)
+    if request.tools:
+        request = with_arranged_tools(request, agent.settings.client_tools)
     tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
     taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
     for tool in agent_tools(agent, request.caller, sink, settings, run):
@@ -231,11 +232,6 @@ async def offered_to(
 
 def _recaller(taken: Sequence[str], settings: RunSettings) -> Recaller | None:
     return Recaller(free_name(RECALL_TOOL, taken)) if settings.compaction.recall != "off" else None
-
-
-def recalls_raw(target: Target, settings: RunSettings) -> bool:
-    """Tell whether a raw model may have the tool that finds what was compacted away."""
-    return target.agent is None and settings.compaction.recall == "all" and target.provider.manages_context
 
 
 def _client_names(request: ChatRequest) -> list[str]:
@@ -263,7 +259,7 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
         return Offered(request, (), (), None)
     if target.agent is None:
         request = with_arranged_tools(request, settings.client_tools)
-        recaller = _recaller(_client_names(request), settings) if recalls_raw(target, settings) else None
+        recaller = _recaller(_client_names(request), settings) if settings.compaction.recall == "all" else None
         return Offered(request, (), (), None, recaller)
     return await offered_to(NamedAgent(target, target.agent), request, tell_nobody, settings, _run_nobody)
 
