@@ -111,6 +111,22 @@ async def compact_request(
 
     What cannot be made shorter is handed out as it is. Raises RequestError where nothing is ever compacted.
     """
+    check_compacts(target, settings)
+    began = time.monotonic()
+    settings = replace(settings, live=await settings.shared.recording.found(target, request))
+    offered = await offered_unasked(target, request, settings)
+    turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
+    fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    messages = fit.history.messages
+    before, outcome = await fit.compact_by_hand(info)
+    seconds = time.monotonic() - began
+    if isinstance(outcome, Compaction):
+        return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
+    return CompactedRequest(tuple(messages), before, before, None, seconds)
+
+
+def check_compacts(target: Target, settings: RunSettings) -> None:
+    """Raise RequestError where nothing of this target's conversations is ever compacted."""
     if not settings.compaction.enabled:
         raise RequestError("Compaction is switched off: set compaction.enabled = true to use it.")
     if not target.provider.manages_context:
@@ -119,13 +135,3 @@ async def compact_request(
             "conversations compacted.",
             param="model",
         )
-    began = time.monotonic()
-    settings = replace(settings, live=await settings.shared.recording.found(target, request))
-    offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
-    instructions = target.agent.instructions if target.agent else None
-    messages, before, outcome = await turn.compact(instructions, offered.specs)
-    seconds = time.monotonic() - began
-    if isinstance(outcome, Compaction):
-        return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
-    return CompactedRequest(tuple(messages), before, before, None, seconds)

@@ -295,6 +295,7 @@ class CompactionSettings(Section):
     retain_last_turns: Whole | None = Field(None, ge=0, le=20)
     recall: RecallFor = "agents"
     notices: Notices = "auto"
+    chat_command: bool = True
 
 
 class StoreSettings(Section):

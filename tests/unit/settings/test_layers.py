@@ -229,6 +229,7 @@ retain_directives = ["Keep paths.", "Keep numbers."]
 retain_last_turns = 20
 recall = "all"
 notices = "comment"
+chat_command = false
 """
     )
     compaction = load(tmp_path, text).settings.compaction
@@ -248,6 +249,7 @@ notices = "comment"
         "retain_last_turns": 20,
         "recall": "all",
         "notices": "comment",
+        "chat_command": False,
     }
 
 

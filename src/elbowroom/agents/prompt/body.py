@@ -59,9 +59,9 @@ class StepRequest:
         is_free = self._fields.get("tool_choice") in (None, "auto")
         return is_free and not self.is_constrained and not keeps_summaries
 
-    def offering(self, name: str, tool: Mapping[str, Any]) -> "StepRequest":
+    def offering(self, tool: dict[str, Any]) -> "StepRequest":
         """Return the same step with this tool, which finds what was compacted away."""
-        return replace(self, tools=[tool, *self.tools], recalls_with=name)
+        return replace(self, tools=[tool, *self.tools], recalls_with=tool_name(tool) or "")
 
     @property
     def max_tokens(self) -> int | None:

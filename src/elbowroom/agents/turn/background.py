@@ -87,6 +87,8 @@ class BackgroundCompaction:
     async def _compact(self, job: Job, compactor: Compactor) -> bool:
         """Flush and compact; tell whether the engine has something new to read."""
         expected = [*self.history.messages, usual_question(self.history.messages)]
+        self.fit.pins = None  # a person may have pinned something since the answer
+        await self.fit.pinned()
         await self._flush(job, compactor, expected)
         decision = await self._decision(expected, must_shrink=self.is_full)
         if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
@@ -98,7 +100,7 @@ class BackgroundCompaction:
 
     async def _decision(self, messages: Sequence[Message], *, must_shrink: bool = False) -> Decision:
         manager = AgentContextManager(self.fit.manager.budget)
-        return await decide(messages, self.counter, manager, must_shrink=must_shrink)
+        return await decide(messages, self.counter, manager, must_shrink=must_shrink, pins=self.fit.pins or ())
 
     async def _flush(self, job: Job, compactor: Compactor, expected: Sequence[Message]) -> None:
         """Flush the whole conversation, before anything of it is shortened."""
@@ -140,7 +142,8 @@ class BackgroundCompaction:
         state = state_of(Transcript.of(messages).groups[-1:])
         asked, decision = await fit.offering_recall(decision, self.counter)
         dress = asked.with_instructions
-        source = ConversationSource(asked, self.info, dress, state, removed, foresees=True)
+        pins = await fit.pinned()
+        source = ConversationSource(asked, self.info, dress, state, removed, foresees=True, pins=pins)
         budget = fit.manager.budget
         transcript = Transcript.of(expected)
         outcome = await compactor.compact(transcript, decision, budget, self.counter, source)

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from elbowroom.agents.admission import Job
@@ -22,27 +21,26 @@ from elbowroom.agents.turn.room import (
     cut_results,
     decide,
     fitting_results,
+    freed_by,
+    has_room_for,
     overflow_error,
     smallest_of,
     tight_notice,
+    without_conversation,
 )
 from elbowroom.context.budget import Compact, Decision, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
-from elbowroom.context.transcript import Message, Transcript, as_json, written
+from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
-NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
-RECALL_SHARE: Final = 10
-"""The tool that finds what was compacted away takes at most one part in so many of the room for the conversation."""
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 
 
@@ -53,7 +51,8 @@ class PromptFit:
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
     shortened. `recaller` is None where its tool must not be offered. `refusal` is the overflow by which the engine has
     refused the history as it is. `has_handed_out` tells that the client has got a compaction of what it has sent;
-    `edits` are those of the client that were applied.
+    `edits` are those of the client that were applied. `pins` are the messages that a person has pinned, None until a
+    compaction asks for them.
     """
 
     shape: StepRequest
@@ -67,11 +66,8 @@ class PromptFit:
     refusal: ContextOverflow | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
+    pins: Sequence[Message] | None = None
     _unshortened: list[Message] | None = None
-
-    def __post_init__(self) -> None:
-        if self.recaller is not None:
-            self.recaller.reads(partial(self.recall.past, self.history), self.room)
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
@@ -85,17 +81,12 @@ class PromptFit:
         recaller = self.recaller
         if recaller is None or recaller.is_offered or not self.shape.takes_more_tools:
             return
-        budget, spec = self.manager.budget, recaller.tool.spec
-        fixed = await self.counter.prompt([*filter(is_system, self.history.messages), NOTHING_ASKED])
-        if self.counter.text(as_json(spec)) * RECALL_SHARE <= budget.trigger - budget.occupied(fixed):
+        if await has_room_for(recaller.tool.spec, self.history.messages, self.counter, self.manager.budget):
             recaller.is_offered = True
-            self._use(self.shape.offering(recaller.tool.name, spec))
+            self._use(self.shape.offering(recaller.tool.spec))
 
     async def offering_recall(self, decision: Compact, counter: StepCounter) -> tuple[StepRequest, Compact]:
-        """Offer that tool before a compaction, counted by `counter`; return the request as it was before.
-
-        What the compaction has to reach grows by what the tool takes.
-        """
+        """Offer it before a compaction, whose target grows by the tool; return the request as it was before as well."""
         before, messages = self.shape, self.history.messages
         size = await counter.prompt(messages)
         await self.offer_recall()
@@ -111,7 +102,7 @@ class PromptFit:
 
     async def room(self) -> ResultRoom:
         """Return how much room a result of a tool has in the next step."""
-        size = await self.counter.prompt([*filter(is_system, self.history.messages), NOTHING_ASKED])
+        size = await without_conversation(self.history.messages, self.counter)
         return ResultRoom(room_for_results(self.manager.budget, size) // 2, self.counter.text)
 
     async def catch_up(self, job: Job) -> None:
@@ -151,7 +142,8 @@ class PromptFit:
 
     async def decision(self, *, must_shrink: bool = False) -> Decision:
         """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
-        return await decide(
+        decided = partial(
+            decide,
             self.history.messages,
             self.counter,
             self.manager,
@@ -160,6 +152,15 @@ class PromptFit:
             is_stopped=self.history.is_stopped,
             asked=self._asked,
         )
+        decision = await decided(pins=self.pins or ())
+        asks_for_pins = isinstance(decision, Compact) and self.pins is None
+        return await decided(pins=pins) if asks_for_pins and (pins := await self.pinned()) else decision
+
+    async def pinned(self) -> Sequence[Message]:
+        """Return the messages that a person has pinned."""
+        if self.pins is None:
+            self.pins = await self.recall.pinned(self.history.messages)
+        return self.pins
 
     @property
     def _asked(self) -> CompactionRequest | None:
@@ -179,8 +180,8 @@ class PromptFit:
 
     @property
     def _is_new_conversation(self) -> bool:
-        asked = (message for message in self.shape.request.messages if message.get("role") == "user")
-        return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
+        has_answer = any(message.get("role") == "assistant" for message in self.shape.request.messages)
+        return self.shape.step == 1 and not has_answer
 
     async def carry_out(self, decision: Decision, info: ModelInfo, *, has_said: bool) -> bool:
         """Do what was decided; tell whether the prompt may be sent.
@@ -241,11 +242,16 @@ class PromptFit:
     async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
         """Compact because a person wants it, below the trigger too; return the size before as well."""
         await self._take_in()
-        before, decision = await by_hand(self.history.messages, self.counter, self.manager)
+        before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
         outcome = await self._flush_then_compact(decision, info)
         if not isinstance(outcome, Compaction):
             await self._hand_out(Written(self.manager.budget.window, before, before, UNCHANGED))
         return before, outcome
+
+    async def preview(self, info: ModelInfo, *, asks_pruner: bool) -> tuple[int, Compaction | Cannot]:
+        """Compact as by hand and keep nothing of it; return the size before as well."""
+        before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
+        return before, await self._shorter(replace(decision, asks_pruner=asks_pruner), info, is_preview=True)
 
     async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         """Let the agent save what must last of the conversation, then compact it."""
@@ -270,6 +276,24 @@ class PromptFit:
 
     async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         await self._free(at_any_gain=True)
+        whole = len(self.history.messages)
+        outcome = await self._shorter(decision, info)
+        if isinstance(outcome, Compaction):
+            self.history.replace(outcome.messages, outcome.tail)
+            self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+            self.compactor.note(outcome, whole, self.shape.request.focus)
+            written = Written.by(outcome, self.manager.budget)
+            self.recall.keep(self.history, written)
+            await self._hand_out(written)
+            if self.shape.memories is not None:
+                await self.shape.memories.refresh(self.recall.chain, self.counter.text)
+        else:
+            self.manager.could_not_compact()
+            self.compactor.note_failure()
+        return outcome
+
+    async def _shorter(self, decision: Compact, info: ModelInfo, *, is_preview: bool = False) -> Compaction | Cannot:
+        """Return the history made shorter; it is not changed."""
         asked, decision = await self.offering_recall(decision, self.counter)
         source = ConversationSource(
             asked,  # which the engine has read: the pruning agent is asked after the same beginning
@@ -277,24 +301,14 @@ class PromptFit:
             self._dressed,
             "in progress" if self.history.is_stopped else None,
             await self.compactor.removed_calls(self.keeper, self.history.messages),
+            pins=await self.pinned(),
+            is_preview=is_preview,
         )
         transcript = Transcript.of(self.history.messages)
         outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
-        if isinstance(outcome, Compaction):
-            self.history.replace(outcome.messages, outcome.tail)
-            self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-            self.compactor.note(outcome, len(transcript.messages))
-            written = Written.by(outcome, self.manager.budget)
-            self.recall.keep(self.history, written)
-            await self._hand_out(written)
-            if self.shape.memories is not None:
-                await self.shape.memories.refresh(self.recall.chain, self.counter.text)
-        else:
-            if self.recaller is not None and asked is not self.shape:
-                self.recaller.is_offered = False
-                self._use(asked)
-            self.manager.could_not_compact()
-            self.compactor.note_failure()
+        if self.recaller is not None and asked is not self.shape and isinstance(outcome, Cannot):
+            self.recaller.is_offered = False
+            self._use(asked)
         return outcome
 
     async def hand_out_recalled(self) -> None:
@@ -364,8 +378,7 @@ class PromptFit:
         """Keep the results that have come in, show views of those that are too large, and shorten old ones."""
         whole = self.history.messages
         budget = self.manager.budget
-        empty = [*filter(is_system, whole), NOTHING_ASKED]
-        size = await self.counter.prompt(empty)
+        size = await without_conversation(whole, self.counter)
         fixed = budget.occupied(size)
         keeper.begin_step(self.counter.text, budget.window, fixed, room_for_results(budget, size))
         seen = await keeper.take_in(whole, self.recall.of_client) or whole
@@ -394,11 +407,7 @@ class PromptFit:
         self.history.shorten(shorter)
         after = await self.counter.prompt(shorter)
         # Their differences are added up: the whole prompt may hold results that take too long to count.
-        freed = sum(
-            self.counter.text(written(old)) - self.counter.text(written(new))
-            for old, new in zip(whole, shorter, strict=True)
-            if old is not new
-        )
+        freed = freed_by(whole, shorter, self.counter.text)
         fields = {"event": "pruned", "agent": self.compactor.target.name, "before": after + freed, "after": after}
         log.info(
             "Results of tools are shortened: %d tokens instead of about %d.",
@@ -411,8 +420,7 @@ class PromptFit:
         return after + freed, after
 
     async def _tell_old(self, sizes: tuple[int, int]) -> None:
-        before, after = sizes
-        await self.compactor.tell([Notice("results shortened", OLD.format(before, after), before=before, after=after)])
+        await self.compactor.tell([Notice("results shortened", OLD.format(*sizes), before=sizes[0], after=sizes[1])])
 
     async def _tell_cut(self, whole: Sequence[Message]) -> None:
         """Tell the person which results that have just come in the model does not get whole; `whole` came in."""

@@ -72,13 +72,14 @@ PLAN_FORMAT: Final[Mapping[str, Any]] = {
 }
 
 
-def wishes_of(settings: CompactionSettings, instructions: str = "") -> Wishes:
+def wishes_of(settings: CompactionSettings, instructions: str = "", focus: str = "") -> Wishes:
     """Return what the person wants the pruning agent to be told, or in its place the client's instructions."""
     return Wishes(
         instructions or settings.summary_prompt,
         tuple(settings.summary_directives),
         settings.retain_prompt,
         tuple(settings.retain_directives),
+        focus,
     )
 
 

@@ -24,12 +24,25 @@ from elbowroom.context.budget import (
     too_small_for,
 )
 from elbowroom.context.compaction import smallest
+from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import names_of
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of, with_text
+from elbowroom.context.transcript import (
+    SYSTEM_ROLES,
+    Message,
+    as_json,
+    calls_of,
+    size_in_bytes,
+    text_of,
+    with_text,
+    written,
+)
 from elbowroom.errors import ContextOverflow, WindowTooSmall
 
 log = logging.getLogger(__name__)
+NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
+SHARE_OF_TOOL: Final = 10
+"""One tool more takes at most one part in so many of the room for the conversation."""
 MOST_NAMED: Final = 3
 """Files that an error names."""
 
@@ -51,44 +64,52 @@ async def decide(
     tells_tight: bool = False,
     is_stopped: bool = False,
     asked: CompactionRequest | None = None,
+    pins: Sequence[Message] = (),
 ) -> Decision:
     """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
 
     Where it ends with an answer that `is_stopped`, most of the room has to be free for its rest. `asked` is what
-    the client wants, which may be a compaction below the trigger too. The fixed cost, a second count, is measured only
-    where the decision depends on it, or with `tells_tight` whether most of the window is taken by it.
+    the client wants, which may be a compaction below the trigger too; `pins` are never freed. The fixed cost, a second
+    count, is measured only where the decision depends on it, or with `tells_tight` whether most of the window is taken
+    by it.
     """
     budget = manager.budget
     prompt = await counter.prompt(messages)
     occupied, at = budget.occupied(prompt), asked.at if asked is not None else None
     is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
     matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
-    fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
+    fixed = await counter.prompt(await smallest_of(messages, pins)) if matters else 0
     measure = Measure(prompt, fixed)
     decision = manager.before_request(measure)
     decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
     if at is not None and prompt >= at and isinstance(decision, Send):
-        return await _wanted_at(at, decision, messages, counter, budget)
+        return await _wanted_at(at, decision, messages, counter, budget, pins)
     return decision
 
 
 async def _wanted_at(
-    at: int, decision: Send, messages: Sequence[Message], counter: StepCounter, budget: Budget
+    at: int,
+    decision: Send,
+    messages: Sequence[Message],
+    counter: StepCounter,
+    budget: Budget,
+    pins: Sequence[Message],
 ) -> Decision:
     """Return the order for a compaction that a client wants of prompts of `at` tokens, where it frees enough."""
-    prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
+    prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
     target = budget.target_below(at, prompt, fixed)
-    return Compact(target, is_tight=decision.is_tight) if target is not None else decision
+    return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
 
 
 async def by_hand(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager
+    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager, pins: Sequence[Message] = ()
 ) -> tuple[int, Compact]:
     """Return a history's size, and the order to compact it below the trigger too: by half of what can be freed."""
     budget = manager.budget
-    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
+    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
     halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
-    return before, Compact(min(budget.target(budget.occupied(fixed)), halved))
+    is_wanted = budget.occupied(before) < budget.trigger
+    return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
 
 
 async def overflow_error(
@@ -222,9 +243,28 @@ def _smaller(
     return smaller if smaller is not None else shortened(text, share, window, size_of)
 
 
-async def smallest_of(messages: Sequence[Message]) -> list[Message]:
+async def without_conversation(messages: Sequence[Message], counter: StepCounter) -> int:
+    """Return the size of a prompt in which nothing was said yet."""
+    return await counter.prompt([*filter(is_system, messages), NOTHING_ASKED])
+
+
+async def has_room_for(
+    tool: Mapping[str, Any], messages: Sequence[Message], counter: StepCounter, budget: Budget
+) -> bool:
+    """Tell whether one tool more leaves the conversation the room that it has below the trigger."""
+    room = budget.trigger - budget.occupied(await without_conversation(messages, counter))
+    return counter.text(as_json(tool)) * SHARE_OF_TOOL <= room
+
+
+def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: Callable[[str], int]) -> int:
+    """Return how many tokens shorter messages take less, each compared with its own."""
+    pairs = zip(whole, shorter, strict=True)
+    return sum(size_of(written(old)) - size_of(written(new)) for old, new in pairs if old is not new)
+
+
+async def smallest_of(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[Message]:
     """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
-    return smallest(messages) if is_short(messages) else await asyncio.to_thread(smallest, messages)
+    return smallest(messages, pins) if is_short(messages) else await asyncio.to_thread(smallest, messages, pins)
 
 
 async def _report(

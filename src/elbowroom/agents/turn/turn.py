@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, step_usage_of
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, is_short, rough_size, step_usage_of
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
@@ -27,13 +28,12 @@ from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.reuse import Talk, talk_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import orphans_in
-from elbowroom.context.transcript import Message, as_json, uses_tools
+from elbowroom.context.transcript import as_json, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 
@@ -265,8 +265,10 @@ class Turn:
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
         sent = self.request.messages
-        if self._last is None and uses_tools(sent) and (orphans := orphans_in(sent)):
-            log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
+        if self._last is None and uses_tools(sent):
+            orphans = orphans_in(sent) if is_short(sent) else await asyncio.to_thread(orphans_in, sent)
+            if orphans:
+                log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
@@ -274,6 +276,8 @@ class Turn:
         compactor = Compactor(self.target, self.settings, self._sink)
         recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
         fit = PromptFit(shape, counter, self._history, manager, compactor, self._recall, self._keeper, recaller)
+        if recaller is not None:
+            recaller.reads(partial(self._recall.past, self._history), fit.room)
         return ManagedStep(
             self.target,
             info,
@@ -376,18 +380,17 @@ class Turn:
         )
         await words.speak(messages_at_stop(self._history, stream.reply.as_message(), self._results))
 
-    async def compact(
+    async def fitted(
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
-    ) -> tuple[Sequence[Message], int, Compaction | Cannot]:
-        """Compact the history; return it as it was recalled, its size in tokens, and the outcome."""
+    ) -> tuple[PromptFit, ModelInfo]:
+        """Return what fits the history into the window, earlier compactions recalled, and the loaded model."""
         info = await self._ready()
         await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
         stream = ReplyStream(self.answer, self._sink, (), lambda name: True)
         await asyncio.to_thread(lambda: self._recall.chain)  # which takes long for a long conversation that is new
         managed = await self._next_step(shape, info, stream)
-        messages = self._history.messages
-        return messages, *await managed.fit.compact_by_hand(managed.info)
+        return managed.fit, managed.info
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
         """Keep what the next turn can use; an answer that is not whole is the part that the client has.
@@ -424,7 +427,7 @@ class Turn:
     def _shape(self, instructions: str | None, tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:
         shape = StepRequest(self.request, self.target.model, self._defaults, instructions, tools, step, self._memories)
         tool = self._recaller.tool if self._recaller is not None and self._recaller.is_offered else None
-        return shape.offering(tool.name, tool.spec) if tool is not None else shape
+        return shape.offering(tool.spec) if tool is not None else shape
 
     def _told_memories(self) -> ToldMemories | None:
         agent, shared = self.target.agent, self.settings.shared

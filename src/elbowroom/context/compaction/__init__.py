@@ -19,6 +19,7 @@ from elbowroom.context.compaction.division import (
     naming_tool,
     smallest,
     state_of,
+    with_words,
 )
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
@@ -56,4 +57,5 @@ __all__ = [
     "spoken",
     "state_of",
     "summary_of_calls",
+    "with_words",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from elbowroom.agents.running import ConversationStatus, RunningAnswer
+from elbowroom.agents.running import RunningAnswer
 from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
 from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
@@ -98,7 +98,7 @@ async def show_conversation(request: web.Request) -> web.Response:
 
     With `limit` the last of its messages come along.
     """
-    kept, queue = await _asked(request, _conversations(request).overview), request.app[SHARED].queue
+    kept, queue = await asked(request, _conversations(request).overview), request.app[SHARED].queue
     await queue.load()
     shown = {
         **_described_row(request, kept.row),
@@ -121,13 +121,8 @@ def _speaks_openai(request: web.Request, row: ConversationRow) -> bool:
 
 async def delete_conversation(request: web.Request) -> web.Response:
     """Delete a conversation with all that belongs to it. Raises Conflict where it is being answered."""
-    row = await _asked(request, _conversations(request).find)
-    if _status(request, row).status == "running":
-        raise Conflict(
-            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
-            f"/v1/conversations/{row.id}/cancel, and delete it then.",
-            code="conversation_running",
-        )
+    row = await asked(request, _conversations(request).find)
+    refuse_running(request, row, "delete it then")
     owner, queue = owner_asking(request), request.app[SHARED].queue
     async with request.app[LOCKS].changing(owner, row.id):
         await queue.load()
@@ -162,7 +157,7 @@ def _is_newest_first(request: web.Request) -> bool:
 
 async def _page(request: web.Request, wanted: PageWanted) -> dict[str, Any]:
     """Return the messages that are asked for, as a list object."""
-    page = await _asked(request, lambda owner, named: _conversations(request).page(owner, named, wanted))
+    page = await asked(request, lambda owner, named: _conversations(request).page(owner, named, wanted))
     if not page.is_known:
         name = "before" if request.query.get("before") else "after"
         raise RequestError(f"There is no message {wanted.cursor!r} among those that are asked for.", param=name)
@@ -172,7 +167,7 @@ async def _page(request: web.Request, wanted: PageWanted) -> dict[str, Any]:
 async def show_message(request: web.Request) -> web.Response:
     """Show one message with its place."""
     wanted = request.match_info["message"]
-    page = await _asked(request, lambda owner, named: _conversations(request).message(owner, named, wanted))
+    page = await asked(request, lambda owner, named: _conversations(request).message(owner, named, wanted))
     if not page.messages:
         raise NotFound(f"There is no message {wanted!r} in the conversation {request.match_info['id']!r}.")
     return _answer(describe_message(page.messages[0], is_hidden=bool(page.hidden)))
@@ -181,7 +176,7 @@ async def show_message(request: web.Request) -> web.Response:
 async def export_conversation(request: web.Request) -> web.StreamResponse:
     """Answer with all of a conversation as a file."""
     form = _choice(request, "format", tuple(FORMS))
-    return await send_export(request, await _asked(request, _conversations(request).read), form)
+    return await send_export(request, await asked(request, _conversations(request).read), form)
 
 
 def first_page(rows: Sequence[ConversationRow], limit: int) -> list[ConversationRow]:
@@ -206,7 +201,7 @@ def owner_asking(request: web.Request) -> str:
     return caller.owner
 
 
-async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
+async def asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
     """Return the answer to a question about the caller's conversation that the address names.
 
     Raises NotFound and StoreOpening.
@@ -219,8 +214,14 @@ async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[
     return found
 
 
-def _status(request: web.Request, row: ConversationRow) -> ConversationStatus:
-    return request.app[SHARED].running.status(owner_asking(request), row.id)
+def refuse_running(request: web.Request, row: ConversationRow, then: str) -> None:
+    """Raise Conflict where a conversation is being answered; `then` is what can be done after that."""
+    if request.app[SHARED].running.status(owner_asking(request), row.id).status == "running":
+        raise Conflict(
+            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
+            f"/v1/conversations/{row.id}/cancel, and {then}.",
+            code="conversation_running",
+        )
 
 
 def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
