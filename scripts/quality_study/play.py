@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from compacting import qwen
 from conversations import Known
 from pruners import Agent, is_order
+from recalled import recalled
 from serving import Served, serve, settings_for
 
 from elbowroom.context.budget import Budget
@@ -209,10 +210,17 @@ async def play(
                 prompt = asked[-1].body["messages"]
                 read = sum((chat.prompt_tokens or 0) - chat.reused_tokens for chat in asked)
                 texts = await on.reachable(prompt)
+                texts += await recalled(on, history, lost_in(prompt, known))
                 invented = frozenset(agent.invented)
                 yield Looked(compacted, rungs[-1], prompt, size, history, known, texts, max(0, read - fresh), invented)
             if compacted >= counts[-1]:
                 return
+
+
+def lost_in(prompt: Sequence[Message], known: Known) -> list[str]:
+    """Return the labels of the facts whose newest value stands nowhere in a prompt."""
+    text = "\n".join(str(message.get("content") or "") for message in prompt)
+    return [label for label, fact in known.facts.items() if fact.newest not in text]
 
 
 def said(message: Message) -> Script:

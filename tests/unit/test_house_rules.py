@@ -45,8 +45,8 @@ INSIDE = {
         "| rows outputs stand_by | conversations | store"
     ),
     "agents": (
-        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "
-        "| refusals | turn | offered task_history | task | run | answering dry_run by_hand"
+        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp "
+        "| tools.recall | prompt | refusals | turn | offered task_history | task | run | answering dry_run by_hand"
     ),
     "server": (
         "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "

@@ -22,6 +22,7 @@ from elbowroom.context.seam import command_in, without_notices
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
+from elbowroom.settings.model import AgentSettings
 from elbowroom.store import Store
 
 Begun = Callable[[TurnRecorder], object]
@@ -66,7 +67,7 @@ async def answer(
                 return _noted(await answer_beside(target, request, sink, settings))
         if keeps:
             shared.store.open_soon()
-        if target.agent is not None:
+        if target.agent is not None or settings.compaction.recall == "all":
             _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
         recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
@@ -175,7 +176,8 @@ async def _answerer(target: Target, request: ChatRequest, settings: RunSettings)
     """Return the function that answers a turn, once all that it needs is loaded."""
     if settings.compaction.chat_command and command_in(request.messages[-1]) is not None:
         return answer_command
-    if target.agent is None:
+    agent = target.agent or (_raw_agent(target, settings) if settings.compaction.recall == "all" else None)
+    if agent is None:
         return _answer_raw
     loading = settings.shared.sdk.begin()
     if not loading.done():
@@ -183,8 +185,14 @@ async def _answerer(target: Target, request: ChatRequest, settings: RunSettings)
         await target.provider.ready(target.model)
     # A client that leaves while the SDK is being loaded must not end the loading.
     await asyncio.wait([loading])
-    run_agent, agent = loading.result(), target.agent
+    run_agent = loading.result()
     return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
+
+
+def _raw_agent(target: Target, settings: RunSettings) -> AgentSettings:
+    """Return the agent as which a raw model runs that can recall: it has nothing else."""
+    provider = target.provider.id
+    return AgentSettings(id="raw-model", provider=provider, model=target.model, client_tools=settings.client_tools)
 
 
 def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:
@@ -224,7 +232,8 @@ async def _answer_raw(
     target: Target, request: ChatRequest, sink: Sink, settings: RunSettings, answer: Answer
 ) -> Answer:
     """Answer with the model that the client named; the sink has had all of it when this returns."""
-    turn = Turn(target, with_arranged_tools(request, settings.client_tools), sink, settings, answer=answer)
+    arranged = with_arranged_tools(request, settings.client_tools) if request.tools else request
+    turn = Turn(target, arranged, sink, settings, answer=answer)
     is_whole = False
     try:
         with stoppable(settings.running):

@@ -115,7 +115,7 @@ async def compact_request(
     began = time.monotonic()
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, sink, settings, offered.keeper)
+    turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
     fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
     messages = fit.history.messages
     before, outcome = await fit.compact_by_hand(info)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller, ChatRequest, own_request, tool_name
-from elbowroom.agents.tools import ServerTool, distinct, free_name, memory_tools, with_arranged_tools
+from elbowroom.agents.tools import ServerTool, distinct, free_name, function_spec, memory_tools, with_arranged_tools
 from elbowroom.agents.tools.mcp import McpServers
 from elbowroom.agents.tools.outputs import OutputKeeper
+from elbowroom.agents.tools.recall import RECALL_TOOL, Recaller
 from elbowroom.agents.turn import RunSettings
 from elbowroom.context.memories import Memories
 from elbowroom.context.outputs import READ_TOOL, SEARCH_TOOL, ToolOutputRef
@@ -161,12 +162,16 @@ class Handoff:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The tools and handoffs of an agent, and the request as it gets it; `keeper` keeps what the tools return."""
+    """The tools and handoffs of an agent, and the request as it gets it; `keeper` keeps what the tools return.
+
+    `recaller` has the tool that is offered besides once something was compacted away; None where it never is.
+    """
 
     request: ChatRequest
     tools: Sequence[ServerTool]
     handoffs: Sequence[Handoff]
     keeper: OutputKeeper | None
+    recaller: Recaller | None = None
 
     @property
     def own_names(self) -> list[str]:
@@ -193,8 +198,8 @@ class Offered:
     @property
     def specs(self) -> list[dict[str, Any]]:
         """Return the own tools as a chat request lists them."""
-        own = [_spec(tool.name, tool.description, tool.parameters) for tool in self.tools]
-        return own + [_spec(handoff.name, handoff.description, NO_ARGUMENTS) for handoff in self.handoffs]
+        own = [tool.spec for tool in self.tools]
+        return own + [function_spec(handoff.name, handoff.description, NO_ARGUMENTS) for handoff in self.handoffs]
 
 
 async def offered_to(
@@ -209,7 +214,8 @@ async def offered_to(
 
     `refs` are the references of outputs that all agents of one run share; the keeper adds to them.
     """
-    request = with_arranged_tools(request, agent.settings.client_tools)
+    if request.tools:
+        request = with_arranged_tools(request, agent.settings.client_tools)
     tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
     taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
     for tool in agent_tools(agent, request.caller, sink, settings, run):
@@ -221,7 +227,11 @@ async def offered_to(
     for other in agents_named(agent.settings.handoffs, settings):
         handoffs.append(Handoff(free_name(f"transfer_to_{other.settings.id}", taken), other))
         taken.append(handoffs[-1].name)
-    return Offered(request, tools, handoffs, keeper)
+    return Offered(request, tools, handoffs, keeper, _recaller([*taken, *_client_names(request)], settings))
+
+
+def _recaller(taken: Sequence[str], settings: RunSettings) -> Recaller | None:
+    return Recaller(free_name(RECALL_TOOL, taken)) if settings.compaction.recall != "off" else None
 
 
 def _client_names(request: ChatRequest) -> list[str]:
@@ -243,18 +253,14 @@ def _keeper(
     return OutputKeeper(settings.shared.store.tool_outputs, caller.owner, chosen, tools, refs)
 
 
-def _spec(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool as the SDK writes it into a request."""
-    function = {"name": name, "description": description, "parameters": dict(parameters), "strict": False}
-    return {"type": "function", "function": function}
-
-
 async def offered_unasked(target: Target, request: ChatRequest, settings: RunSettings) -> Offered:
     """Return what a target's model can call, to count a request without asking a model."""
     if target.is_relay:
         return Offered(request, (), (), None)
     if target.agent is None:
-        return Offered(with_arranged_tools(request, settings.client_tools), (), (), None)
+        request = with_arranged_tools(request, settings.client_tools)
+        recaller = _recaller(_client_names(request), settings) if settings.compaction.recall == "all" else None
+        return Offered(request, (), (), None, recaller)
     return await offered_to(NamedAgent(target, target.agent), request, tell_nobody, settings, _run_nobody)
 
 

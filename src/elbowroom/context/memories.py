@@ -79,7 +79,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
     """Return a text without case and accents."""
     if text.isascii():
         return text.lower()
@@ -89,8 +89,8 @@ def _folded(text: str) -> str:
 
 def same_words(one: str, other: str) -> bool:
     """Tell whether two texts have the same words in the same order, whatever their punctuation, case and accents."""
-    words = WORD.findall(_folded(one))
-    return words == WORD.findall(_folded(other)) and (bool(words) or one == other)
+    words = WORD.findall(folded(one))
+    return words == WORD.findall(folded(other)) and (bool(words) or one == other)
 
 
 def matching(memories: Sequence[Memory], query: str) -> list[Memory]:
@@ -98,19 +98,22 @@ def matching(memories: Sequence[Memory], query: str) -> list[Memory]:
 
     A word of the query may be the beginning of one in the memory. A query without words finds everything.
     """
-    words = list(dict.fromkeys(WORD.findall(_folded(query))))[:MOST_WORDS]
+    words = list(dict.fromkeys(WORD.findall(folded(query))))[:MOST_WORDS]
     newest = sorted(memories, key=lambda memory: memory.saved, reverse=True)
     if not words:
         return newest
-    hits = [(_count(_folded(memory.text), words), memory) for memory in newest]
+    hits = [(_count(folded(memory.text), words), memory) for memory in newest]
     return [memory for count, memory in sorted(hits, key=lambda hit: -hit[0]) if count]
 
 
 def _count(text: str, words: Sequence[str]) -> int:
     """Return how many of the words are in a folded text."""
     there = set(WORD.findall(text))
-    return sum(
-        word in there
-        or (word in text if word >= WITHOUT_SPACES else len(word) > SHORT and any(w.startswith(word) for w in there))
-        for word in words
-    )
+    return sum(has_word(text, there, word) for word in words)
+
+
+def has_word(text: str, there: set[str], word: str) -> bool:
+    """Tell whether a folded text, in which these words are `there`, has a word or one that begins with it."""
+    if word >= WITHOUT_SPACES:
+        return word in text
+    return word in there or (len(word) > SHORT and word in text and any(one.startswith(word) for one in there))

@@ -30,6 +30,7 @@ FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options",
 STORE_URL_FORM = re.compile(r"sqlite(\+aiosqlite)?://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
 ClientTools = Literal["auto", "pass", "slim", "drop"]
 TaskHistory = Literal["ends", "whole"]
+RecallFor = Literal["off", "agents", "all"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
 
 
@@ -292,6 +293,7 @@ class CompactionSettings(Section):
     retain_prompt: str = ""
     retain_directives: Sentences = ()
     retain_last_turns: Whole | None = Field(None, ge=0, le=20)
+    recall: RecallFor = "agents"
     notices: Notices = "auto"
     chat_command: bool = True
 

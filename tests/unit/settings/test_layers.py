@@ -227,6 +227,7 @@ summary_directives = ["Keep names, places, dates."]
 retain_prompt = "Keep."
 retain_directives = ["Keep paths.", "Keep numbers."]
 retain_last_turns = 20
+recall = "all"
 notices = "comment"
 chat_command = false
 """
@@ -246,6 +247,7 @@ chat_command = false
         "retain_prompt": "Keep.",
         "retain_directives": ("Keep paths.", "Keep numbers."),
         "retain_last_turns": 20,
+        "recall": "all",
         "notices": "comment",
         "chat_command": False,
     }

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from elbowroom.agents.answer import ToolCall
+from elbowroom.context.branch import ConversationTree
 from elbowroom.context.conversation import (
     PRUNING,
     Added,
@@ -17,6 +18,7 @@ from elbowroom.context.conversation import (
     CompactionNoted,
     ContextFill,
     Conversations,
+    KeptMessage,
     KeptTurn,
     Known,
     PieceKind,
@@ -44,6 +46,8 @@ HANDED_OVER: Final = "The conversation was handed over."
 KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
 HIDDEN_SECONDS: Final = 1.0
 """How long an answer waits for what the client has never seen; it comes without that otherwise."""
+BRANCH_SECONDS: Final = 30.0
+"""How long all of a conversation may take to be read for a tool."""
 MOMENT_SECONDS: Final = 0.005
 """How long an answer waits for its conversation to be found where it can go on without: at its first frame."""
 
@@ -237,6 +241,18 @@ class TurnRecorder:
             log.warning("What is pinned in %s cannot be read: %r", self.conversation, error)
             return frozenset()
 
+    async def branch(self) -> list[KeptMessage]:
+        """Return all messages of this conversation up to this turn and of it, in order; none where they are not kept.
+
+        Raises TimeoutError where the store takes too long.
+        """
+        self.hand_on()
+        if self._conversations is None or not await self.is_found(is_patient=True):
+            return []
+        async with asyncio.timeout(BRANCH_SECONDS):
+            kept = await self._conversations.read(self.owner, self.conversation)
+        return await asyncio.to_thread(_branch_to, self.id, kept.messages) if kept is not None else []
+
     def hand_on(self) -> None:
         """Note the words that wait."""
         if not self._waiting:
@@ -288,6 +304,12 @@ class TurnRecorder:
             self._unplaced.append(changes)
         elif self._conversations is not None:
             self._conversations.note(changes(self.conversation))
+
+
+def _branch_to(turn: str, messages: Sequence[KeptMessage]) -> list[KeptMessage]:
+    tree = ConversationTree.of(messages)
+    own = next((node for node in tree.nodes if node.last.turn == turn), None)
+    return tree.branch_to(own, with_unfinished=False) if own is not None else []
 
 
 def _hands_over(message: Message) -> bool:

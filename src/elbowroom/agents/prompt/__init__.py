@@ -18,6 +18,7 @@ from elbowroom.agents.prompt.size import (
     PromptSize,
     cached_of,
     prompt_size,
+    rough_size,
     step_usage_of,
     template_arguments,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "is_short",
     "prompt_size",
     "relay_body",
+    "rough_size",
     "step_body",
     "step_usage_of",
     "template_arguments",

@@ -1,12 +1,13 @@
 """The body of the chat request that goes upstream."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.tools import ToldMemories
+from elbowroom.context.compaction import naming_tool
 from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.errors import RequestError
 
@@ -22,7 +23,10 @@ NO_THINKING: Final[Mapping[str, Any]] = {"enable_thinking": False}
 
 @dataclass(frozen=True)
 class StepRequest:
-    """All of one model step but its history, which compactions change: client request, agent and tools."""
+    """All of one model step but its history, which compactions change: client request, agent and tools.
+
+    `recalls_with` is the name of the tool that finds what was compacted away; empty where it is not offered.
+    """
 
     request: ChatRequest
     model: str
@@ -31,6 +35,7 @@ class StepRequest:
     tools: Sequence[Mapping[str, Any]]
     step: int
     memories: ToldMemories | None = None
+    recalls_with: str = ""
 
     def body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the upstream's body with these messages."""
@@ -44,7 +49,19 @@ class StepRequest:
     def with_instructions(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return the messages with the agent's instructions in front, followed by its memories."""
         remembered = self.memories.said if self.memories is not None else ""
+        messages = naming_tool(messages, self.recalls_with) if self.recalls_with else messages
         return with_instructions(messages, "\n\n".join(filter(None, (self.instructions, remembered))))
+
+    @property
+    def takes_more_tools(self) -> bool:
+        """Tell whether the model may call a tool that nobody has asked for."""
+        keeps_summaries = self.request.compaction is not None  # and what they stand for is sent no more
+        is_free = self._fields.get("tool_choice") in (None, "auto")
+        return is_free and not self.is_constrained and not keeps_summaries
+
+    def offering(self, tool: dict[str, Any]) -> "StepRequest":
+        """Return the same step with this tool, which finds what was compacted away."""
+        return replace(self, tools=[tool, *self.tools], recalls_with=tool_name(tool) or "")
 
     @property
     def max_tokens(self) -> int | None:

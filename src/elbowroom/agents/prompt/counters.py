@@ -258,6 +258,11 @@ class StepCounter:
     _sent: tuple[list[Message], list[Message]] | None = None
     _counted: tuple[Sequence[Message], TokenCount] | None = None
 
+    def use(self, body: Mapping[str, Any], dress: Callable[[Sequence[Message]], Sequence[Message]]) -> None:
+        """Count from now on what is sent with the tools of this body, dressed so."""
+        self.history, self.dress = self.history.with_body(body), dress
+        self._sent = self._counted = None
+
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
         count = await self._count(await self.sent(messages))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from elbowroom.agents.answer import Reply
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.transcript import size_in_bytes
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import TokenCount
@@ -162,6 +163,11 @@ def _first(*values: object) -> int | None:
 
 def _tokens(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def rough_size(text: str) -> int:
+    """Return about how many tokens a text has, for a model whose tokens are not counted."""
+    return -(-size_in_bytes(text) // 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,16 +173,19 @@ class SdkAgents:
         if answer.guard is None and offered.own_names:
             answer.guard = AnswerGuard.after(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
-        turn = Turn(agent.target, offered.request, self.sink, self.settings, offered.keeper, answer, intake)
+        turn = Turn(
+            agent.target, offered.request, self.sink, self.settings, offered.keeper, answer, intake, offered.recaller
+        )
         self.turns.append(turn)
-        declared = {tool.name: tool.kind for tool in offered.tools if tool.kind != "other"}
+        tools = [*offered.tools, *([offered.recaller.tool] if offered.recaller is not None else ())]
+        declared = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
         self.calls.kinds.update({**declared, **settings.tool_output.over(self.settings.tool_output).kinds})
-        own = [as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)) for tool in offered.tools]
+        own = [as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)) for tool in tools]
         return SdkAgent(
             name=settings.display_name,
             instructions=settings.instructions,
             model=ManagedModel(turn, offered, self.calls),
-            tools=[*own, *(client_function_tools(offered.request).values() if offered.own_names else ())],
+            tools=[*own, *(client_function_tools(offered.request).values() if own or offered.handoffs else ())],
             handoffs=[Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs],
         )
 
@@ -240,8 +243,10 @@ class ManagedModel(Model):
         self._turn = turn
         self._calls = calls
         self._own_tools = offered.specs
+        self._recaller = offered.recaller
         self._of_client = frozenset(offered.client_names)
-        self._known = self._of_client.union(offered.own_names)
+        recalls = [offered.recaller.tool.name] if offered.recaller is not None else []
+        self._known = self._of_client.union(offered.own_names, recalls)
 
     async def stream_response(
         self,
@@ -278,13 +283,17 @@ class ManagedModel(Model):
         while self._calls.may_go_on and await self._turn.continues_after(appended, reply):
             reply = await ask()
         # Without tools of its own the run ends here, and the client has all calls already.
-        calls = reply.tool_calls if self._own_tools else []
+        calls = reply.tool_calls if self._has_own_tools else []
         self._calls.note_unknown(calls, self._known)
         usages = self._turn.answer.usages
         yield completed_event(reply, calls, self._turn.target.model, usages[-1] if usages else None)
 
     def _is_for_client(self, name: str) -> bool:
-        return not self._own_tools or name in self._of_client
+        return not self._has_own_tools or name in self._of_client
+
+    @property
+    def _has_own_tools(self) -> bool:
+        return bool(self._own_tools) or (self._recaller is not None and self._recaller.is_offered)
 
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
         """Fail: the SDK demands this method of a model, and calls it only in runs that are not streamed."""

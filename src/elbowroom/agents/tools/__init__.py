@@ -4,7 +4,7 @@ from elbowroom.agents.tools.calls_in_text import CallsInText
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
 from elbowroom.agents.tools.events import call_notice, result_notice
 from elbowroom.agents.tools.memory import ByConversation, ToldMemories, memory_tools, remembers
-from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct, free_name, result_of
+from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct, free_name, function_spec, result_of
 
 __all__ = [
     "ByConversation",
@@ -17,6 +17,7 @@ __all__ = [
     "call_notice",
     "distinct",
     "free_name",
+    "function_spec",
     "memory_tools",
     "remembers",
     "result_notice",

@@ -71,6 +71,17 @@ class ServerTool:
     keeps_output: bool = True
     limits_itself: bool = False
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Return the tool as a chat request lists it."""
+        return function_spec(self.name, self.description, self.parameters)
+
+
+def function_spec(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a function as the SDK writes it into a request."""
+    function = {"name": name, "description": description, "parameters": dict(parameters), "strict": False}
+    return {"type": "function", "function": function}
+
 
 Toolbox = Callable[[Target, Caller], Awaitable[Sequence[ServerTool]]]
 """Gives the tools that an agent has for a caller; none for a raw model. Two may have the same name.

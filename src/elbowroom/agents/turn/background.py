@@ -140,9 +140,10 @@ class BackgroundCompaction:
         fit, messages = self.fit, self.history.messages
         removed = await compactor.removed_calls(fit.keeper, messages)
         state = state_of(Transcript.of(messages).groups[-1:])
-        dress = fit.shape.with_instructions
+        asked, decision = await fit.offering_recall(decision, self.counter)
+        dress = asked.with_instructions
         pins = await fit.pinned()
-        source = ConversationSource(fit.shape, self.info, dress, state, removed, foresees=True, pins=pins)
+        source = ConversationSource(asked, self.info, dress, state, removed, foresees=True, pins=pins)
         budget = fit.manager.budget
         transcript = Transcript.of(expected)
         outcome = await compactor.compact(transcript, decision, budget, self.counter, source)

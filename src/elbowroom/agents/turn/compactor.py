@@ -213,8 +213,9 @@ class Compactor:
         messages = transcript.messages[: -1 if source.foresees else None]
         before = await work.before
         conversation = Conversation(source.shape.body(await counter.sent(messages)), messages, source.dress)
+        history = counter.history.with_body(source.shape.body(()))
         work.pruner = await choose_pruner(
-            self.settings, self.target, source.info, conversation, counter.history, budget.window, self.job
+            self.settings, self.target, source.info, conversation, history, budget.window, self.job
         )
         ladder = Ladder(
             budget=budget,

@@ -11,6 +11,7 @@ from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
 from elbowroom.agents.request import CompactionRequest, tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
+from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
@@ -20,23 +21,24 @@ from elbowroom.agents.turn.room import (
     cut_results,
     decide,
     fitting_results,
+    freed_by,
+    has_room_for,
     overflow_error,
     smallest_of,
     tight_notice,
+    without_conversation,
 )
 from elbowroom.context.budget import Compact, Decision, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
-from elbowroom.context.transcript import Message, Transcript, written
+from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
-NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
@@ -47,9 +49,10 @@ class PromptFit:
     """Decides about `history` and changes it until its prompt fits; `recall` keeps the result for later turns.
 
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
-    shortened. `refusal` is the overflow by which the engine has refused the history as it is. `has_handed_out` tells
-    that the client has got a compaction of what it has sent; `edits` are those of the client that were applied. `pins`
-    are the messages that a person has pinned, None until a compaction asks for them.
+    shortened. `recaller` is None where its tool must not be offered. `refusal` is the overflow by which the engine has
+    refused the history as it is. `has_handed_out` tells that the client has got a compaction of what it has sent;
+    `edits` are those of the client that were applied. `pins` are the messages that a person has pinned, None until a
+    compaction asks for them.
     """
 
     shape: StepRequest
@@ -59,6 +62,7 @@ class PromptFit:
     compactor: Compactor
     recall: Recall
     keeper: OutputKeeper | None = None
+    recaller: Recaller | None = None
     refusal: ContextOverflow | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
@@ -67,7 +71,39 @@ class PromptFit:
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
-        return await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
+        found = await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
+        if self.recall.has_summary:
+            await self.offer_recall()
+        return found
+
+    async def offer_recall(self) -> None:
+        """Offer the tool that finds what is compacted away, from now on, where that leaves the window its room."""
+        recaller = self.recaller
+        if recaller is None or recaller.is_offered or not self.shape.takes_more_tools:
+            return
+        if await has_room_for(recaller.tool.spec, self.history.messages, self.counter, self.manager.budget):
+            recaller.is_offered = True
+            self._use(self.shape.offering(recaller.tool.spec))
+
+    async def offering_recall(self, decision: Compact, counter: StepCounter) -> tuple[StepRequest, Compact]:
+        """Offer it before a compaction, whose target grows by the tool; return the request as it was before as well."""
+        before, messages = self.shape, self.history.messages
+        size = await counter.prompt(messages)
+        await self.offer_recall()
+        if self.shape is before:
+            return before, decision
+        if counter is not self.counter:
+            counter.use(self.shape.body(()), self.shape.with_instructions)
+        return before, replace(decision, target=decision.target + await counter.prompt(messages) - size)
+
+    def _use(self, shape: StepRequest) -> None:
+        self.shape = shape
+        self.counter.use(shape.body(()), lambda messages: shape.with_instructions(self.history.sent(messages)))
+
+    async def room(self) -> ResultRoom:
+        """Return how much room a result of a tool has in the next step."""
+        size = await without_conversation(self.history.messages, self.counter)
+        return ResultRoom(room_for_results(self.manager.budget, size) // 2, self.counter.text)
 
     async def catch_up(self, job: Job) -> None:
         """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""
@@ -258,8 +294,9 @@ class PromptFit:
 
     async def _shorter(self, decision: Compact, info: ModelInfo, *, is_preview: bool = False) -> Compaction | Cannot:
         """Return the history made shorter; it is not changed."""
+        asked, decision = await self.offering_recall(decision, self.counter)
         source = ConversationSource(
-            self.shape,
+            asked,  # which the engine has read: the pruning agent is asked after the same beginning
             info,
             self._dressed,
             "in progress" if self.history.is_stopped else None,
@@ -268,7 +305,11 @@ class PromptFit:
             is_preview=is_preview,
         )
         transcript = Transcript.of(self.history.messages)
-        return await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
+        outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
+        if self.recaller is not None and asked is not self.shape and isinstance(outcome, Cannot):
+            self.recaller.is_offered = False
+            self._use(asked)
+        return outcome
 
     async def hand_out_recalled(self) -> None:
         """Give the client the earlier compaction that stands for what it has sent, where it has got none since."""
@@ -337,8 +378,7 @@ class PromptFit:
         """Keep the results that have come in, show views of those that are too large, and shorten old ones."""
         whole = self.history.messages
         budget = self.manager.budget
-        empty = [*filter(is_system, whole), NOTHING_ASKED]
-        size = await self.counter.prompt(empty)
+        size = await without_conversation(whole, self.counter)
         fixed = budget.occupied(size)
         keeper.begin_step(self.counter.text, budget.window, fixed, room_for_results(budget, size))
         seen = await keeper.take_in(whole, self.recall.of_client) or whole
@@ -367,11 +407,7 @@ class PromptFit:
         self.history.shorten(shorter)
         after = await self.counter.prompt(shorter)
         # Their differences are added up: the whole prompt may hold results that take too long to count.
-        freed = sum(
-            self.counter.text(written(old)) - self.counter.text(written(new))
-            for old, new in zip(whole, shorter, strict=True)
-            if old is not new
-        )
+        freed = freed_by(whole, shorter, self.counter.text)
         fields = {"event": "pruned", "agent": self.compactor.target.name, "before": after + freed, "after": after}
         log.info(
             "Results of tools are shortened: %d tokens instead of about %d.",
@@ -384,8 +420,7 @@ class PromptFit:
         return after + freed, after
 
     async def _tell_old(self, sizes: tuple[int, int]) -> None:
-        before, after = sizes
-        await self.compactor.tell([Notice("results shortened", OLD.format(before, after), before=before, after=after)])
+        await self.compactor.tell([Notice("results shortened", OLD.format(*sizes), before=sizes[0], after=sizes[1])])
 
     async def _tell_cut(self, whole: Sequence[Message]) -> None:
         """Tell the person which results that have just come in the model does not get whole; `whole` came in."""

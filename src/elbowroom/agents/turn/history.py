@@ -71,6 +71,11 @@ class History:
         return self._messages[: len(self._messages) - self._own]
 
     @property
+    def appended(self) -> list[Message]:
+        """Return the messages that the run has added to the client's, as they came."""
+        return [*self._appended]
+
+    @property
     def is_stopped(self) -> bool:
         """Tell whether an answer was stopped and has to go on."""
         return bool(self._order)

@@ -55,7 +55,6 @@ class ManagedStep:
 
     target: Target
     info: ModelInfo
-    shape: StepRequest
     counter: StepCounter
     history: History
     manager: AgentContextManager
@@ -77,6 +76,11 @@ class ManagedStep:
     def __post_init__(self) -> None:
         self.fill = LiveFill(self.manager)
         self._recovery = Recovery(self.target.provider, self.info, self.manager, self.shared.windows, self.tell)
+
+    @property
+    def shape(self) -> StepRequest:
+        """Return all of the step but its history; a compaction may add a tool."""
+        return self.fit.shape
 
     @property
     def name(self) -> str:

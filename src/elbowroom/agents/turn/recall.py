@@ -10,11 +10,12 @@ from typing import Final, Protocol
 
 from elbowroom.agents.answer import Compacted, Notice
 from elbowroom.agents.request import Caller
+from elbowroom.agents.tools.recall import Past
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction, inner_summary, is_summary, sealed_key
-from elbowroom.context.conversation import KeptTurn, StepUsage
+from elbowroom.context.compaction import Compaction, inner_summary, is_summary, is_summary_message, sealed_key
+from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
 from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.put_back import Expanded, expanded
@@ -76,6 +77,9 @@ class KeptTurns(Protocol):
     def reused(self, before: int, after: int) -> None:
         """Note that a compaction of these sizes stands for the beginning of the conversation."""
 
+    async def branch(self) -> list[KeptMessage]:
+        """Return all messages up to this turn and of it, in order; none where they are not kept."""
+
 
 class Recall:
     """Recalls and keeps the compactions of one conversation, known by the chain over its client's messages.
@@ -128,6 +132,22 @@ class Recall:
         places = zip(self.chain.keys, self.chain.ends, strict=True) if keys else ()
         pins = [self.of_client[end - 1] for key, end in places if key in keys]
         return [*pins, *(each for each in messages if any(is_shortened(each, pin) for pin in pins))]
+
+    @property
+    def has_summary(self) -> bool:
+        """Tell whether a compaction was recalled that has taken messages out, and not only shortened some."""
+        if self._entry is None:
+            return False
+        return self._entry.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(
+            map(is_summary_message, self._entry.messages)
+        )
+
+    async def past(self, history: History, tool: str) -> Past:
+        """Return all that was said in the conversation, and what of it the model no longer has; `tool` tells it."""
+        kept = await self._kept.branch() if self._kept is not None else []
+        said: list[tuple[Message, float | None]] = [(one.message, one.at) for one in kept]
+        said = said or [(message, None) for message in (*self.of_client, *history.appended)]
+        return Past.of(said, history.messages, tool)
 
     def lock(self) -> asyncio.Lock:
         """Return the lock by which only one of several requests with the same messages compacts them."""

@@ -1,4 +1,4 @@
-"""Decides whether a history has room in a window, and explains to a person what takes it: an error, a notice."""
+"""Decides whether a history has room in a window, makes new results fit it, and explains to a person what takes it."""
 
 import asyncio
 import logging
@@ -24,12 +24,25 @@ from elbowroom.context.budget import (
     too_small_for,
 )
 from elbowroom.context.compaction import smallest
+from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import names_of
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of, with_text
+from elbowroom.context.transcript import (
+    SYSTEM_ROLES,
+    Message,
+    as_json,
+    calls_of,
+    size_in_bytes,
+    text_of,
+    with_text,
+    written,
+)
 from elbowroom.errors import ContextOverflow, WindowTooSmall
 
 log = logging.getLogger(__name__)
+NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
+SHARE_OF_TOOL: Final = 10
+"""One tool more takes at most one part in so many of the room for the conversation."""
 MOST_NAMED: Final = 3
 """Files that an error names."""
 
@@ -228,6 +241,25 @@ def _smaller(
 ) -> str:
     smaller = shown(text, share)
     return smaller if smaller is not None else shortened(text, share, window, size_of)
+
+
+async def without_conversation(messages: Sequence[Message], counter: StepCounter) -> int:
+    """Return the size of a prompt in which nothing was said yet."""
+    return await counter.prompt([*filter(is_system, messages), NOTHING_ASKED])
+
+
+async def has_room_for(
+    tool: Mapping[str, Any], messages: Sequence[Message], counter: StepCounter, budget: Budget
+) -> bool:
+    """Tell whether one tool more leaves the conversation the room that it has below the trigger."""
+    room = budget.trigger - budget.occupied(await without_conversation(messages, counter))
+    return counter.text(as_json(tool)) * SHARE_OF_TOOL <= room
+
+
+def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: Callable[[str], int]) -> int:
+    """Return how many tokens shorter messages take less, each compared with its own."""
+    pairs = zip(whole, shorter, strict=True)
+    return sum(size_of(written(old)) - size_of(written(new)) for old, new in pairs if old is not new)
 
 
 async def smallest_of(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[Message]:

@@ -3,18 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, is_short, step_usage_of
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, is_short, rough_size, step_usage_of
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
+from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.background import BackgroundCompaction, ReadAgain
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
@@ -31,7 +33,7 @@ from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.reuse import Talk, talk_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import orphans_in
-from elbowroom.context.transcript import as_json, size_in_bytes, uses_tools
+from elbowroom.context.transcript import as_json, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 
@@ -47,7 +49,7 @@ class Turn:
     """Asks the target's model for one client request; `answer` grows with every step, and may have begun before.
 
     `keeper` keeps results of tools where the model can read them again. `intake` takes messages from the queue of the
-    conversation; turns of one run share it.
+    conversation; turns of one run share it. `recaller` is None where no tool may find what was compacted away.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Turn:
         keeper: OutputKeeper | None = None,
         answer: Answer | None = None,
         intake: Intake | None = None,
+        recaller: Recaller | None = None,
     ) -> None:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
         self.target = target
@@ -73,6 +76,7 @@ class Turn:
         self._history = History(messages)
         chain = live.chain if live is not None and live.agent == target.name else None
         self._recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
+        self._recaller = recaller
         self._memories = self._told_memories()
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
         self._manager: AgentContextManager | None = None
@@ -143,8 +147,9 @@ class Turn:
             shape = self._shape(instructions, tools, step=shape.step)
         if shape.step == 1 and shows_in_vain(self._history.messages, info):
             await self._sink([Notice("images", NO_VISION)])
-        offered = [name for tool in tools if (name := tool_name(tool))]
-        written = tools if self.settings.calls_in_text and not shape.is_constrained else ()
+        known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
+        offered = [name for tool in known if (name := tool_name(tool))]
+        written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
         stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live, written)
         self._asked = shape, info, stream
         self._enter("prefill")
@@ -269,11 +274,13 @@ class Turn:
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
         manager = self._manager_for(info, shape.max_tokens)
         compactor = Compactor(self.target, self.settings, self._sink)
-        fit = PromptFit(shape, counter, self._history, manager, compactor, self._recall, self._keeper)
+        recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
+        fit = PromptFit(shape, counter, self._history, manager, compactor, self._recall, self._keeper, recaller)
+        if recaller is not None:
+            recaller.reads(partial(self._recall.past, self._history), fit.room)
         return ManagedStep(
             self.target,
             info,
-            shape,
             counter,
             self._history,
             manager,
@@ -363,7 +370,7 @@ class Turn:
         words = LastWords(
             self.target.provider,
             info,
-            shape,
+            last.shape if last is not None else shape,
             self.answer,
             self._sink,
             self.settings.shared.admission,
@@ -418,7 +425,9 @@ class Turn:
             background.begin(self._recall.answer_key(said), managed.pool_key, work, conversation)
 
     def _shape(self, instructions: str | None, tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:
-        return StepRequest(self.request, self.target.model, self._defaults, instructions, tools, step, self._memories)
+        shape = StepRequest(self.request, self.target.model, self._defaults, instructions, tools, step, self._memories)
+        tool = self._recaller.tool if self._recaller is not None and self._recaller.is_offered else None
+        return shape.offering(tool.spec) if tool is not None else shape
 
     def _told_memories(self) -> ToldMemories | None:
         agent, shared = self.target.agent, self.settings.shared
@@ -438,8 +447,3 @@ class Turn:
     async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:
         self.settings.shared.prompts.loaded_anew(f"{self.target.provider.id}/{self.target.model}")
         await self._sink(events)
-
-
-def rough_size(text: str) -> int:
-    """Return about how many tokens a text has, for a model whose tokens are not counted."""
-    return -(-size_in_bytes(text) // 3)

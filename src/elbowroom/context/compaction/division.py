@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from elbowroom.context.transcript import Group, Message, Transcript, messages_of
+from elbowroom.context.transcript import Group, Message, Transcript, messages_of, text_of, with_text
 
 LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
@@ -35,6 +35,7 @@ INTRODUCTION = (
     "request. Requests quoted in it are dealt with: what they ask for, such as a length, was meant for their own "
     "answers."
 )
+RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
 RETAIN, SUMMARY, FACTS, RESULTS = "What must hold", "What happened", "Also mentioned", "Results of tools"
 HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
@@ -180,7 +181,12 @@ def is_nudge(text: str) -> bool:
 
 def is_summary(group: Group) -> bool:
     """Tell whether a group is the message that an earlier compaction has put in place of old groups."""
-    return group.messages[0].get("role") == "user" and group.text.lstrip().startswith(f"<{SUMMARY_TAG}>")
+    return is_summary_message(group.messages[0])
+
+
+def is_summary_message(message: Message) -> bool:
+    """Tell whether an earlier compaction has put a message in place of others."""
+    return message.get("role") == "user" and text_of(message).lstrip().startswith(f"<{SUMMARY_TAG}>")
 
 
 def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
@@ -323,6 +329,12 @@ def carried_by(summaries: Sequence[Group]) -> Carried:
         for title, text in zip(rest[::2], rest[1::2], strict=True):
             found[title].append(text.strip())
     return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
+
+
+def naming_tool(messages: Sequence[Message], tool: str) -> list[Message]:
+    """Return messages in which each summary says with which tool the model finds what it stands for."""
+    named = RECALLED.format(tool=tool)
+    return [with_text(each, f"{text_of(each)}\n{named}") if is_summary_message(each) else each for each in messages]
 
 
 def inner_summary(message: str) -> str:

@@ -133,7 +133,7 @@ function model(field) {
 	return labelled(field, control, { read, write, focus, tell: () => field.hint.none ?? "none" });
 }
 
-// The mark from which on a conversation is compacted, as a slider on a gauge whose window ends where the answer is stopped.
+// The mark from which on a conversation is compacted, as a slider on a gauge that ends where the answer is stopped.
 function mark(field) {
 	const { minimum, maximum, default: usual } = field.schema;
 	const control = h("input", { type: "range", min: minimum, max: maximum, step: .01, value: field.value ?? usual });

@@ -60,7 +60,7 @@ export function messageList({ route, signal, compactions, divider, changed, unti
 	};
 	const dividers = (from, to) => (isWhole ? compactions().filter(({ at }) => at > from && at <= to).map(divider) : []);
 
-	// Puts a result into the call that it belongs to, whichever of the two comes first; clients give ids more than once.
+	// Puts a result into its call, whichever of the two comes first; clients give ids more than once.
 	function pair({ message }, item) {
 		const id = message.tool_call_id;
 		if (id) join(pairs.get(id)?.call, item, id, "result", item);

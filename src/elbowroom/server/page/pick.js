@@ -48,7 +48,7 @@ export function modelPicker(field) {
 	return { control, write, read: () => chosen()?.box.value ?? text.value.trim(), focus: () => (chosen()?.box ?? (models.length ? rows[0].box : text)).focus() };
 }
 
-// Three presets over the checkboxes of vault tools, which are folded: `boxes` have the name, the checkbox and the words of each.
+// Three presets over the checkboxes of vault tools, which are folded: `boxes` have each one's name, checkbox and words.
 export function vaultPresets(boxes, { path, write } = {}, update) {
 	const readers = boxes.filter(({ name, about }) => name !== "vault" && !about?.includes("vault.write")).map(({ name }) => name);
 	const presets = [["none", "No access", []], ["read", "Read", readers], ["write", "Read and write", ["vault"]], ["some", "Single tools", null]];

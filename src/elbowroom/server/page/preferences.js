@@ -33,7 +33,7 @@ function show(panel) {
 	panel.querySelector("h2").focus({ preventScroll: true });
 }
 
-// Leaves the fields that have all the words in their name, key or help, and the sections that have such fields.
+// Leaves the fields that have all the words in their name, key or help, and the sections that have some.
 function find(panels, words, none) {
 	const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
 	const has = (element, more = "") => wanted.every((word) => `${element.textContent} ${more}`.toLowerCase().includes(word));

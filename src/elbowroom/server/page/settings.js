@@ -32,7 +32,7 @@ export const loadProviders = async (options) => each(await api("/api/providers",
 const loadTools = async () => each(await api("/api/tools"));
 const nothing = () => [];
 
-// What there is to choose from in forms; a list that cannot be had is empty, and its field can still be typed in.
+// What there is to choose from in forms; a list that cannot be had is empty, and its field can be typed in.
 export async function loadOptions(settings) {
 	const [agents, providers, tools] = await Promise.all([loadAgents().catch(nothing), loadProviders().catch(nothing), loadTools().catch(nothing)]);
 	const named = ({ id, name }) => (name && name !== id ? `${name} (${id})` : id);

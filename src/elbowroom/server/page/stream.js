@@ -1,7 +1,7 @@
 // One question, asked as a chat program would, whose answer is read as it streams; it leaves no conversation.
 import { send } from "./api.js";
 
-// Returns { text, pieces, seconds } with the seconds to the first word; `tell` gets the text whenever there is more of it.
+// Returns { text, pieces, seconds } with the seconds to the first word; `tell` gets the text when there is more of it.
 export async function askOnce({ model, question, signal, limit, tell = () => {} }) {
 	const began = performance.now();
 	const name = `test-${crypto.getRandomValues(new Uint32Array(1))[0]}`;

@@ -2,5 +2,7 @@
 
 from elbowroom.agents.tools.outputs.editing import ClientEdits
 from elbowroom.agents.tools.outputs.keeper import NOTHING, OutputKeeper
+from elbowroom.agents.tools.outputs.pages import shown_within
+from elbowroom.agents.tools.outputs.search import LinearPattern
 
-__all__ = ["NOTHING", "ClientEdits", "OutputKeeper"]
+__all__ = ["NOTHING", "ClientEdits", "LinearPattern", "OutputKeeper", "shown_within"]
