@@ -28,6 +28,7 @@ ROOMS = (
     "server",
     "autostart",
     "status",
+    "quality",
     "cli",
 )
 INSIDE = {
