@@ -1,7 +1,23 @@
 """How is one answer given inside the model's window?"""
 
-from elbowroom.agents.turn.state import RunSettings, Shared
-from elbowroom.agents.turn.stream import ReplyStream, read_reply
+from elbowroom.agents.turn.compactor import Compactor, ConversationSource
+from elbowroom.agents.turn.pruner import MARGIN, THINKING_ROOM
+from elbowroom.agents.turn.room import decide
+from elbowroom.agents.turn.state import CompactionNotes, RunSettings, Shared
+from elbowroom.agents.turn.stream import ReplyReader, ReplyStream, read_reply
 from elbowroom.agents.turn.turn import Turn
 
-__all__ = ["ReplyStream", "RunSettings", "Shared", "Turn", "read_reply"]
+__all__ = [
+    "MARGIN",
+    "THINKING_ROOM",
+    "CompactionNotes",
+    "Compactor",
+    "ConversationSource",
+    "ReplyReader",
+    "ReplyStream",
+    "RunSettings",
+    "Shared",
+    "Turn",
+    "decide",
+    "read_reply",
+]
