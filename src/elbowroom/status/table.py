@@ -52,8 +52,7 @@ def _lines(state: Fields, terminal: Terminal) -> Iterator[str]:
     rows = [_row(line) for line in state["lines"]]
     if rows:
         yield (
-            f"{state['model']} with a window of {state['window']:,} tokens; {state['conversations']} conversations, "
-            f"compacted {state['compactions']} times each. Shares are per cent."
+            f"{state['model']} with a window of {state['window']:,} tokens; {amount_of(state)}. Shares are per cent."
         )
         yield ""
         yield from _aligned([HEADS, *rows], terminal)
@@ -64,6 +63,14 @@ def _lines(state: Fields, terminal: Terminal) -> Iterator[str]:
         yield str(state["advice"])
     elif state["state"] != "none":
         yield "Nothing was measured far enough for an advice."
+
+
+def amount_of(state: Fields) -> str:
+    """Return in words how many conversations are compacted how often."""
+    conversations, compactions = state["conversations"], state["compactions"]
+    several = "1 conversation" if conversations == 1 else f"{conversations} conversations"
+    often = "once" if compactions == 1 else f"{compactions} times"
+    return f"{several}, compacted {often}{' each' if conversations > 1 else ''}"
 
 
 def _row(line: Fields) -> list[str]:
