@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.rehearsal import Rehearsal, in_the_background
 from elbowroom.agents.turn import RunSettings
-from elbowroom.errors import ElbowroomError, UpstreamTimeout, UpstreamUnreachable
+from elbowroom.errors import ElbowroomError, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from elbowroom.quality.conversations import Written
 from elbowroom.quality.grading import Grade
 from elbowroom.quality.table import advice_on, lines_of
@@ -100,7 +100,7 @@ class Study:
         trial = Trial(pruner, written, rehearsal, self.plan.compactions)
         self._trials.append(trial)
         try:
-            await in_the_background(rehearsal, trial.run)
+            await _tried_again(rehearsal, trial)
         except (UpstreamUnreachable, UpstreamTimeout):
             if not trial.asked:  # code may have done what no pruning agent was there to do
                 self._trials.remove(trial)
@@ -173,3 +173,11 @@ class Study:
         question = sum(trial.asking for trial in self._trials) / asked if asked else usual / PART_OF_COMPACTION
         compactions, questions = self._left()
         return round(compactions * usual + questions * question)
+
+
+async def _tried_again(rehearsal: Rehearsal, trial: Trial) -> None:
+    """Make a trial, and where an answer fails go on once more from there: the model may have been loaded anew."""
+    try:
+        await in_the_background(rehearsal, trial.run)
+    except UpstreamError:
+        await in_the_background(rehearsal, trial.run)
