@@ -70,6 +70,7 @@ BODIES: Final[Mapping[str, Callable[[], Body]]] = {
     "one message of 60 MB": lambda: {"messages": [said("word " * 12_000_000)]},
     "5,000 tool calls": lambda: _called(5000, lambda at: f"c{at}"),
     "5,000 tool calls with one id": lambda: _called(5000, lambda at: "c"),
+    "1,000 tool calls with one id": lambda: _called(1000, lambda at: "c"),
     "10,000 pictures": lambda: _pictures(10_000),
     "2,000 tools with long schemas": lambda: _tools(2000),
     "300,000 values": lambda: _beside([1] * 299_990),

@@ -2,6 +2,7 @@
 
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.pruner import MARGIN, THINKING_ROOM
+from elbowroom.agents.turn.recall import Recall, Standing
 from elbowroom.agents.turn.room import decide
 from elbowroom.agents.turn.state import CompactionNotes, RunSettings, Shared
 from elbowroom.agents.turn.stream import ReplyReader, ReplyStream, read_reply
@@ -13,10 +14,12 @@ __all__ = [
     "CompactionNotes",
     "Compactor",
     "ConversationSource",
+    "Recall",
     "ReplyReader",
     "ReplyStream",
     "RunSettings",
     "Shared",
+    "Standing",
     "Turn",
     "decide",
     "read_reply",

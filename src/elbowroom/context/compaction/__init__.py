@@ -17,6 +17,7 @@ from elbowroom.context.compaction.division import (
     is_summary,
     smallest,
     state_of,
+    with_words,
 )
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.ladder import Cannot, Ladder
@@ -68,4 +69,5 @@ __all__ = [
     "state_of",
     "summary_of_calls",
     "unpaired",
+    "with_words",
 ]
