@@ -126,7 +126,7 @@ class Rehearsal:
         """Return the body of a request, and the size of its prompt."""
         shape = _shape(self.target, tools)
         history = self.history.with_body(shape.body(()))
-        sent = history.normalised(messages)
+        sent = await history.normalised(messages)
         count = await history.count_sent(sent)
         prompt = count.tokens + count.error_bound
         wanted = LONGEST_REPLY + (THINKING_ROOM if history.facts.may_think else 0)

@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.rehearsal import Rehearsal
 from elbowroom.context.compaction import all_said
-from elbowroom.context.transcript import Message
-from elbowroom.quality.controls import cut_through_the_middle, last_messages
+from elbowroom.context.transcript import Message, Transcript, messages_of
 from elbowroom.quality.conversations import Known, Written
 from elbowroom.quality.grading import Grade, Tally, grade
 from elbowroom.quality.probes import Probe, probes_of
@@ -19,7 +18,11 @@ LAST, CUT = "last messages only", "LM Studio's cut"
 BY_CODE: Final = ("digest", "last messages")
 """How compactions are done that have no usable answer of the pruning agent."""
 USUAL_PROBES: Final = 24
+FRAME: Final = 5
+"""Tokens that a message takes besides its words."""
 Clock = Callable[[], float]
+Size = Callable[[str], int]
+"""Returns how many tokens a text has."""
 
 
 @dataclass(slots=True)
@@ -145,3 +148,23 @@ class Trial:
         is_right = probe.is_right("".join(reply.text), reply.tool_calls)
         (self.result.called if probe.calls else self.result.answered).add(Tally(int(is_right), total=1))
         self.asking += self.clock() - began
+
+
+def last_messages(history: Sequence[Message], most: int, size: Size) -> list[Message]:
+    """Return the system message and as many of the last groups as fit in so many tokens."""
+    return _ends(history, 1, most, size)
+
+
+def cut_through_the_middle(history: Sequence[Message], window: int, size: Size) -> list[Message]:
+    """Return what LM Studio leaves of a history with its default policy: its first question, and its end."""
+    return _ends(history, 2, window, size)
+
+
+def _ends(history: Sequence[Message], first: int, most: int, size: Size) -> list[Message]:
+    groups = Transcript.of(history).groups
+    sizes = [sum(size(all_said([message])) + FRAME for message in group.messages) for group in groups]
+    start, left = len(groups), most - sum(sizes[:first])
+    while start > first and sizes[start - 1] <= left:
+        start -= 1
+        left -= sizes[start]
+    return messages_of([*groups[:first], *groups[start:]])
