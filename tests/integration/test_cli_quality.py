@@ -26,7 +26,7 @@ async def test_by_the_running_server(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         lines = done.stdout.splitlines()
         assert lines[0] == (
-            f"lmstudio/{MAIN} with a window of 4,096 tokens; 1 conversation, compacted once. Shares are per cent."
+            f"lmstudio/{MAIN} with a window of 4,096 tokens; 1 conversation, compacted twice. Shares are per cent."
         )
         names = [line.split("  ")[0].strip() for line in lines[2:7]]
         assert names == ["pruning agent", FAITHFUL, GARBAGE, "(last messages only)", "(LM Studio's cut)"]

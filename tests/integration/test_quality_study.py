@@ -22,10 +22,12 @@ ONE = {"model": f"lmstudio/{MAIN}", "pruners": ["same"], "conversations": 1, "co
 
 
 @asynccontextmanager
-async def studied(folder: Path, models: StudyModels) -> AsyncIterator[Served]:
+async def studied(folder: Path, models: StudyModels, settings: str = "") -> AsyncIterator[Served]:
     """Run elbowroom in front of these models; nobody has to be quiet before work in the background begins."""
-    async with models.studio, serve(folder, settings_for(models.studio.base_url), timing=Timing(quiet=0)) as served:
-        yield served
+    async with models.studio:
+        written = settings_for(models.studio.base_url, agents=settings)
+        async with serve(folder, written, timing=Timing(quiet=0)) as served:
+            yield served
 
 
 async def asked(served: Served, method: str, **body: Any) -> tuple[int, dict[str, Any]]:
@@ -60,9 +62,10 @@ async def test_the_faithful_one_wins(tmp_path: Path) -> None:
         ("LM Studio's cut", None),
     ]
     assert state["advice"].startswith(f"Choose {FAITHFUL}: after it the model answers ")
+    assert state["advice"].endswith('It is set by compaction.model = "qwen2.5-14b-faithful".')
     assert faithful["answered"] > sloppy["answered"] > garbage["answered"], state["lines"]
     assert (faithful["called"], faithful["constraints"], faithful["made_up"]) == (100, 100, 0)
-    assert (faithful["by_code"], garbage["by_code"], garbage["compactions"]) == (0, 2, 2)
+    assert (faithful["by_code"], garbage["by_code"], garbage["compactions"]) == (0, 3, 3)
     assert state["done"] == state["of"]
 
 
@@ -74,6 +77,20 @@ async def test_what_is_measured_without_names(tmp_path: Path) -> None:
         state = await ended(served)
     assert {line["pruner"] for line in state["lines"] if not line["is_control"]} == {"same", FAITHFUL, SLOPPY, GARBAGE}
     assert set(models.orders) == {MAIN, *PRUNERS}
+
+
+async def test_agents_and_what_is_set(tmp_path: Path) -> None:
+    """An agent is named by its id; a model of the settings is measured without being named."""
+    models = StudyModels("faithful")
+    critic = f'[[agents]]\nid = "critic"\nmodel = "{MAIN}"\ninstructions = "Be exact."\n'
+    chosen = f'[compaction]\nmodel = "{next(iter(PRUNERS))}"\n'
+    async with studied(tmp_path, models, chosen + critic) as served:
+        await asked(served, "POST", **{**ONE, "pruners": ["critic"]})
+        state = await ended(served)
+        assert state["advice"].endswith('It is set by compaction.pruning_agent = "critic".')
+        await asked(served, "POST", conversations=1, compactions=1)
+        state = await ended(served)
+    assert {line["pruner"] for line in state["lines"][:4]} == {"same", FAITHFUL, SLOPPY, GARBAGE}
 
 
 async def test_stopped_in_the_middle(tmp_path: Path) -> None:

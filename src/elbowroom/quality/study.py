@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -35,10 +35,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: the model, its pruning agents, the largest window to use, and how much."""
+    """What is measured: the model, its pruning agents, the largest window to use, and how much.
+
+    `pruners` maps the name of each pruning agent to the settings that choose it.
+    """
 
     target: Target
-    pruners: Sequence[str]
+    pruners: Mapping[str, str]
     conversations: int
     compactions: int
     window: int
@@ -125,7 +128,7 @@ class Study:
             "now": self._now(),
             "lines": [line.as_json() for line in lines],
             "troubles": dict(self.troubles),
-            "advice": advice_on([line for line in lines if not line.is_control]),
+            "advice": advice_on([line for line in lines if not line.is_control], plan.pruners),
         }
 
     def _results(self) -> dict[str, Result]:

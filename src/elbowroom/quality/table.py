@@ -62,8 +62,8 @@ def lines_of(results: Mapping[str, Result], controls: Mapping[str, Grade]) -> li
     return [*pruners, *(_control(name, grade) for name, grade in controls.items())]
 
 
-def advice_on(lines: Sequence[Line]) -> str:
-    """Return in a sentence which pruning agent to choose; empty where nothing was asked yet."""
+def advice_on(lines: Sequence[Line], ways: Mapping[str, str]) -> str:
+    """Return in a few words which pruning agent to choose, and how it is set; empty where nothing was asked yet."""
     asked = [line for line in lines if line.answered is not None]
     if not asked:
         return ""
@@ -73,8 +73,9 @@ def advice_on(lines: Sequence[Line]) -> str:
             f"None of them keeps enough: with {best.pruner}, the best, the model answers {best.answered:.0f} % right. "
             "Try a larger model as the pruning agent."
         )
-    seconds = f" and takes {best.seconds:.0f} s for a compaction" if best.seconds is not None else ""
-    told = f"Choose {best.pruner}: after it the model answers {best.answered:.0f} % of the questions right{seconds}."
+    told = f"Choose {best.pruner}: after it the model answers {best.answered:.0f} % of the questions right"
+    told += f", and a compaction takes {best.seconds:.0f} s." if best.seconds is not None else "."
+    told += f" It is set by {ways[best.pruner]}." if best.pruner in ways else ""
     for other in others:
         is_quicker = (other.seconds or 0.0) < QUICKER * (best.seconds or 0.0)
         if best.score - other.score <= ALIKE and is_quicker and round(best.seconds or 0):

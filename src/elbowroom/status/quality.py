@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ROUTE: Final = "/api/quality"
 SECONDS_BETWEEN: Final = 0.5
 AMOUNTS: Final[Mapping[str, Mapping[str, int]]] = {
-    "quick": {"conversations": 1, "compactions": 1},
-    "full": {"conversations": 9, "compactions": 3},
+    "quick": {"conversations": 1, "compactions": 2},
+    "full": {"conversations": 9, "compactions": 5},
 }
 TO_LINE_START, TO_LINE_END = "\r", "\x1b[K"
 
@@ -47,9 +47,9 @@ def add_quality(
     quality.add_argument("--model", metavar="ID", help="the model that answers (default: the one that is loaded)")
     quality.add_argument("--window", type=int, metavar="TOKENS", help="the largest window to fill (default: 8192)")
     amount = quality.add_mutually_exclusive_group()
-    amount.add_argument("--quick", action="store_true", help="one conversation, compacted once")
-    amount.add_argument("--full", action="store_true", help="nine conversations, compacted three times each")
-    amount.add_argument("--conversations", type=int, metavar="N", help="so many conversations, compacted twice each")
+    amount.add_argument("--quick", action="store_true", help="one conversation, compacted twice")
+    amount.add_argument("--full", action="store_true", help="nine conversations, compacted five times each")
+    amount.add_argument("--conversations", type=int, metavar="N", help="so many, compacted three times each")
     quality.add_argument("--stop", action="store_true", help="stop the study that runs, and show what it has")
     quality.add_argument("--json", action="store_true", help="print the table as JSON")
     quality.set_defaults(run=lambda options: run(*place(options), flags(options), options), log_level="error")

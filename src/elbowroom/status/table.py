@@ -69,7 +69,7 @@ def amount_of(state: Fields) -> str:
     """Return in words how many conversations are compacted how often."""
     conversations, compactions = state["conversations"], state["compactions"]
     several = "1 conversation" if conversations == 1 else f"{conversations} conversations"
-    often = "once" if compactions == 1 else f"{compactions} times"
+    often = {1: "once", 2: "twice"}.get(compactions, f"{compactions} times")
     return f"{several}, compacted {often}{' each' if conversations > 1 else ''}"
 
 

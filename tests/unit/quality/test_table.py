@@ -28,20 +28,21 @@ def test_the_best_comes_first() -> None:
 def test_advice() -> None:
     """It names the best one, a quicker one that is as good, and a larger model where none is good."""
     good, quick, poor = result(10, seconds=40), result(10, kept=8, seconds=10), result(3, kept=3)
-    assert advice_on(lines_of({"good": good, "poor": poor}, {})) == (
-        "Choose good: after it the model answers 100 % of the questions right and takes 40 s for a compaction."
+    assert advice_on(lines_of({"good": good, "poor": poor}, {}), {"good": "x = 1"}) == (
+        "Choose good: after it the model answers 100 % of the questions right, and a compaction takes 40 s. "
+        "It is set by x = 1."
     )
-    assert advice_on(lines_of({"good": good, "quick": quick}, {})).startswith("Choose good: ")
+    assert advice_on(lines_of({"good": good, "quick": quick}, {}), {}).startswith("Choose good: ")
     close = lines_of({"good": good, "quick": result(10, seconds=10)}, {})
-    assert advice_on(close).startswith("Choose quick: ")
-    assert advice_on(lines_of({"poor": poor}, {})).startswith("None of them keeps enough: with poor, the best, ")
-    assert advice_on(lines_of({}, {})) == ""
+    assert advice_on(close, {}).startswith("Choose quick: ")
+    assert advice_on(lines_of({"poor": poor}, {}), {}).startswith("None of them keeps enough: with poor, the best, ")
+    assert advice_on(lines_of({}, {}), {}) == ""
 
 
 def test_a_quicker_one_is_named_beside_the_best() -> None:
     """Where it is as good within three points, in two thirds of the time."""
     lines = lines_of({"best": result(10, seconds=30), "nearly": result(10, kept=9, made_up=2, seconds=10)}, {})
-    assert advice_on(lines).endswith(" nearly is as good within 3 points, and takes 10 s.")
+    assert advice_on(lines, {}).endswith(" nearly is as good within 3 points, and takes 10 s.")
 
 
 def test_nothing_is_said_before_a_question_was_asked() -> None:
@@ -49,4 +50,4 @@ def test_nothing_is_said_before_a_question_was_asked() -> None:
     begun = Result(compactions=1, seconds=12.0, tokens=2500)
     [line] = lines_of({"same": begun}, {})
     assert (line.seconds, line.identifiers, line.answered) == (12.0, None, None)
-    assert advice_on([line]) == ""
+    assert advice_on([line], {}) == ""

@@ -13,6 +13,7 @@ from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.guard import for_own_page
 from elbowroom.server.request import read_json
 from elbowroom.server.state import PROVIDERS, SETTINGS, catalog_of, run_settings_of
+from elbowroom.settings.model import CompactionSettings
 from elbowroom.settings.references import SAME_AGENT
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MOST_OTHERS: Final = 4
 """How many other loaded models are measured where no pruning agents are named."""
 NUMBERS: Final[Mapping[str, tuple[int, int, int]]] = {
     "conversations": (3, 1, 9),
-    "compactions": (2, 1, 10),
+    "compactions": (3, 1, 10),
     "window": (USUAL_WINDOW, 2048, 1_048_576),
 }
 """The usual, the least and the largest value of each number in the body."""
@@ -107,10 +108,9 @@ async def _plan(request: web.Request) -> "Plan":
     catalog = catalog_of(request.app)
     target = await _model(body.get("model"), catalog, loaded)
     pruners = _names(body.get("pruners"))
-    for name in pruners:
-        await _check_pruner(name, catalog)
-    set_up = request.app[SETTINGS].current().settings.compaction.pruning_agent
-    return Plan(target, pruners or _usual_pruners(set_up, target, loaded), *numbers)
+    chosen = request.app[SETTINGS].current().settings.compaction
+    pruners = pruners or _usual_pruners(chosen, target, loaded)
+    return Plan(target, {name: await _setting_of(name, target, catalog) for name in pruners}, *numbers)
 
 
 def _number(body: Mapping[str, Any], name: str) -> int:
@@ -168,10 +168,17 @@ async def _model(name: Any, catalog: Catalog, loaded: Sequence[tuple[Provider, M
     return Target(f"{target.provider.id}/{target.model}", target.provider, target.model)
 
 
-async def _check_pruner(name: str, catalog: Catalog) -> None:
-    """Raise ModelNotFound where there is no pruning agent of this name."""
-    if name != SAME_AGENT:
-        await _check_there(await catalog.resolve(name))
+async def _setting_of(name: str, target: Target, catalog: Catalog) -> str:
+    """Return the setting that chooses a pruning agent. Raises ModelNotFound where there is none of this name."""
+    if name == SAME_AGENT:
+        return f'compaction.pruning_agent = "{SAME_AGENT}"'
+    pruner = await catalog.resolve(name)
+    await _check_there(pruner)
+    if pruner.agent is not None:
+        return f'compaction.pruning_agent = "{pruner.agent.id}"'
+    if pruner.provider.id == target.provider.id:
+        return f'compaction.model = "{pruner.model}"'
+    return "compaction.pruning_agent, once there is an agent with this model"
 
 
 async def _check_there(target: Target) -> None:
@@ -179,8 +186,11 @@ async def _check_there(target: Target) -> None:
         raise ModelNotFound(why)
 
 
-def _usual_pruners(set_up: str, target: Target, loaded: Sequence[tuple[Provider, ModelInfo]]) -> list[str]:
+def _usual_pruners(
+    chosen: CompactionSettings, target: Target, loaded: Sequence[tuple[Provider, ModelInfo]]
+) -> list[str]:
     """Return the conversation's own model, the pruning agent of the settings, and the other loaded models."""
+    set_up = f"{target.provider.id}/{chosen.model}" if chosen.model else chosen.pruning_agent
     others = [f"{provider.id}/{info.id}" for provider, info in loaded]
     others = [name for name in others if name not in (target.name, set_up)]
     return list(dict.fromkeys([SAME_AGENT, set_up, *others[:MOST_OTHERS]]))
