@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from compacting import qwen
-from conversations import Known
 from pruners import Agent, is_order
 from recalled import recalled
 from serving import Served, serve, settings_for
@@ -21,6 +20,7 @@ from elbowroom.context.budget import Budget
 from elbowroom.context.transcript import Message
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, Text, ToolCall
 from elbowroom.logs.formats import FIELDS
+from elbowroom.quality.conversations import Known
 
 MODEL: Final = "qwen2.5-7b-instruct"
 AGENT: Final = f'[[agents]]\nid = "writer"\nmodel = "{MODEL}"\ntools = ["tool_output_cache"]\n'

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conversations import Known
-
 from elbowroom.context.transcript import text_of
+from elbowroom.quality.conversations import Known
 
 Body = Mapping[str, Any]
 Size = Callable[[str], int]

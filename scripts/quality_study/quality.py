@@ -17,12 +17,13 @@ from multiprocessing import get_context
 from typing import Final
 
 from controls import cut_through_the_middle, last_messages
-from conversations import Written, all_written
-from grading import Grade, grade
 from play import COUNTS, Looked, play, size_of, stage, tokens_of_tools
 from pruners import AGENTS
 from recordings import Recorded, all_recorded
 from tables import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
+
+from elbowroom.quality.conversations import Written, all_written
+from elbowroom.quality.grading import Grade, grade
 
 WINDOWS: Final = (4096, 8192, 32_768)
 LARGE, PART_OF_LARGE = 32_768, 3

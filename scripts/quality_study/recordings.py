@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conversations import Fact, Known
 from tool_history import RECORDED
 
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
+from elbowroom.quality.conversations import Fact, Known
 
 PATTERNS: Final = ("livemcp_*.json", "taubench_*.json")
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from grading import Grade
 from pruners import AGENTS
+
+from elbowroom.quality.grading import Grade
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "quality.md"
 LAST, CUT = "last messages only", "LM Studio's cut"

@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config, autostart, status, memories, connect, doctor."""
+"""The command line: serve, demo, count, config, autostart, status, memories, connect, doctor, quality."""
 
 import argparse
 import asyncio
@@ -23,6 +23,7 @@ from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import Flags, LoadedSettings, list_settings, load_settings
 from elbowroom.status.command import add_status
 from elbowroom.status.memories import add_memories
+from elbowroom.status.quality import add_quality
 
 DEMO_SETTINGS = """\
 [[providers]]
@@ -115,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_quality(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
 
 

@@ -25,6 +25,7 @@ ROOMS = (
     "agents",
     "doctor",
     "connect",
+    "quality",
     "server",
     "autostart",
     "status",
@@ -46,11 +47,11 @@ INSIDE = {
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp "
-        "| tools.recall | prompt | refusals | turn | offered task_history | task | run | answering dry_run by_hand"
+        "| tools.recall | prompt | refusals | turn | offered task_history rehearsal | task | run | answering dry_run by_hand"
     ),
     "server": (
         "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "
-        "| responses messages passing settings | app | listen"
+        "| responses messages passing settings quality | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

@@ -191,16 +191,18 @@ def uncalled(sources: Mapping[Path, ast.Module], mentioned: set[str]) -> list[Na
 
 
 def test_everything_public_has_a_caller() -> None:
-    """Each public class, function, method and property is used by the program; those of the demo may be by the tests.
+    """Each public class, function, method and property is used by the program; those of the demo and of the measurement
+    of compactions may be by the tests and by its script.
 
     `cli.main` is the entry point of the package, and Alembic calls its migrations.
     """
     sources = {path: tree for path, tree in trees(PACKAGE).items() if CALLED_BY_ALEMBIC not in path.parents}
-    demo = {path: tree for path, tree in sources.items() if path.parent.name == "demo"}
+    demo = {path: tree for path, tree in sources.items() if path.parent.name in ("demo", "quality")}
     used = set[str]().union(*map(mentions, sources.values()))
-    in_tests = {word for path in (REPOSITORY / "tests").rglob("*.py") for word in WORD.findall(path.read_text("utf-8"))}
+    users = [path for folder in ("tests", "scripts/quality_study") for path in (REPOSITORY / folder).rglob("*.py")]
+    outside = {word for path in users for word in WORD.findall(path.read_text("utf-8"))}
     rest = {path: tree for path, tree in sources.items() if path not in demo}
-    dead = uncalled(rest, used) + uncalled(demo, used | in_tests)
+    dead = uncalled(rest, used) + uncalled(demo, used | outside)
     names = [str(found) for found in dead if not overrides_a_library(found)]
     assert not names, "\n".join(names)
 

@@ -36,6 +36,7 @@ from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_i
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.passing import add_passed_routes
+from elbowroom.server.quality import add_quality_routes
 from elbowroom.server.request import MAX_BODY_BYTES
 from elbowroom.server.responses import add_item_routes, add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
@@ -129,6 +130,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_queue_routes(app, BASE, END)
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
+    add_quality_routes(app)
     add_response_routes(app, BASE, END)
     add_item_routes(app, BASE, END)
     add_message_routes(app, BASE, END)

@@ -146,12 +146,14 @@ def _data(answer: Fields) -> tuple[Fields, ...]:
 
 
 def request_json(
-    connection: http.client.HTTPConnection, place: Place, path: str, method: str = "GET"
+    connection: http.client.HTTPConnection, place: Place, path: str, method: str = "GET", body: Fields | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Return the status and the JSON object of an answer; an empty object if it is none."""
+    """Return the status and the JSON object of an answer; an empty object if it is none. `body` is sent as JSON."""
     told = {"Authorization": f"Bearer {place.token}" if place.token else "", USER: place.user}
     headers = {name: value.encode() for name, value in told.items() if value}
-    connection.request(method, path, headers=headers)
+    if body is not None:
+        headers["Content-Type"] = b"application/json"
+    connection.request(method, path, json.dumps(body) if body is not None else None, headers)
     response = connection.getresponse()
     content = response.read()
     try:

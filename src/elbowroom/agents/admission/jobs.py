@@ -111,13 +111,17 @@ class Background:
     _jobs: dict[str, Job] = field(default_factory=dict)
     _last_prompts: dict[PoolKey, Work] = field(default_factory=dict)
 
-    def begin(self, key: str, pool: PoolKey, work: Work, conversation: str = "") -> None:
-        """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later."""
+    def begin(self, key: str, pool: PoolKey, work: Work, conversation: str = "") -> Job:
+        """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later.
+
+        Return its job, whose `outcome` is there at the end of the work at the latest.
+        """
         if (before := self._jobs.get(key)) is not None:
             before.cancel()
         job = Job(key, asyncio.get_running_loop().create_future(), conversation)
         self._jobs[key] = job
         job.task = asyncio.create_task(self._run(job, pool, work))
+        return job
 
     def claim(self, keys: Iterable[str]) -> Job | None:
         """Return the job that is compacting the conversation with these keys, or None; cancel its other jobs."""

@@ -211,7 +211,12 @@ class PruningAgent:
     @property
     def window(self) -> int:
         """Return its window in tokens, as far as overflows have not shown that it is smaller."""
-        return min(self._window, self._shared.windows.at_most(self._info, self._said_window))
+        return min(self._window, self._whole_window)
+
+    @property
+    def _whole_window(self) -> int:
+        """Return the window that all requests to its model share."""
+        return self._shared.windows.at_most(self._info, self._said_window)
 
     @property
     def shares_prefix(self) -> bool:
@@ -318,7 +323,7 @@ class PruningAgent:
             async with self._shared.admission.entered(
                 self._provider,
                 self._info,
-                window=self.window,
+                window=self._whole_window,
                 prompt=self._prompt,
                 tokens=self._prompt + limit,
                 job=self._job,

@@ -21,10 +21,19 @@ from elbowroom.context.compaction.division import (
     state_of,
     with_words,
 )
+from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
 from elbowroom.context.compaction.sealed import Seal, sealed_key
+from elbowroom.context.compaction.verdict import (
+    State,
+    all_said,
+    artifacts_in,
+    made_up_in,
+    stands_in,
+    unpaired,
+)
 
 __all__ = [
     "CALLED",
@@ -39,15 +48,20 @@ __all__ = [
     "RemovedCalls",
     "Rung",
     "Seal",
+    "State",
     "TaskState",
     "Unusable",
     "Wishes",
+    "all_said",
+    "artifacts_in",
+    "find_identifiers",
     "find_values",
     "index_of",
     "inner_summary",
     "is_summary",
     "is_summary_message",
     "lists_named_in",
+    "made_up_in",
     "naming_tool",
     "note_on",
     "read_prune_answer",
@@ -55,7 +69,9 @@ __all__ = [
     "sealed_key",
     "smallest",
     "spoken",
+    "stands_in",
     "state_of",
     "summary_of_calls",
+    "unpaired",
     "with_words",
 ]

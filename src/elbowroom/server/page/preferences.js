@@ -4,6 +4,7 @@ import { resolved } from "./fields.js";
 import { Form } from "./form.js";
 import { SECTIONS } from "./hints.js";
 import { loadOptions, loadSettings, saveSettings } from "./settings.js";
+import { study } from "./study.js";
 
 const ELSEWHERE = ["agents", "providers", "mcp_servers"];
 const ORDER = ["compaction", "memory", "tool_output", "vault", "mcp_servers", "store"];
@@ -53,6 +54,7 @@ function find(panels, words, none) {
 // The form of a table; the fields of the keys `first` come first, with `only` no others.
 export function tablePanel(name, settings, options, { first = [], only = null, title, about } = {}) {
 	const panel = h("section.panel.split", { "aria-labelledby": `title-${name}` });
+	const more = name === "compaction" && study();
 	const draw = (now) => {
 		const schema = resolved(now.schema.properties[name], now.schema);
 		const [named, told] = SECTIONS[name] ?? [schema.title ?? name, ""];
@@ -63,7 +65,7 @@ export function tablePanel(name, settings, options, { first = [], only = null, t
 		});
 		const held = panel.contains(document.activeElement);
 		const head = h("h2", { id: `title-${name}`, tabindex: "-1" }, title ?? named);
-		panel.replaceChildren(h("div", head, h("p.about", about ?? told)), form.element);
+		panel.replaceChildren(h("div", head, h("p.about", about ?? told)), more ? h("div", form.element, more) : form.element);
 		if (held) head.focus({ preventScroll: true });
 	};
 	draw(settings);

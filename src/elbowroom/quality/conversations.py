@@ -6,12 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from values import Values
-from words import CHANGED, CONSTRAINTS, KINDS, LABELS, LANGUAGES, PHRASES, TODOS, TOLD, Kind, Language, Phrases
-
+from elbowroom.context.compaction import State
 from elbowroom.context.transcript import Message
+from elbowroom.quality.values import Values
+from elbowroom.quality.words import (
+    CHANGED,
+    CONSTRAINTS,
+    KINDS,
+    LABELS,
+    LANGUAGES,
+    PHRASES,
+    TODOS,
+    TOLD,
+    Kind,
+    Language,
+    Phrases,
+)
 
-State = Literal["read", "written", "deleted"]
 Carrier = Literal["user", "assistant", "tool"]
 TURNS: Final = 400
 PART_OF_WINDOW: Final = 40

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from words import NAMES, WORDS, Language
+from elbowroom.quality.words import NAMES, WORDS, Language
 
 MONTHS: Final[dict[Language, tuple[str, ...]]] = {
     "English": ("January", "April", "June", "September", "November"),
