@@ -105,7 +105,8 @@ def _formed(column: str, messages: Sequence[Body], rest: Body) -> Body:
         case "messages" | "messages count":
             blocks = [_blocks_of(message) for message in messages]
             tools = [_anthropic(tool["function"]) for tool in rest.pop("tools", ())]
-            return {"model": "lmstudio/big", "max_tokens": 100, "messages": blocks, "tools": tools, **rest}
+            asked = {"model": "lmstudio/big", "max_tokens": 100, "diagnostics": {}, **rest}
+            return {**asked, "messages": blocks, "tools": tools}
         case "agents/check":
             return {"id": "other", "model": "big", "instructions": "".join(texts), **rest}
         case _:

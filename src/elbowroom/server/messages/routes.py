@@ -150,7 +150,8 @@ async def _asked(request: web.Request) -> Asked:
     if not target.provider.manages_context:  # which may be one that refuses what it does not know
         plain = tuple({name: value for name, value in one.items() if name != THOUGHTS} for one in chat.messages)
         chat = replace(chat, messages=plain)
-    caller = with_caller(request, replace(chat, body=body)).caller
+    whole = replace(chat, body=body)
+    caller = (await at_leisure(request, lambda: with_caller(request, whole))).caller
     if not caller.chat_id and asked.session:
         caller = replace(caller, chat_id=conversation_name(asked.session))
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
