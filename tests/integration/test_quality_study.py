@@ -32,8 +32,8 @@ async def studied(folder: Path, models: StudyModels, settings: str = "") -> Asyn
 
 async def asked(served: Served, method: str, **body: Any) -> tuple[int, dict[str, Any]]:
     """Ask the route; return status and answer."""
-    sent = {"json": body} if method == "POST" else {}
-    async with served.http.request(method, f"{served.url}{ROUTE}", **sent) as response:
+    sent = body if method == "POST" else None
+    async with served.http.request(method, f"{served.url}{ROUTE}", json=sent) as response:
         return response.status, await response.json()
 
 

@@ -47,7 +47,8 @@ INSIDE = {
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp "
-        "| tools.recall | prompt | refusals | turn | offered task_history rehearsal | task | run | answering dry_run by_hand"
+        "| tools.recall | prompt | refusals | turn | offered task_history rehearsal | task | run "
+        "| answering dry_run by_hand"
     ),
     "server": (
         "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "
@@ -69,7 +70,7 @@ LATE = frozenset(
 )
 """Modules that load heavy libraries: no face imports them, and others do so inside a function or for a type only."""
 SQL = ("sqlalchemy", "sqlite3", "alembic", "filelock")
-MOST_FILES, MOST_LINES, MOST_IN_A_ROOM = 340, 450, 15
+MOST_FILES, MOST_LINES, MOST_IN_A_ROOM = 350, 450, 15
 
 
 class Import(NamedTuple):

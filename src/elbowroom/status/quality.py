@@ -107,7 +107,11 @@ async def _server(path: Path) -> AsyncIterator[Place]:
 
     with tempfile.TemporaryDirectory(prefix="elbowroom-quality-") as folder:
         environ = {**os.environ, "ELBOWROOM_DATA_DIR": folder}
-        flags = {("server", "host"): "127.0.0.1", ("server", "port"): 0, ("store", "url"): ""}
+        flags: dict[tuple[str, str], str | int | None] = {
+            ("server", "host"): "127.0.0.1",
+            ("server", "port"): 0,
+            ("store", "url"): "",
+        }
         live = LiveSettings(path, environ, flags)
         async with listening(live, environ) as (_, address):
             token = live.current().settings.server.token.reveal(path.parent, environ)
