@@ -146,6 +146,22 @@ class Conflict(RequestError):
     status = 409
 
 
+class ConversationLocked(RequestError):
+    """The conversation is being answered, and another request would change it.
+
+    Status and code are OpenAI's, by which the Agents SDK asks again; a header has the clients of both vendors do so.
+    """
+
+    code = "conversation_locked"
+    param = "conversation"
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(
+            f"The conversation {conversation!r} is being answered, and takes one request at a time. Wait for the end "
+            f"of that answer, or stop it with POST /v1/conversations/{conversation}/cancel, and ask again."
+        )
+
+
 class RequestTimeout(RequestError):
     """The client took too long to send its request."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chatting import AGENT, MODEL, elbowroom_with_studio, eventually
-from openai import APIStatusError, AsyncOpenAI, ConflictError, DefaultAsyncHttpxClient
+from openai import APIStatusError, AsyncOpenAI, BadRequestError, ConflictError, DefaultAsyncHttpxClient
 from openai.types.responses import Response
 from openai_client import Trio, client_of
 from serving import Served, serve, settings_for
@@ -72,14 +72,14 @@ async def is_free(served: Served) -> None:
 @pytest.mark.parametrize("second", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("first", WAYS.values(), ids=WAYS)
 async def test_second_response_is_refused(trio: Trio, first: Way, second: Way) -> None:
-    """Whichever way both ask, the second gets a 409 that says what to do, and the conversation stays one branch."""
+    """Whichever way both ask, the second gets a 400 that says what to do, and the conversation stays one branch."""
     client, studio, served = trio
     release = asyncio.Event()
     studio.enqueue(Script(BEGUN, WaitFor(release), "Four."), "Five.")
     conversation = await conversation_of(client)
     asked = answering(client, conversation, **first)
     await runs(served)
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(BadRequestError) as refused:
         await client.responses.create(model="writer", input="Second?", conversation=conversation, **second)
     assert (refused.value.code, refused.value.param) == ("conversation_locked", "conversation")
     assert f"stop it with POST /v1/conversations/{conversation}/cancel" in refused.value.message
@@ -102,7 +102,7 @@ async def test_items_are_neither_added_nor_deleted_meanwhile(trio: Trio) -> None
     await runs(served)
     new: Any = [{"type": "message", "role": "user", "content": "More."}]
     for change in (items.create(conversation, items=new), items.delete(str(said.id), conversation_id=conversation)):
-        with pytest.raises(ConflictError) as refused:
+        with pytest.raises(BadRequestError) as refused:
             await change
         assert refused.value.code == "conversation_locked"
     with pytest.raises(ConflictError):
@@ -125,14 +125,14 @@ async def test_the_lock_stands_for_a_name_as_for_the_id(trio: Trio) -> None:
     await runs(served)
     [named] = {turn.conversation for turn in served.app[SHARED].running.of("")}
     for wanted in ("trip", named):
-        with pytest.raises(ConflictError):
+        with pytest.raises(BadRequestError):
             await answering(client, wanted)
     release.set()
     async with await chat as answered:
         await answered.read()
     asked = answering(client, "trip")
     await runs(served)
-    with pytest.raises(ConflictError):
+    with pytest.raises(BadRequestError):
         await client.conversations.items.create(named, items=[{"role": "user", "content": "More."}])
     again.set()
     await asked
@@ -232,8 +232,8 @@ async def test_the_client_waits_by_itself(trio: Trio) -> None:
     release, refused = asyncio.Event(), list[int]()
 
     async def end_the_first(answer: Any) -> None:
-        if answer.status_code == 409:
-            refused.append(409)
+        if answer.status_code == 400:
+            refused.append(400)
             release.set()
 
     studio.enqueue(Script(BEGUN, WaitFor(release)), "Second.")
@@ -253,7 +253,7 @@ async def test_the_lock_is_the_owners(trio: Trio) -> None:
     conversation = await conversation_of(client.with_options(default_headers={"X-Elbowroom-User": "ada"}))
     with ExitStack() as until:
         await served.app[LOCKS].hold("ada", conversation, until)
-        for owner, status in (("ada", 409), ("bob", 404)):
+        for owner, status in (("ada", 400), ("bob", 404)):
             with pytest.raises(APIStatusError) as refused:
                 await answering(client.with_options(default_headers={"X-Elbowroom-User": owner}), conversation)
             assert refused.value.status_code == status
@@ -273,7 +273,7 @@ async def test_nothing_is_deleted_between_reading_and_answering(trio: Trio) -> N
     conversation = await conversation_of(client)
     with ExitStack() as until:
         await served.app[LOCKS].hold("", conversation, until)
-        with pytest.raises(ConflictError) as refused:
+        with pytest.raises(BadRequestError) as refused:
             await client.conversations.delete(conversation)
         assert refused.value.code == "conversation_locked"
     assert (await client.conversations.delete(conversation)).deleted

@@ -12,8 +12,9 @@ from aiohttp import web
 from own_tools import Given, toolbox_of
 
 from elbowroom.server.app import create_app, create_runner
-from elbowroom.server.state import Timing
+from elbowroom.server.state import SHARED, Timing
 from elbowroom.settings.live import LiveSettings
+from elbowroom.store.write_behind import Patience
 
 SETTINGS = "settings.toml"
 
@@ -101,6 +102,8 @@ def elbowroom(
     path = folder / SETTINGS
     path.write_text(settings, encoding="utf-8")
     environ = {"ELBOWROOM_DATA_DIR": str(folder), **(environ or {})}
-    return create_app(
+    app = create_app(
         LiveSettings(path, environ, {}), toolbox=toolbox and toolbox_of(toolbox), timing=timing, environ=environ
     )
+    app[SHARED].store._behind._patience = Patience(asking=60.0)  # a busy machine opens a database slowly
+    return app

@@ -14,6 +14,7 @@ from elbowroom.caches import give_back_memory
 from elbowroom.errors import (
     BodyTooLarge,
     ContextOverflow,
+    ConversationLocked,
     ElbowroomError,
     NotFound,
     RequestError,
@@ -144,6 +145,8 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
         response.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
     if isinstance(error, UnsupportedCoding):
         response.headers[hdrs.ACCEPT_ENCODING] = ", ".join(OPENERS)
+    if isinstance(error, ConversationLocked):
+        response.headers["x-should-retry"] = "true"  # what the clients of OpenAI and Anthropic go by
     if isinstance(error, RequestTimeout | BodyTooLarge | ServerStopping):
         response.force_close()
     return response

@@ -8,24 +8,8 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from elbowroom.agents.turn import Shared
-from elbowroom.errors import Conflict
+from elbowroom.errors import ConversationLocked
 from elbowroom.server.state import find_conversation
-
-
-class ConversationLocked(Conflict):
-    """The conversation is being answered, and another request would change it.
-
-    OpenAI sends a 400 with this code; a 409 is what its libraries send again by themselves.
-    """
-
-    code = "conversation_locked"
-    param = "conversation"
-
-    def __init__(self, conversation: str) -> None:
-        super().__init__(
-            f"The conversation {conversation!r} is being answered, and takes one request at a time. Wait for the end "
-            f"of that answer, or stop it with POST /v1/conversations/{conversation}/cancel, and ask again."
-        )
 
 
 class ConversationLocks:
