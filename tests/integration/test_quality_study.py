@@ -32,8 +32,8 @@ async def studied(folder: Path, models: StudyModels, settings: str = "") -> Asyn
 
 async def asked(served: Served, method: str, **body: Any) -> tuple[int, dict[str, Any]]:
     """Ask the route; return status and answer."""
-    sent = {"json": body} if method == "POST" else {}
-    async with served.http.request(method, f"{served.url}{ROUTE}", **sent) as response:
+    sent = body if method == "POST" else None
+    async with served.http.request(method, f"{served.url}{ROUTE}", json=sent) as response:
         return response.status, await response.json()
 
 
@@ -91,6 +91,16 @@ async def test_agents_and_what_is_set(tmp_path: Path) -> None:
         await asked(served, "POST", conversations=1, compactions=1)
         state = await ended(served)
     assert {line["pruner"] for line in state["lines"][:4]} == {"same", FAITHFUL, SLOPPY, GARBAGE}
+
+
+async def test_a_smaller_window(tmp_path: Path) -> None:
+    """Only so much of the window is filled as is wanted."""
+    models = StudyModels("faithful")
+    async with studied(tmp_path, models) as served:
+        await asked(served, "POST", **ONE, window=2048)
+        state = await ended(served)
+        assert (state["state"], state["window"]) == ("done", 2048)
+        assert state["lines"][0]["tokens"] < 2048
 
 
 async def test_stopped_in_the_middle(tmp_path: Path) -> None:
