@@ -117,7 +117,7 @@ async def test_stopped_in_the_middle(tmp_path: Path) -> None:
         _, state = await asked(served, "DELETE")
         assert (state["state"], state["seconds_left"]) == ("stopped", None)
         assert state["lines"][0]["answered"] == 100
-        assert state["advice"].startswith("Choose same: ")
+        assert state["advice"].startswith("Choose same, the model of the chat itself: ")
         status, _ = await asked(served, "POST", **ONE)
         assert status == 201
 

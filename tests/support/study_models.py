@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -95,4 +94,4 @@ def told_in(known: Known, shown: str) -> int:
 def written_out(message: Mapping[str, Any]) -> str:
     """Return all that a message says, calls included."""
     calls = message.get("tool_calls") or ()
-    return "\n".join([text_of(message), *(re.sub(r"\\\\", "", call["function"]["arguments"]) for call in calls)])
+    return "\n".join([text_of(message), *(str(call["function"]["arguments"]) for call in calls)])
