@@ -47,7 +47,7 @@ class StudyModels:
         about = max(range(len(self._truths)), key=lambda at: told_in(self._truths[at], shown))
         if is_order(body):
             self.orders.append(body["model"])
-            held = ["\n", WaitFor(self.holds)] if self.holds is not None else []
+            held: list[WaitFor | str] = ["\n", WaitFor(self.holds)] if self.holds is not None else []
             return Script(*held, Text(self._agent(body["model"], about).answer(body), whole=True))
         if any(is_asked(text_of(body["messages"][-1]), frame) for frame in (*QUESTIONS.values(), *ORDERS.values())):
             self.questions += 1
