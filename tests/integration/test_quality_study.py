@@ -136,6 +136,21 @@ async def test_lmstudio_goes_away(tmp_path: Path) -> None:
     assert state["lines"][0]["answered"] == 100
 
 
+async def test_a_pruning_agent_that_cannot_be_had(tmp_path: Path) -> None:
+    """The others are measured, and the reason is told; where there is no other one the study has failed."""
+    models, other = StudyModels("faithful"), "other/qwen2.5-3b"
+    away = '[[providers]]\nid = "other"\nkind = "lmstudio"\nbase_url = "http://127.0.0.1:9"\n'
+    async with studied(tmp_path, models, away) as served:
+        await asked(served, "POST", **{**ONE, "pruners": [other, "same"]})
+        state = await ended(served)
+        assert state["state"] == "done"
+        assert [line["pruner"] for line in state["lines"] if not line["is_control"]] == ["same"]
+        assert state["troubles"][other].startswith("The pruning agent cannot be had: ")
+        await asked(served, "POST", **{**ONE, "pruners": [other]})
+        state = await ended(served)
+        assert (state["state"], state["problem"]) == ("failed", "None of the pruning agents could be measured.")
+
+
 async def test_two_at_once(tmp_path: Path) -> None:
     """The second is refused; the first goes on."""
     models = StudyModels()
