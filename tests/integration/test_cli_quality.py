@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,24 @@ async def test_ctrl_c_prints_what_it_has(tmp_path: Path) -> None:
             await until(lambda: models.questions > 3, 60)
             program.process.send_signal(signal.SIGINT)
             await program.line_with("Stopped: this is what was measured until then.")
-            await program.line_with("Choose same: ")
+            await program.line_with("Choose same, the model of the chat itself: ")
             assert await program.ended() == 0
     assert await asyncio.to_thread(lambda: [*tmp_path.rglob("elbowroom.db")]) == []
+
+
+async def test_a_server_that_ends(tmp_path: Path) -> None:
+    """What was measured until then is printed, with the reason; exit code 1."""
+    models = StudyModels("faithful")
+    models.after = 3
+    async with models.studio, AsyncExitStack() as until_gone:
+        serving = serve(tmp_path, settings_for(models.studio.base_url), timing=Timing(quiet=0))
+        served = await until_gone.enter_async_context(serving)
+        place = ("--config", str(served.settings), "--port", str(served.port))
+        async with running(tmp_path, "quality", *place, *QUICK, "same") as program:
+            await until(lambda: models.questions > 3, 60)
+            await until_gone.aclose()
+            await program.line_with("The study has ended early: The server at ")
+            assert await program.ended() == 1
 
 
 @pytest.mark.parametrize(

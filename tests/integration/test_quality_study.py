@@ -93,6 +93,16 @@ async def test_agents_and_what_is_set(tmp_path: Path) -> None:
     assert {line["pruner"] for line in state["lines"][:4]} == {"same", FAITHFUL, SLOPPY, GARBAGE}
 
 
+async def test_a_smaller_window(tmp_path: Path) -> None:
+    """Only so much of the window is filled as is wanted."""
+    models = StudyModels("faithful")
+    async with studied(tmp_path, models) as served:
+        await asked(served, "POST", **ONE, window=2048)
+        state = await ended(served)
+        assert (state["state"], state["window"]) == ("done", 2048)
+        assert state["lines"][0]["tokens"] < 2048
+
+
 async def test_stopped_in_the_middle(tmp_path: Path) -> None:
     """What was measured until then is shown, with advice on it; nothing is asked any more."""
     models = StudyModels("faithful")
@@ -107,7 +117,7 @@ async def test_stopped_in_the_middle(tmp_path: Path) -> None:
         _, state = await asked(served, "DELETE")
         assert (state["state"], state["seconds_left"]) == ("stopped", None)
         assert state["lines"][0]["answered"] == 100
-        assert state["advice"].startswith("Choose same: ")
+        assert state["advice"].startswith("Choose same, the model of the chat itself: ")
         status, _ = await asked(served, "POST", **ONE)
         assert status == 201
 
@@ -124,6 +134,21 @@ async def test_lmstudio_goes_away(tmp_path: Path) -> None:
     assert state["state"] == "failed"
     assert "LM Studio" in state["problem"]
     assert state["lines"][0]["answered"] == 100
+
+
+async def test_a_pruning_agent_that_cannot_be_had(tmp_path: Path) -> None:
+    """The others are measured, and the reason is told; where there is no other one the study has failed."""
+    models, other = StudyModels("faithful"), "other/qwen2.5-3b"
+    away = '[[providers]]\nid = "other"\nkind = "lmstudio"\nbase_url = "http://127.0.0.1:9"\n'
+    async with studied(tmp_path, models, away) as served:
+        await asked(served, "POST", **{**ONE, "pruners": [other, "same"]})
+        state = await ended(served)
+        assert state["state"] == "done"
+        assert [line["pruner"] for line in state["lines"] if not line["is_control"]] == ["same"]
+        assert state["troubles"][other].startswith("The pruning agent cannot be had: ")
+        await asked(served, "POST", **{**ONE, "pruners": [other]})
+        state = await ended(served)
+        assert (state["state"], state["problem"]) == ("failed", "None of the pruning agents could be measured.")
 
 
 async def test_two_at_once(tmp_path: Path) -> None:

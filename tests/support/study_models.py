@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from play import Counted, tokens
@@ -47,7 +47,7 @@ class StudyModels:
         about = max(range(len(self._truths)), key=lambda at: told_in(self._truths[at], shown))
         if is_order(body):
             self.orders.append(body["model"])
-            held = [WaitFor(self.holds)] if self.holds is not None else []
+            held: list[WaitFor | str] = ["\n", WaitFor(self.holds)] if self.holds is not None else []
             return Script(*held, Text(self._agent(body["model"], about).answer(body), whole=True))
         if any(is_asked(text_of(body["messages"][-1]), frame) for frame in (*QUESTIONS.values(), *ORDERS.values())):
             self.questions += 1
@@ -78,6 +78,7 @@ def is_asked(text: str, frame: str) -> bool:
     return text.startswith(before) and text.endswith(after)
 
 
+@cache
 def truth_of(written: Written, window: int) -> Known:
     """Return all that a conversation ever tells."""
     *_, (_, known) = written.turns(window)
@@ -93,4 +94,4 @@ def told_in(known: Known, shown: str) -> int:
 def written_out(message: Mapping[str, Any]) -> str:
     """Return all that a message says, calls included."""
     calls = message.get("tool_calls") or ()
-    return "\n".join([text_of(message), *(re.sub(r"\\\\", "", call["function"]["arguments"]) for call in calls)])
+    return "\n".join([text_of(message), *(str(call["function"]["arguments"]) for call in calls)])

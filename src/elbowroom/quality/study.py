@@ -83,6 +83,8 @@ class Study:
                     if pruner not in self.troubles:
                         await self._try(pruner, written)
             self.state = "done"
+            if len(self.troubles) == len(self.plan.pruners):
+                self.state, self.problem = "failed", "None of the pruning agents could be measured."
         except asyncio.CancelledError:
             self.state = "stopped"
         except ElbowroomError as error:

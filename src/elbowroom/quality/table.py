@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from elbowroom.quality.grading import Grade
 from elbowroom.quality.trial import Result
+from elbowroom.settings.references import SAME_AGENT
 
 KEPT: Final = ("identifiers", "constraints", "newest")
 ALIKE: Final = 3.0
@@ -73,7 +74,8 @@ def advice_on(lines: Sequence[Line], ways: Mapping[str, str]) -> str:
             f"None of them keeps enough: with {best.pruner}, the best, the model answers {best.answered:.0f} % right. "
             "Try a larger model as the pruning agent."
         )
-    told = f"Choose {best.pruner}: after it the model answers {best.answered:.0f} % of the questions right"
+    own = ", the model of the chat itself" if best.pruner == SAME_AGENT else ""
+    told = f"Choose {best.pruner}{own}: after it the model answers {best.answered:.0f} % of the questions right"
     told += f", and a compaction takes {best.seconds:.0f} s." if best.seconds is not None else "."
     told += f" It is set by {ways[best.pruner]}." if best.pruner in ways else ""
     for other in others:

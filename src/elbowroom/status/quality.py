@@ -125,16 +125,24 @@ async def _watched(place: Place, wanted: Mapping[str, Any], requests: "StopReque
     try:
         while state["state"] == "running":
             _show(state, screen)
-            try:
-                async with asyncio.timeout(SECONDS_BETWEEN):
-                    await requests.asked.wait()
-            except TimeoutError:
-                state = await _asked(place, "GET")
-            else:
-                state = await _asked(place, "DELETE")
+            state = await _next_state(place, state, requests)
     finally:
         _clear(screen)
     return state
+
+
+async def _next_state(place: Place, state: dict[str, Any], requests: "StopRequests") -> dict[str, Any]:
+    """Return how far the study is after a moment, or what it has where the person stops it or the server ends."""
+    method = "DELETE"
+    try:
+        async with asyncio.timeout(SECONDS_BETWEEN):
+            await requests.asked.wait()
+    except TimeoutError:
+        method = "GET"
+    try:
+        return await _asked(place, method)
+    except ElbowroomError as error:
+        return {**state, "state": "failed", "problem": error.message}
 
 
 def _show(state: Mapping[str, Any], screen: Terminal) -> None:
