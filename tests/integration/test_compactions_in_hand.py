@@ -51,7 +51,8 @@ class Log:
             answer = await response.json()
             assert response.status == 200, answer
         self.messages.append(answer["choices"][0]["message"])
-        return turns_of(self.studio)[-1].body
+        prompt: Body = turns_of(self.studio)[-1].body
+        return prompt
 
     async def ask(self, question: str = "And the next ferry?") -> list[Body]:
         """Ask a question; return the messages that the model got."""

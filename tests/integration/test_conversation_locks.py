@@ -259,6 +259,14 @@ async def test_the_lock_is_the_owners(trio: Trio) -> None:
             assert refused.value.status_code == status
 
 
+async def test_what_is_not_there_is_not_locked(trio: Trio) -> None:
+    """Two requests at once for a conversation that nobody has are both told that it is not there."""
+    client, _, _ = trio
+    asked = [answering(client, "conv_nowhere") for _ in range(2)]
+    refused = await asyncio.gather(*asked, return_exceptions=True)
+    assert [each.status_code for each in refused if isinstance(each, APIStatusError)] == [404, 404]
+
+
 async def test_nothing_is_deleted_between_reading_and_answering(trio: Trio) -> None:
     """A conversation is not deleted once a response has begun to read it, though no model answers yet."""
     client, _, served = trio

@@ -176,7 +176,7 @@ async def test_edits_that_make_it_fit(tmp_path: Path) -> None:
     history: list[Body] = [{"role": "user", "content": "What do the notes say?"}]
     for number in range(8):
         use = {"type": "tool_use", "id": f"toolu_{number}", "name": "read_note", "input": {}}
-        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "The pier was dry. " * 40}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "The pier was dry. " * 30}
         history += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
     asked: Body = {"model": "writer", "max_tokens": 50, "messages": history}
     clear = {

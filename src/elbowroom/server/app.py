@@ -191,7 +191,7 @@ def _take(number: signal.Signals, requests: StopRequests) -> None:
 
     try:
         loop.add_signal_handler(number, requests.add)
-    except NotImplementedError:  # Windows
+    except NotImplementedError:  # the event loops of Windows take no handlers of signals
         signal.signal(number, from_outside)
 
 

@@ -226,6 +226,7 @@ class Compactor:
             on_rung=work.fail,
             on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
+            tells_all=decision.is_wanted,
             state=source.state,
             removed=source.removed,
             foresees=source.foresees,

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from elbowroom.agents.admission import Job
@@ -145,8 +144,8 @@ class PromptFit:
 
     @property
     def _is_new_conversation(self) -> bool:
-        asked = (message for message in self.shape.request.messages if message.get("role") == "user")
-        return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
+        has_answer = any(message.get("role") == "assistant" for message in self.shape.request.messages)
+        return self.shape.step == 1 and not has_answer
 
     async def carry_out(self, decision: Decision, info: ModelInfo, *, has_said: bool) -> bool:
         """Do what was decided; tell whether the prompt may be sent.

@@ -85,7 +85,7 @@ async def _wanted_at(
     """Return the order for a compaction that a client wants of prompts of `at` tokens, where it frees enough."""
     prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
     target = budget.target_below(at, prompt, fixed)
-    return Compact(target, is_tight=decision.is_tight) if target is not None else decision
+    return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
 
 
 async def by_hand(
@@ -95,7 +95,8 @@ async def by_hand(
     budget = manager.budget
     before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
     halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
-    return before, Compact(min(budget.target(budget.occupied(fixed)), halved))
+    is_wanted = budget.occupied(before) < budget.trigger
+    return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
 
 
 async def overflow_error(

@@ -9,7 +9,7 @@ from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, step_usage_of
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, is_short, step_usage_of
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
@@ -260,8 +260,10 @@ class Turn:
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
         sent = self.request.messages
-        if self._last is None and uses_tools(sent) and (orphans := orphans_in(sent)):
-            log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
+        if self._last is None and uses_tools(sent):
+            orphans = orphans_in(sent) if is_short(sent) else await asyncio.to_thread(orphans_in, sent)
+            if orphans:
+                log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))

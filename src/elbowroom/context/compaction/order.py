@@ -25,6 +25,7 @@ from elbowroom.context.compaction.answer import (
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.digest import digest
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
+from elbowroom.context.compaction.oldest import AT_ONCE
 from elbowroom.context.transcript import Group, Message, Transcript, called, readable, written_out
 
 FIRST_WORDS = 60
@@ -162,6 +163,7 @@ class PruningRequest:
     older: int = 0
     _attempt: int = 0
     _suffix_works: bool = True
+    _estimates: dict[int, int] = field(default_factory=dict)
     _parts: list[list[str]] = field(default_factory=list)
     _answers: list[Plan] = field(default_factory=list)
 
@@ -170,6 +172,7 @@ class PruningRequest:
         self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works and self.prompt < self.pruner.window:
+            self._estimates = self._estimates or await self._estimated()
             shorter = (rows for rows in SHORTER_LISTS if rows < len(self.division.old))
             for rows in (MOST_ROWS, *shorter):
                 messages = self._on_top(reasons, rows)
@@ -178,10 +181,9 @@ class PruningRequest:
         return await self._ask_in_parts(reasons)
 
     def _on_top(self, reasons: Sequence[str], rows: int) -> list[Message]:
-        sizes = self._estimates()
         order = suffix_order(
             self.division.old,
-            sizes,
+            self._estimates,
             self.wishes,
             self.cap,
             reasons,
@@ -205,10 +207,13 @@ class PruningRequest:
         self._suffix_works = answer not in SUFFIX_DID_NOT_WORK
         return answer
 
-    def _estimates(self) -> dict[int, int]:
+    async def _estimated(self) -> dict[int, int]:
         """Return about how many tokens each listed group takes, by its share of the prompt's characters."""
         lengths = {numbered.id: len(written_out(numbered.group)) for numbered in self.division.old[-MOST_ROWS:]}
-        whole = max(1, sum(len(written_out(group)) for group in self.transcript.groups))
+        groups, whole = self.transcript.groups, 1
+        for start in range(0, len(groups), AT_ONCE):
+            await self.pause()
+            whole += sum(len(written_out(group)) for group in groups[start : start + AT_ONCE])
         return {id_: self.prompt * length // whole for id_, length in lengths.items()}
 
     async def _ask_in_parts(self, reasons: Sequence[str]) -> PruneAnswer:

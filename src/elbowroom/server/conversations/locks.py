@@ -42,9 +42,12 @@ class ConversationLocks:
         """Keep other changes of a conversation, named by its id or name, out of the block, which gets its id.
 
         Waits for changes that are under way. Raises ConversationLocked where the conversation is being answered, and
-        StoreOpening. A name that nothing has is its own id.
+        StoreOpening. Where there is no such conversation the block gets the name, and nothing is kept out.
         """
-        conversation = await find_conversation(self._shared, owner, named) or named
+        conversation = await find_conversation(self._shared, owner, named)
+        if conversation is None:
+            yield named
+            return
         self._refuse_answered(owner, conversation)
         async with self._changed.setdefault((owner, conversation), asyncio.Lock()):
             self._refuse_answered(owner, conversation)  # its answer may have begun meanwhile

@@ -63,4 +63,4 @@ class Diagnoses:
 
 def _letters(chat: ChatRequest, length: int) -> int:
     """Return how many letters the tools and so many messages have as JSON."""
-    return len(as_json(list(chat.tools))) + len(as_json(list(chat.messages[:length])))
+    return sum(len(as_json(each)) for each in (*chat.tools, *chat.messages[:length]))

@@ -1,5 +1,6 @@
 """Reads a request to answer: what it says, and the history from which it goes on."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -81,7 +82,8 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     target = await catalog_of(request.app).resolve(asked.model)
     seal_for = partial(seal_of, request, target, asked.body)
     items = await at_leisure(request, lambda: resolved(given, known))
-    messages, is_new = await read_messages(request, items, before.history() if before is not None else (), seal_for)
+    said = await asyncio.to_thread(before.history) if before is not None else ()
+    messages, is_new = await read_messages(request, items, said, seal_for)
     only_compacts = only_compacts or is_ordered
     if not messages or not (is_new or only_compacts):
         raise RequestError("input has to hold at least one message, call or result.", param="input")
@@ -89,7 +91,8 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
         messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
     if only_compacts:
         asked = replace(asked, compaction=asked.compaction or CompactionRequest())
-    chat = await at_leisure(request, lambda: asked.chat(messages))
+    parsed = partial(asked.chat, messages)  # what was said before may be long where the body is short
+    chat = await (at_leisure(request, parsed) if before is None else asyncio.to_thread(parsed))
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)

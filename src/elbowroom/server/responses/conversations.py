@@ -1,5 +1,6 @@
 """`/v1/conversations` as OpenAI's clients use it: made, described and filled with items, beside what the page shows."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -74,8 +75,8 @@ async def describe_conversation(request: web.Request) -> web.Response:
 
 async def list_items(request: web.Request) -> web.Response:
     """List what was said in the branch that was used last, page by page."""
-    kept = await _asked(request)
-    return json_of_page(request, [item for _, items in kept.items() for item in items])
+    said = await asyncio.to_thread((await _asked(request)).items)
+    return json_of_page(request, [item for _, items in said for item in items])
 
 
 async def add_items(request: web.Request) -> web.Response:
@@ -89,16 +90,17 @@ async def add_items(request: web.Request) -> web.Response:
         raise RequestError("items has to hold at least one message, call or result.", param="items")
     async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
         before = await _asked(request)
-        await shared.recording.add(owner, before.conversation.row.id, before.agent, [*before.history(), *new])
-        after = await _asked(request)
-    data = [item for _, said in after.items()[-len(new) :] for item in said]
+        said = [*await asyncio.to_thread(before.history), *new]
+        await shared.recording.add(owner, before.conversation.row.id, before.agent, said)
+        after = await asyncio.to_thread((await _asked(request)).items)
+    data = [item for _, said in after[-len(new) :] for item in said]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
     return _answer({"object": "list", "data": data, **ends, "has_more": False})
 
 
 async def show_item(request: web.Request) -> web.Response:
     """Show one item."""
-    _, items = _found(request, await _asked(request))
+    _, items = await _found(request, await _asked(request))
     return _answer(next(item for item in items if item["id"] == request.match_info["item"]))
 
 
@@ -112,7 +114,7 @@ async def delete_item(request: web.Request) -> web.Response:
 
 
 async def _delete(request: web.Request, owner: str, kept: KeptConversation) -> None:
-    said, items = _found(request, kept)
+    said, items = await _found(request, kept)
     store = request.app[SHARED].store.conversations
     if len([item for item in items if item["type"] != REASONING]) > 1:
         raise Conflict(
@@ -133,9 +135,9 @@ async def _asked(request: web.Request) -> KeptConversation:
     return await kept_conversation(request.app[SHARED], owner_asking(request), request.match_info["id"])
 
 
-def _found(request: web.Request, kept: KeptConversation) -> tuple[Sequence[Any], list[dict[str, Any]]]:
+async def _found(request: web.Request, kept: KeptConversation) -> tuple[Sequence[Any], list[dict[str, Any]]]:
     item_id = request.match_info["item"]
-    if (found := kept.item(item_id)) is None:
+    if (found := await asyncio.to_thread(kept.item, item_id)) is None:
         raise NotFound(f"The conversation {kept.conversation.row.id!r} has no item {item_id[:80]!r}.")
     return found
 

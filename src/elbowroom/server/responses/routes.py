@@ -1,5 +1,6 @@
 """`/v1/responses`: OpenAI's newer API over the same answers as chats; kept responses are read from their turns."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -191,7 +192,7 @@ async def list_input_items(request: web.Request) -> web.Response:
     kept = await find_response(request.app[SHARED], keeper_of(request), request.match_info["id"])
     if kept is None:
         raise _unknown(request.match_info["id"])
-    return json_of_page(request, kept.input_items())
+    return json_of_page(request, await asyncio.to_thread(kept.input_items))
 
 
 def json_of_page(request: web.Request, items: list[dict[str, Any]]) -> web.Response:
