@@ -100,6 +100,7 @@ SHARED: Final[dict[str, Any]] = {
 def description(models: list[str]) -> dict[str, Any]:
     """Return the description; requests name one of these models, or anything."""
     model: dict[str, Any] = {"anyOf": [{"enum": models}, TEXT]}
+    compacted = _body([], focus=MAYBE_TEXT, preview={"type": "boolean"}, summary={"type": "boolean"})
     chat = _body(
         ["model", "messages"],
         model=model,
@@ -179,7 +180,13 @@ def description(models: list[str]) -> dict[str, Any]:
         },
         "/v1/conversations/{id}/messages/{message}": {"get": _operation("id", "message")},
         "/v1/conversations/{id}/export": {"get": _operation("id", query=("format",))},
-        "/v1/conversations/{id}/compact": {"post": _operation("id", body=chat)},
+        "/v1/conversations/{id}/compact": {"post": _operation("id", body={"anyOf": [chat, compacted]})},
+        "/v1/conversations/{id}/compact/undo": {"post": _operation("id", body=_body([]))},
+        "/v1/conversations/{id}/summary": {"put": _operation("id", body=_body(["summary"], summary=TEXT))},
+        "/v1/conversations/{id}/messages/{message}/pin": {
+            "put": _operation("id", "message", body=_body([])),
+            "delete": _operation("id", "message"),
+        },
         "/v1/conversations/{id}/cancel": {"post": _operation("id", body=wish)},
         "/v1/conversations/{id}/queue": {"get": _operation("id"), "post": _operation("id", body=queued)},
     }
