@@ -63,10 +63,6 @@ class StepRequest:
         """Return the same step with this tool, which finds what was compacted away."""
         return replace(self, tools=[tool, *self.tools], recalls_with=tool_name(tool) or "")
 
-    def without_recall(self) -> "StepRequest":
-        """Return the same step without that tool."""
-        return replace(self, tools=self.tools[1:], recalls_with="")
-
     @property
     def max_tokens(self) -> int | None:
         """Return the limit of the reply's length, None where there is none. Raises RequestError."""

@@ -77,25 +77,24 @@ class PromptFit:
         return found
 
     async def offer_recall(self) -> None:
-        """Offer the tool that finds what is compacted away, or no more, by the room that there is for it now."""
-        recaller, shape, messages = self.recaller, self.shape, self.history.messages
-        if recaller is None or not ((is_offered := recaller.is_offered) or shape.takes_more_tools):
+        """Offer the tool that finds what is compacted away, from now on, where that leaves the window its room."""
+        recaller = self.recaller
+        if recaller is None or recaller.is_offered or not self.shape.takes_more_tools:
             return
-        spec, budget = recaller.tool.spec, self.manager.budget
-        fits = await has_room_for(spec, messages, self.counter, budget, is_offered=is_offered)
-        if fits != is_offered:
-            recaller.is_offered = fits
-            self._use(shape.offering(spec) if fits else shape.without_recall())
+        if await has_room_for(recaller.tool.spec, self.history.messages, self.counter, self.manager.budget):
+            recaller.is_offered = True
+            self._use(self.shape.offering(recaller.tool.spec))
 
     async def offering_recall(self, decision: Compact, counter: StepCounter) -> tuple[StepRequest, Compact]:
-        """Settle that before a compaction, whose target grows by the tool; return the request as it was before too."""
+        """Offer it before a compaction, whose target grows by the tool; return the request as it was before as well."""
         before, messages = self.shape, self.history.messages
         size = await counter.prompt(messages)
         await self.offer_recall()
-        if self.shape is not before and counter is not self.counter:
+        if self.shape is before:
+            return before, decision
+        if counter is not self.counter:
             counter.use(self.shape.body(()), self.shape.with_instructions)
-        more = max(0, await counter.prompt(messages) - size)
-        return before, replace(decision, target=decision.target + more)
+        return before, replace(decision, target=decision.target + await counter.prompt(messages) - size)
 
     def _use(self, shape: StepRequest) -> None:
         self.shape = shape
@@ -181,7 +180,8 @@ class PromptFit:
 
     @property
     def _is_new_conversation(self) -> bool:
-        return self.shape.step == 1 and all(each.get("role") != "assistant" for each in self.shape.request.messages)
+        has_answer = any(message.get("role") == "assistant" for message in self.shape.request.messages)
+        return self.shape.step == 1 and not has_answer
 
     async def carry_out(self, decision: Decision, info: ModelInfo, *, has_said: bool) -> bool:
         """Do what was decided; tell whether the prompt may be sent.
@@ -307,7 +307,7 @@ class PromptFit:
         transcript = Transcript.of(self.history.messages)
         outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
         if self.recaller is not None and asked is not self.shape and isinstance(outcome, Cannot):
-            self.recaller.is_offered = bool(asked.recalls_with)
+            self.recaller.is_offered = False
             self._use(asked)
         return outcome
 

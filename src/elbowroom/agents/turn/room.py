@@ -41,7 +41,7 @@ from elbowroom.errors import ContextOverflow, WindowTooSmall
 
 log = logging.getLogger(__name__)
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
-SHARE_OF_TOOL: Final = 8
+SHARE_OF_TOOL: Final = 10
 """One tool more takes at most one part in so many of the room for the conversation."""
 MOST_NAMED: Final = 3
 """Files that an error names."""
@@ -249,14 +249,11 @@ async def without_conversation(messages: Sequence[Message], counter: StepCounter
 
 
 async def has_room_for(
-    tool: Mapping[str, Any], messages: Sequence[Message], counter: StepCounter, budget: Budget, *, is_offered: bool
+    tool: Mapping[str, Any], messages: Sequence[Message], counter: StepCounter, budget: Budget
 ) -> bool:
-    """Tell whether one tool more leaves the conversation its room: what a compaction can free below the trigger.
-
-    A tool that is offered already stays with half of the room that a new one needs.
-    """
-    room = budget.trigger - budget.occupied(await counter.prompt(await smallest_of(messages)))
-    return counter.text(as_json(tool)) * SHARE_OF_TOOL <= room * (2 if is_offered else 1)
+    """Tell whether one tool more leaves the conversation the room that it has below the trigger."""
+    room = budget.trigger - budget.occupied(await without_conversation(messages, counter))
+    return counter.text(as_json(tool)) * SHARE_OF_TOOL <= room
 
 
 def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: Callable[[str], int]) -> int:
