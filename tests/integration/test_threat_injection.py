@@ -258,13 +258,13 @@ async def test_fences_stay_whole(tmp_path: Path, prune: Any) -> None:
     system, *others = history(45)
     note = [*used("read", {"path": INJECTION}, INJECTION, "call00001"), said("assistant", INJECTION)]
     messages = [system, *others[:2], said("user", f"{INJECTION[20:]} What is this?"), *note, *others[2:]]
-    async with small_window(tmp_path, window=8400, agents=agents, prune=prune, compaction=OFF) as (served, studio):
+    async with small_window(tmp_path, window=8192, agents=agents, prune=prune, compaction=OFF) as (served, studio):
         for number in range(3):
             _, answer = await ask_whole(served, {"model": "writer", "messages": messages})
             summaries = summaries_in(studio.chats[-1].body)
             assert len(summaries) == 1
             assert_whole(summaries[0])
-            assert ORDER in summaries[0] or (prune is not quoting and number == 2)  # a digest drops what is oldest
+            assert ORDER in summaries[0] or (prune is not quoting and number > 0)  # a digest drops what is oldest
             assert_nothing_is_lifted(studio.chats[-1].body["messages"])
             messages += [said("assistant", answer["choices"][0]["message"]["content"]), *history(25)[1:]]
         assert len(orders_of(studio)) > 2
