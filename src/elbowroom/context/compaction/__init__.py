@@ -18,7 +18,7 @@ from elbowroom.context.compaction.division import (
     smallest,
     state_of,
 )
-from elbowroom.context.compaction.identifiers import find_identifiers
+from elbowroom.context.compaction.facts import find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
@@ -28,7 +28,6 @@ from elbowroom.context.compaction.verdict import (
     all_said,
     artifacts_in,
     made_up_in,
-    stands_in,
     unpaired,
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from elbowroom.context.compaction.division import is_summary
-from elbowroom.context.compaction.identifiers import find_identifiers
+from elbowroom.context.compaction.facts import find_identifiers
 from elbowroom.context.transcript import Group, Message, text_of
 
 State = Literal["read", "written", "deleted"]
@@ -76,19 +76,3 @@ def _call(call: Mapping[str, Any]) -> str:
     except ValueError:
         arguments = {"": function["arguments"]}
     return " ".join([function["name"], *(str(value) for value in arguments.values())])
-
-
-def stands_in(wanted: str, text: str) -> bool:
-    """Tell whether a text holds this, and not merely within a longer word or number."""
-    at = text.find(wanted)
-    while at != -1:
-        before, after = text[at - 1 : at], text[at + len(wanted) : at + len(wanted) + 2]
-        is_inner = _joins(before, wanted[:1]) or _joins(wanted[-1:], after[:1])
-        if not is_inner and not re.fullmatch(r"[.,]\d", after):
-            return True
-        at = text.find(wanted, at + 1)
-    return False
-
-
-def _joins(left: str, right: str) -> bool:
-    return left.isascii() and right.isascii() and left.isalnum() and right.isalnum()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.context.compaction.division import SUMMARY_TAG
-from elbowroom.context.compaction.facts import Held, facts_of, find_conditions, lost
-from elbowroom.context.compaction.identifiers import find_identifiers
+from elbowroom.context.compaction.facts import Held, facts_of, find_identifiers, lost
+from elbowroom.context.compaction.facts.sentences import find_conditions
 from elbowroom.context.transcript import Group, Transcript
 
 LOG = '2024-05-01 12:00:{:02d} INFO server.py: request id=8f3a{:04x} took 12.5 ms from 10.0.0.7:5123 status "ok"\n'
