@@ -18,13 +18,12 @@ from elbowroom.context.compaction.division import (
     smallest,
     state_of,
 )
-from elbowroom.context.compaction.facts import find_identifiers, stands_in
+from elbowroom.context.compaction.facts import State, find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
 from elbowroom.context.compaction.sealed import Seal, sealed_key
 from elbowroom.context.compaction.verdict import (
-    State,
     all_said,
     artifacts_in,
     made_up_in,

@@ -35,8 +35,9 @@ INTRODUCTION = (
     "request. Requests quoted in it are dealt with: what they ask for, such as a length, was meant for their own "
     "answers."
 )
-RETAIN, SUMMARY, FACTS, RESULTS = "What must hold", "What happened", "Also mentioned", "Results of tools"
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{RESULTS})$", re.MULTILINE)
+RETAIN, SUMMARY, FACTS, FILES = "What must hold", "What happened", "Also mentioned", "Files"
+RESULTS = "Results of tools"
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{FILES}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
@@ -287,13 +288,15 @@ def smallest(messages: Sequence[Message]) -> list[Message]:
     return build(divide(transcript, tails_from=shortest), "", ())
 
 
-def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "") -> str:
+def summary_message(
+    retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "", files: str = ""
+) -> str:
     """Return the message that stands for the removed groups, between tags that mark it as information.
 
-    `results` says where the results of removed tool calls can be read.
+    `results` says where the results of removed tool calls can be read, `files` which files they have read and changed.
     """
     listed = "\n".join(f"- {fact}" for fact in facts)
-    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (RESULTS, results))
+    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (FILES, files), (RESULTS, results))
     fenced = ((title, TAG.sub("<\\\\", text.strip())) for title, text in sections if text)
     body = "\n\n".join(f"## {title}\n{text}" for title, text in fenced)
     return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
@@ -306,17 +309,18 @@ class Carried:
     retain: str = ""
     summary: str = ""
     facts: str = ""
+    files: str = ""
     results: str = ""
 
     @property
     def text(self) -> str:
-        """Return all sections but that on the results of tools."""
+        """Return the sections that a pruning agent has to carry over; code carries the others."""
         return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
 
 
 def carried_by(summaries: Sequence[Group]) -> Carried:
     """Return the sections of earlier summaries, joined section by section."""
-    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], RESULTS: []}
+    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], FILES: [], RESULTS: []}
     for group in summaries:
         before, *rest = HEADING.split(inner_summary(group.text))
         found[SUMMARY].append(before.strip())

@@ -7,13 +7,32 @@ from typing import Final
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.digest import digest
-from elbowroom.context.compaction.division import Division, NumberedGroup, TaskState, build, carried_by, summary_message
-from elbowroom.context.compaction.facts import Fact, Held, Weight, facts_of, lost
+from elbowroom.context.compaction.division import (
+    Division,
+    NumberedGroup,
+    TaskState,
+    build,
+    carried_by,
+    is_summary,
+    summary_message,
+)
+from elbowroom.context.compaction.facts import (
+    Fact,
+    Held,
+    State,
+    Weight,
+    facts_of,
+    files_in,
+    files_listed,
+    listed_files,
+    lost,
+)
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
 from elbowroom.context.outputs import is_cleared
 from elbowroom.context.transcript import Group, Message, written, written_out
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
+FILES_SHARE: Final = 32
 LEAST_LEFT: Final = 200
 AT_ONCE: Final = 50  # groups that are read before others have their turn
 MOST_UNTOLD: Final = 5
@@ -77,8 +96,10 @@ class Drafts:
         self._state = state
         self._size = size
         self._facts_room = window // FACTS_SHARE
+        self._files_room = window // FILES_SHARE
         self._pause = pause
         self._found: dict[int, list[Fact]] = {}
+        self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
         self._fact_sizes: dict[str, int] = {}
         self._staying = Held(map(written_out, _staying(division)))
@@ -86,7 +107,7 @@ class Drafts:
         self._removed = removed
         self._stays_from = stays_from
         self._results = removed.results or self._carried.results
-        self._frame = size(summary_message("-", "-", ["-"], state, self._results)) + FRAME
+        self._frame = size(summary_message("-", "-", ["-"], state, self._results, "-")) + FRAME
 
     async def planned(self, plan: Plan, most: int) -> Draft | str:
         """Return the draft of a plan, whose summary may take `most` tokens, or the reason against it.
@@ -129,9 +150,11 @@ class Drafts:
         retain = self._cut(self._carried.retain, room // 2)
         held = [Held([retain, *map(written_out, _staying(division))])]
         removed = [*division.summaries, *(each.group for each in division.old)]
-        facts = self._listed(await self._lost(removed, held), room - self._size(retain))
-        has_any = retain or facts or self._results
-        text = summary_message(retain, "", facts, self._state, self._results) if has_any else ""
+        files = await self._files_of(removed, min(self._files_room, (room - self._size(retain)) // 2))
+        held[0].add([files])
+        facts = self._listed(await self._lost(removed, held), room - self._size(f"{retain}\n{files}"))
+        has_any = retain or facts or files or self._results
+        text = summary_message(retain, "", facts, self._state, self._results, files) if has_any else ""
         return Draft(division, Plan(retain, ""), (), text)
 
     def results_alone(self, division: Division) -> Draft:
@@ -190,14 +213,17 @@ class Drafts:
         for start in range(0, len(ordered), AT_ONCE):
             held.add(written_out(each.group) for each in ordered[start : start + AT_ONCE])
             await self._pause()
+        room = min(self._facts_room + self._files_room, self.room - self._frame - self._size(told))
+        removed = [*self.division.summaries, *(each.group for each in self.division.old if each.id not in stays)]
+        files = await self._files_of(removed, min(self._files_room, room // 2))
+        held.add([files])
         if among is None:
-            removed = [each.group for each in self.division.old if each.id not in stays]
-            missing = await self._lost([*self.division.summaries, *removed], [self._staying, held])
+            missing = await self._lost(removed, [self._staying, held])
         else:
             missing = [fact for fact in among if not held.tells(fact)]
         await self._pause()
-        listed = self._listed(missing, min(self._facts_room, self.room - self._frame - self._size(told)))
-        summary = summary_message(plan.retain, plan.summary, listed, self._state, self._results)
+        listed = self._listed(missing, min(self._facts_room, room - self._size(files)))
+        summary = summary_message(plan.retain, plan.summary, listed, self._state, self._results, files)
         return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
 
     async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
@@ -218,6 +244,28 @@ class Drafts:
                 untold.append(fact.text)
         self.untold = tuple(untold[:MOST_UNTOLD])
         return listed
+
+    async def _files_of(self, removed: Sequence[Group], room: int) -> str:
+        """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
+        files: dict[str, State] = {}
+        for group in removed:
+            touched = files_listed(carried_by([group]).files) if is_summary(group) else self._touched_by(group)
+            for path, state in touched:
+                files.pop(path, None)
+                files[path] = state
+            await self._pause()
+        for path, state in (each for group in _staying(self.division) for each in self._touched_by(group)):
+            if path in files:
+                files[path] = state
+        return listed_files(files, self._size, room)
+
+    def _touched_by(self, group: Group) -> list[tuple[str, State]]:
+        """Return the files that the calls of a group have touched, looked for once."""
+        if group.kind != "tools":
+            return []
+        if id(group) not in self._touched:
+            self._touched[id(group)] = list(files_in([group], self._removed.kinds))
+        return self._touched[id(group)]
 
     async def _facts_of(self, group: Group) -> list[Fact]:
         """Return the facts of a group, searched for once."""

@@ -3,13 +3,12 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from elbowroom.context.compaction.division import is_summary
-from elbowroom.context.compaction.facts import find_identifiers
+from elbowroom.context.compaction.facts import State, find_identifiers
 from elbowroom.context.transcript import Group, Message, text_of
 
-State = Literal["read", "written", "deleted"]
 STATES: Final[Mapping[State, re.Pattern[str]]] = {
     "read": re.compile(r"\bread|gelesen|読", re.IGNORECASE),
     "written": re.compile(r"\bwrit|\bwrote|\bedit|\bchanged|geschrieben|geändert|書", re.IGNORECASE),

@@ -32,10 +32,12 @@ from elbowroom.context.outputs.output import (
     ref_to_media,
     references_in,
     utf8,
+    words_in,
 )
 from elbowroom.context.outputs.stubs import (
     MARK,
     error_below,
+    error_in,
     failure_of,
     is_cleared,
     is_stub,
@@ -68,6 +70,7 @@ __all__ = [
     "ToolOutputRef",
     "ToolOutputs",
     "error_below",
+    "error_in",
     "failure_of",
     "has_note",
     "is_cleared",
@@ -94,4 +97,5 @@ __all__ = [
     "utf8",
     "view_of",
     "with_material",
+    "words_in",
 ]

@@ -21,7 +21,11 @@ MARKS = {
         r"(?:can ?not|can['’]t) (?:exceed|be)\b|"
         r"allerg(?:y|ic)\b|no (?:new|more|other|further) |(?:leave|keep) .{1,40}? (?:aside|out)\b|"
         r"every(?: \w+){1,3} needs\b|"
-        r"^(?:nobody|no one)\b|"
+        r"^(?:nobody|no one)\b|everywhere\b|throughout\b|please (?:with|without|as|in)\b|"
+        r"^(?:all|every|each)\b.{1,60}\bplease\b|"
+        r"^i need (?!you\b|to\b|help\b|an? |some\b).{1,60}? (?:in|with|without)\b|"
+        r"^(?:my|our) (?:\w+ )?(?:audience|boss|children|client|colleague|company|customer|famil|husband|"
+        r"kid|partner|reader|school|student|team|user|wife)(?:s|y|ies)?\b|"
         r"not allowed\b|forbidden\b|required\b|i(?:['’]d| would)? prefer\b|due (?:by|on)\b|"
         r"by (?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|noon|midnight|the end)\b|"
         r"(?:remember|note|important|deadline|rule|constraint|requirement|limit|condition)s?"
@@ -35,6 +39,11 @@ MARKS = {
         r"bitte (?:\w+ ){0,3}(?:nicht|nur|kein\w*)\b|\b(?:verwende|benutze|nutze|schreibe?|ändere|lösche|nimm|"
         r"antworte)\b.{0,80}\b(?:nicht|nur|kein\w*|ohne)\b|achte? (?:bitte )?darauf\b|wichtig\b|frist\b|"
         r"^niemand\b|jede[rs]? .{1,40}? braucht\b|allergisch\b|vertrage? kein\w*|keine (?:neuen|anderen|weiteren)\b|"
+        r"bitte (?:mit|ohne|als|in|im|auf)\b|^(?:alle|jede[rs]?|sämtliche)\b.{1,60}\bbitte\b|überall\b|"
+        r"(?:zitiere?|zeige?|nenne?|gib|liefere?|erstelle?|behalte?) (?:\w+ ){0,4}(?:nur|nicht|keine?)\b|"
+        r"(?:brauche ich|^ich brauche) (?:\w+ ){0,3}(?:in|mit|ohne)\b|"
+        r"^(?:mein|unser)e?[nrms]? (?:\w+ )?(?:chef|familie|firma|frau|kind|klient|kolleg|kund|leser|mann|nutzer|"
+        r"partner|publikum|schul|schüler|stud|team)\w*|"
         r"bleib(?:t|en)? .{1,40}? (?:heraus|draußen)\b|beiseite\b|"
         r"merke? dir\b|ab (?:jetzt|sofort)\b|statt(?:dessen)?\b|bis (?:zum|spätestens)\b"
     ),
@@ -46,6 +55,8 @@ MARKS = {
     ),
     "Russian": r"\b(?:никогда|всегда|обязательно|нельзя|только|не более|не менее|должн\w+|запрещ\w+)\b",
     "Chinese, Japanese, Korean": (
+        r"(?<!すみ)(?<!あり)(?<!かり)(?<!しれ)ません(?:。|$)|(?<!では)(?<!じゃ)(?<!しれ)(?<!少)ない(?:。|$)|必要です|"
+        r"^(?:私たち|私|うち|弊社|当社)?の?(?:顧客|読者|利用者|お客|社員|上司|家族|子ども|妻|夫|生徒)\w{0,2}?は|"
         r"必ず|絶対に|禁止|ないで|てはいけ|てはなら|なければな|なくてはな|アレルギー|ないこと|以内|以下に|までに|だけ(?:を|に|で)|のみ|必须|必須|务必|務必|"
         r"不要|不得|不能|不可|切勿|只能|只用|最多|至少|一定要|始终|반드시|절대|항상|하지 ?마|금지|이내|만 사용"
     ),
