@@ -16,6 +16,7 @@ from elbowroom.context.compaction.facts.sentences import (
     find_changes,
     find_conditions,
 )
+from elbowroom.context.outputs import news_in
 from elbowroom.context.transcript import Group, Message, text_of
 
 SAID = frozenset(KINDS)
@@ -106,7 +107,7 @@ def _changes_in_result(text: str) -> Iterator[Change]:
     _, beginning, end = READ[Weight.OF_RESULT]
     if len(text) > beginning + end:
         text = f"{text[:beginning]}\n{text[-end:]}"
-    yield from (change for change in find_changes(text) if change.newest != change.sentence)
+    yield from (change for change in find_changes(news_in(text) or text) if change.newest != change.sentence)
 
 
 def _named(text: str, weight: Weight) -> Iterator[Fact]:

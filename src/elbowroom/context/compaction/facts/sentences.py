@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from elbowroom.context.compaction.facts.identifiers import find_identifiers
+from elbowroom.context.outputs import CHANGED, LONGEST_CHANGE
 from elbowroom.context.seam import StopFinder
 
 LONGEST_CONDITION = 240
@@ -70,16 +71,7 @@ QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 
 
-LONGEST_CHANGE = 200
 MOST_CHANGES = 8
-CHANGED = re.compile(
-    r"\bno longer\b.{1,80}\bbut\b|\bchanged from\b.{1,80}\bto\b|\bha(?:s|ve) changed\b|\bchanged to\b|\bcorrection\b|"
-    r"\b(?:moved|updated|renamed|postponed|raised|lowered) to\b|\b(?:is|are) now\b|\bnicht mehr\b.{1,80}\bsondern\b|"
-    r"\bvon\b.{1,80}\bauf\b.{1,80}\bgeändert\b|\b(?:hat|haben) sich geändert\b|\bkorrektur\b|\b(?:ist|sind) jetzt\b|"
-    r"\b(?:umbenannt in|verschoben auf|geändert (?:auf|in|zu))\b|\bcorrección\b|\bha cambiado\b|\ba changé\b|"
-    r"ではなく|から.{1,40}に変|変わりました|変更(?:し|に|され)|訂正|になりました|改为|改成|更正|不再是"
-)
-"""How people say in small letters that something has changed."""
 FROM_TO = ("no longer", "changed from", "nicht mehr", "von", "ではなく", "から", "不再是")
 """How a mark begins whose sentence names the old value before the new."""
 
