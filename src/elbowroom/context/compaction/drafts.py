@@ -126,7 +126,11 @@ class Drafts:
         return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
 
     async def digested(self, room: int) -> Draft:
-        """Return a draft with a digest of the old groups below the earlier summaries, in so much room."""
+        """Return a draft with a digest of the old groups below the earlier summaries, in so much room.
+
+        Facts have their room before the digest, down to half of what that could take: it quotes whoever spoke last.
+        """
+        room = min(room, max(room // 2, self.room - self._frame - self._facts_room - self._files_room))
         retain = self._cut(self._carried.retain, room // 4)
         summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
         left = room - self._size(retain) - self._size(summary)
