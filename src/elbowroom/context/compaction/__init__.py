@@ -10,7 +10,6 @@ from elbowroom.context.compaction.calls import (
     summary_of_calls,
 )
 from elbowroom.context.compaction.division import (
-    Compaction,
     Rung,
     TaskState,
     inner_summary,
@@ -22,6 +21,7 @@ from elbowroom.context.compaction.facts import State, find_identifiers, stands_i
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.sealed import Seal, sealed_key
 from elbowroom.context.compaction.verdict import (
     all_said,

@@ -114,6 +114,12 @@ class Division:
     tail: tuple[Group, ...]
     summarised_from: int | None = None
 
+    @property
+    def messages(self) -> list[Message]:
+        """Return all messages: those of the system first, earlier summaries before what they do not tell."""
+        groups = (*self.system, *self.summaries, *(each.group for each in (*self.pinned, *self.old)), *self.tail)
+        return messages_of(groups)
+
 
 def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
     """Divide a conversation whose tail begins at group `tails_from`; groups at the places `keeping` are pinned too.
@@ -236,27 +242,6 @@ def results_being_answered(groups: tuple[Group, ...]) -> frozenset[int]:
         place -= 1
     is_begun = 0 <= place < len(groups) - 1
     return frozenset({place}) if is_begun and groups[place].kind == "tools" else frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
-
-    The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
-    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took. The first
-    `condensed_groups` of the replaced ones were so many that code alone has told of them.
-    """
-
-    messages: tuple[Message, ...]
-    rung: Rung
-    before: int
-    after: int
-    replaced_groups: int
-    summary: str
-    tail: int
-    groups_kept: int = 0
-    seconds: float = 0.0
-    condensed_groups: int = 0
 
 
 def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:

@@ -271,6 +271,11 @@ class Drafts:
             self._touched[id(group)] = list(files_in([group], self._removed.kinds))
         return self._touched[id(group)]
 
+    async def all_facts(self) -> list[Fact]:
+        """Return the facts of everything that a compaction may remove."""
+        groups = (*self.division.summaries, *(each.group for each in self.division.old))
+        return [fact for group in groups for fact in await self._facts_of(group)]
+
     async def _facts_of(self, group: Group) -> list[Fact]:
         """Return the facts of a group, searched for once."""
         if id(group) not in self._found:

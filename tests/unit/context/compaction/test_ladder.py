@@ -16,9 +16,10 @@ from random_histories import always_the_same, histories, words_in
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.calls import RemovedCalls
-from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG, Compaction
+from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Message, Transcript
 

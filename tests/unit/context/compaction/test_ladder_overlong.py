@@ -6,8 +6,8 @@ import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction.division import Compaction
 from elbowroom.context.compaction.oldest import AT_ONCE, MOST_GROUPS
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192
