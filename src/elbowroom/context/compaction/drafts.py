@@ -33,6 +33,7 @@ from elbowroom.context.transcript import Group, Message, written, written_out
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
 FILES_SHARE: Final = 32
+CHANGES_SHARE: Final = 4  # of the room for facts
 LEAST_LEFT: Final = 200
 AT_ONCE: Final = 50  # groups that are read before others have their turn
 MOST_UNTOLD: Final = 5
@@ -235,19 +236,34 @@ class Drafts:
         return lost([fact for group in removed for fact in await self._facts_of(group)], held)
 
     def _listed(self, missing: Sequence[Fact], room: int) -> list[str]:
-        """Return as many facts as there is room for, and note the conditions among the others as untold."""
+        """Return as many facts as there is room for, and note the conditions among the others as untold.
+
+        Sentences about changes take a quarter of the room; of further ones only the newest value is listed.
+        """
         listed: list[str] = []
         untold: list[str] = []
+        for_changes = room // CHANGES_SHARE
         for fact in missing:
-            size = self._fact_sizes.get(fact.text) or self._size(f"- {fact.text}\n")
-            self._fact_sizes[fact.text] = size
+            text = fact.text
+            size = self._size_listed(text)
+            if fact.weight is Weight.CHANGE and size > for_changes:
+                text = fact.core
+                size = self._size_listed(text)
+            elif fact.weight is Weight.CHANGE:
+                for_changes -= size
             if size <= room:
-                listed.append(fact.text)
+                listed.append(text)
                 room -= size
             elif fact.weight is Weight.CONDITION:
                 untold.append(fact.text)
         self.untold = tuple(untold[:MOST_UNTOLD])
         return listed
+
+    def _size_listed(self, text: str) -> int:
+        """Return the tokens of a fact's line, counted once."""
+        if text not in self._fact_sizes:
+            self._fact_sizes[text] = self._size(f"- {text}\n")
+        return self._fact_sizes[text]
 
     async def _files_of(self, removed: Sequence[Group], room: int) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""

@@ -103,6 +103,19 @@ async def test_bad_answer_is_asked_for_once_more_and_then_code_does_it(
         assert told not in str(done.messages)
 
 
+async def test_a_hard_fail_takes_the_next_rung() -> None:
+    """A summary whose names are mostly made up is small enough and of the right form, and is not used all the same."""
+    messages = long_chat()
+    reasons: list[str] = []
+    made_up = plan("-", " ".join(f"src/phantom/table_{number}.py" for number in range(404, 412)))
+    pruner = ScriptedPruner(made_up, window=16_384)
+    done = await climbed(messages, pruner, on_rung=reasons.append)
+    assert (done.rung, done.verdict.made_up, len(pruner.asked)) == ("digest", 0, 2)
+    assert len(reasons) == 2
+    assert all(reason.startswith("Most of the paths") for reason in reasons)
+    assert "phantom" not in str(done.messages)
+
+
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD.keys())
 async def test_second_answer_may_be_good(answer: Answer | PrunerFailed) -> None:
     """The second order names what was wrong with the first answer, and never the text of an error."""
