@@ -1,10 +1,11 @@
 """Rules for all tests: a skip has to be on the list in `skips.txt`, and no example of a property is timed.
 
-A property is tried with 30 examples in the quick suite and with 100 in the long one, unless it says how many. The quick
+A property is tried with 20 examples in the quick suite and with 100 in the long one, unless it says how many. The quick
 suite tries the same examples each time; the long one draws new ones.
 """
 
 import fnmatch
+import gc
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,16 @@ class SkipRule:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("long", deadline=None)  # a busy machine is slow, and that is no failure
-    settings.register_profile("quick", settings.get_profile("long"), max_examples=30, derandomize=True)
+    settings.register_profile("quick", settings.get_profile("long"), max_examples=20, derandomize=True)
     settings.load_profile("quick" if config.option.markexpr == "not long" else "long")
     config.pluginmanager.register(SkipRule(), "skip-rule")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep thousands of collected tests and all modules out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_listed(test: str) -> bool:

@@ -164,6 +164,19 @@ async def test_what_is_not_known_is_left_out(trio: Trio, caplog: pytest.LogCaptu
     assert answer.context_management is None
 
 
+async def test_no_request_fills_the_log(trio: Trio, caplog: pytest.LogCaptureFixture) -> None:
+    """However many edits and tools are not known, and whatever they are called, each is a short line for all."""
+    client, _, _ = trio
+    edits = [{"type": f"clear\n{number}"} for number in range(500)]
+    tools = [{"type": f"web_search_{number}", "name": f"search\n{number}"} for number in range(500)]
+    with caplog.at_level("INFO"):
+        await ask(client, uses(1), *edits, streams=False, tools=tools)
+    told = [line for line in caplog.messages if "clear" in line or "search" in line]
+    assert len(told) == 2
+    assert max(map(len, told)) < 300
+    assert "\n" not in "".join(told)
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"context_management": []}, "context_management has to be an object"),
     ({"context_management": {"edits": {}}}, "context_management.edits has to be a list"),

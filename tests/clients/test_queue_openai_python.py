@@ -50,7 +50,7 @@ async def test_a_second_client_steers_a_running_agent(tmp_path: Path) -> None:
             return text_in([chunk async for chunk in stream])
 
         reading = asyncio.create_task(read())
-        await asyncio.wait_for(is_running.wait(), 10)
+        await asyncio.wait_for(is_running.wait(), 60)
         assert (await say(speaker, "Then plan the day.", "follow_up"))["position"] == 1
         assert (await say(speaker, "Be brief.", "steer"))["running"] is True
         may_end.set()

@@ -7,10 +7,11 @@ from typing import Any
 
 from chatting import RAW_MODEL, eventually, stream_bytes
 from scripted_pruner import is_prune_order
+from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.context.budget import Budget
-from elbowroom.demo import Script, WaitFor
+from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
 from elbowroom.server.state import SHARED, Timing
 
 Message = dict[str, Any]
@@ -30,6 +31,12 @@ def after(messages: list[Message], answer: str) -> list[Message]:
     """Return the history one turn later."""
     said = {"role": "assistant", "content": answer.strip()}
     return [*messages, said, {"role": "user", "content": "And the first one tomorrow?"}]
+
+
+async def asked_or_idle(served: Served, studio: SimulatedLMStudio) -> None:
+    """Wait until the pruning agent is asked, or nothing is left to do after the answer."""
+    jobs = served.app[SHARED].background._jobs
+    await eventually(lambda: orders_of(studio) or not jobs, "it never ends")
 
 
 async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
@@ -134,7 +141,7 @@ async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) ->
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            await asyncio.sleep(0.2)
+            await asked_or_idle(served, studio)
             if orders_of(studio):
                 break
         sent = [turn.counted_tokens or 0 for turn in turns_of(studio)]
@@ -153,7 +160,7 @@ async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_bef
             messages += [{"role": "user", "content": asked}]
             await ask_whole(served, body_of(messages))
             messages += [{"role": "assistant", "content": ANSWER}]
-            await asyncio.sleep(0.2)
+            await asked_or_idle(served, studio)
             if orders_of(studio):
                 break
         await ask_whole(served, body_of([*messages, {"role": "user", "content": "And now?"}]))

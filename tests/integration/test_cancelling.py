@@ -92,7 +92,7 @@ async def test_during_prefill(tmp_path: Path, model: str, stream: bool) -> None:
 @STREAMED
 async def test_while_the_model_loads(tmp_path: Path, stream: bool) -> None:
     """The notice that told of it is closed."""
-    async with elbowroom_with_studio(tmp_path, model=SimulatedModel(MODEL, load_seconds=1.5)) as (served, studio):
+    async with elbowroom_with_studio(tmp_path, model=SimulatedModel(MODEL, load_seconds=60)) as (served, studio):
         received, _ = await stopped_when(
             served, chat_body(stream=stream), lambda: studio.chats and studio.chats[0].phase == "loading"
         )
@@ -286,7 +286,7 @@ async def test_status_tells_how_far_it_is(tmp_path: Path) -> None:
     release = asyncio.Event()
     async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [work]) as (served, studio):
         running = served.app[SHARED].running
-        studio.prefill_tokens_per_second = 1500
+        studio.prefill_tokens_per_second = 40
         studio.enqueue(Script("Working on it now.", WaitFor(release), ToolCall("work")))
         asking = asyncio.create_task(ask(served, chat_body("word " * 20, stream=True)))
 

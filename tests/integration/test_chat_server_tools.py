@@ -23,6 +23,7 @@ from chatting import (
 )
 from own_tools import own_tool
 from serving import Served, text_of
+from spread_variants import spread
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.tools.tool import ServerTool
@@ -185,9 +186,10 @@ async def test_arguments_that_do_not_fit(tmp_path: Path, arguments: str) -> None
         assert ran == []
 
 
-@pytest.mark.parametrize("written", ["[", '{"path": [', '{"path": "a", "more": [', '{"path":{'])
-@pytest.mark.parametrize("times", [100, 400, 5000])
-@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize(
+    ("written", "times", "is_closed"),
+    spread(["[", '{"path": [', '{"path": "a", "more": [', '{"path":{'], [100, 400, 5000], [True, False]),
+)
 async def test_arguments_that_never_stop_opening_brackets(
     tmp_path: Path, written: str, times: int, is_closed: bool
 ) -> None:
@@ -333,7 +335,7 @@ async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:
     @own_tool
     async def meet(name: str) -> str:
         """Wait for the other."""
-        async with asyncio.timeout(5), meeting:
+        async with asyncio.timeout(60), meeting:
             return f"{name} met the other"
 
     async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [meet]) as (served, studio):

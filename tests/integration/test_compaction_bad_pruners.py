@@ -264,7 +264,7 @@ async def test_client_leaves_during_a_compaction(tmp_path: Path, *, stream: bool
         await eventually(lambda: script.orders and studio.chats[-1].phase == "streaming", "nobody was asked to prune")
         client.cancel()
         await asyncio.wait([client])
-        await eventually(lambda: studio.disconnects, "the pruning agent works on for a client that left", seconds=2.0)
+        await eventually(lambda: studio.disconnects, "the pruning agent works on for a client that left")
         hanging[:] = [False] * 20
         await ask(served, ASKED_FROM)
         check_turns(studio, [ASKED_FROM])

@@ -62,6 +62,24 @@ async def test_nothing_to_compact(tmp_path: Path) -> None:
         assert studio.chats == []
 
 
+async def test_nothing_goes_untold(tmp_path: Path) -> None:
+    """What a summary would only make longer stays: no message goes in silence, in this chat or in another like it."""
+    opening = {"role": "user", "content": "Hello there, how are you today?"}
+    call = {"id": "abcdefghi", "type": "function", "function": {"name": "read_log", "arguments": "{}"}}
+    said = [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "Dry."},
+    ]
+    async with small_window(tmp_path, window=8192) as (served, studio):
+        asked = {"model": RAW_MODEL, "messages": [opening, *said, *history(0)[1:]]}
+        status, answer = await compact(served, asked)
+        assert status == 200, answer
+        assert opening in answer["messages"]
+        for later in ([opening], [opening, {"role": "assistant", "content": "Well."}, *history(0)[1:]]):
+            await ask_whole(served, {"model": RAW_MODEL, "messages": later})
+            assert turns_of(studio)[-1].body["messages"] == later
+
+
 @MODELS
 @pytest.mark.parametrize("switch", ["auto = false", "enabled = false"])
 async def test_over_the_window_nothing_is_sent(tmp_path: Path, model: str, switch: str) -> None:

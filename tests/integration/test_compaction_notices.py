@@ -159,7 +159,10 @@ async def test_model_that_is_being_loaded(tmp_path: Path) -> None:
 
 
 async def test_tight_window(tmp_path: Path) -> None:
-    """Where tools take most of the window, the first message tells which, and what to do; later ones do not."""
+    """Where tools take most of the window, the first message tells which, and what to do; later ones do not.
+
+    No more do the calls of tools for the first message, of which a coding agent sends each as a request.
+    """
     async with small_window(tmp_path, server='client_tools = "pass"') as (served, _):
         first = {"model": RAW_MODEL, "messages": history(0), "tools": LARGE_TOOLS}
         told = statuses(chunks_of(await stream_bytes(served, first)))
@@ -171,9 +174,14 @@ async def test_tight_window(tmp_path: Path) -> None:
         assert "6 tools (the largest: tool_" in words
         assert "larger context length" in words
         assert 'client_tools = "slim"' in words
-        later = {**first, "messages": history(1)}
-        told = statuses(chunks_of(await stream_bytes(served, later)))
-        assert [one for one in told if one["elbowroom"]["kind"] == "tight"] == []
+        call = {"id": "call00001", "type": "function", "function": {"name": "tool_1", "arguments": "{}"}}
+        called = [
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": ""},
+        ]
+        for messages in (history(1), [*history(0), *called]):
+            told = statuses(chunks_of(await stream_bytes(served, {**first, "messages": messages})))
+            assert [one for one in told if one["elbowroom"]["kind"] == "tight"] == []
 
 
 @pytest.mark.parametrize("stream", [True, False])

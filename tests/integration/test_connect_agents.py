@@ -155,6 +155,7 @@ async def test_what_somebody_changed_is_left(home: Path, capsys: pytest.CaptureF
         ("codex", CODEX, "model = \n"),
         ("pi", PI, "[]"),
         ("codex", CODEX, "\xff"),
+        ("pi", PI, '{"theme": ' + "[" * 5000 + "]" * 5000 + "}"),
     ],
 )
 async def test_what_is_not_understood_is_left(
@@ -266,6 +267,21 @@ async def test_a_terminal_is_asked(
 def wrong() -> str:
     """End the input."""
     raise EOFError
+
+
+@pytest.mark.parametrize("program", FILES)
+async def test_a_byte_order_mark_stays(home: Path, program: str) -> None:
+    """Editors of Windows put one before the text: the file is changed as any other, and has it still."""
+    for name in FILES[program]:
+        (home / name).write_bytes(b"\xef\xbb\xbf" + (home / name).read_bytes() if name in BEFORE else b"\xef\xbb\xbf")
+    before = contents(home)
+    for _ in range(2):
+        assert await connect(program, "--write", "--model", "m", "--window", "8192") == 0
+    for name in FILES[program]:
+        assert (home / name).read_bytes().startswith(b"\xef\xbb\xbf")
+        assert (home / name).read_bytes().count(b"\xef\xbb\xbf") == 1
+    assert await connect(program, "--undo") == 0
+    assert contents(home) == before
 
 
 async def test_a_linked_file_stays_linked(home: Path) -> None:

@@ -135,6 +135,9 @@ async def test_one(served: Served) -> None:
                 "messages_kept": 6,
                 "messages_removed": 20,
                 "summary": "They spoke of ```lists```.",
+                "original": None,
+                "focus": None,
+                "undone": None,
             }
         ],
         "message_count": 5,
@@ -261,6 +264,7 @@ async def test_one_message(served: Served) -> None:
         "turn_status": "complete",
         "calls": {},
         "hidden": False,
+        "pinned": False,
         "key": answer["key"],
         "parent": question["key"],
         "reasoning": "Short.",

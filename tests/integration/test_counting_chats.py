@@ -229,7 +229,7 @@ async def with_socket(folder: Path, socket: Answer, file: Path | None) -> AsyncI
 async def test_a_chat_goes_on_with_a_bad_socket(tmp_path: Path, model: Path, name: str, *, has_file: bool) -> None:
     """Whatever the websocket does, chats are answered; one that hangs is waited for once and not long."""
     async with with_socket(tmp_path, SOCKETS[name](), model if has_file else None) as served:
-        async with asyncio.timeout(9):  # three seconds at most for the first, none for the others
+        async with asyncio.timeout(14):  # three seconds at most for the first, none for the others
             for _ in range(5):
                 assert (await chat(served, RAW, stream=True)).text == "Hi"
 

@@ -162,7 +162,7 @@ async def test_without_the_websocket_the_file_is_believed(
         monkeypatch.setattr(lmstudio_counting, "ASK_AGAIN", -1.0)
         await counter.count_chat(MESSAGES, TOOLS)
         await eventually(lambda: len(studio.rpc_calls) == 2, "it was not asked again")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             method = "exact"
             while method != "engine":  # as soon as the answers have been compared
                 method = (await counter.count_chat(MESSAGES, TOOLS)).method

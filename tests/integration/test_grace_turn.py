@@ -127,7 +127,7 @@ async def test_second_stop_ends_them(tmp_path: Path) -> None:
 async def test_client_leaves_during_them(tmp_path: Path) -> None:
     """Nobody hears them any more: they are ended."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.tokens_per_second = 100
+        studio.tokens_per_second = 20
         studio.enqueue(LONG, "last " * 140)
         asking = asyncio.create_task(ask(served, chat_body(stream=True)))
         await eventually(lambda: studio.chats and studio.chats[0].completion_tokens > 3, "nothing is said")
@@ -142,7 +142,7 @@ async def test_client_leaves_during_them(tmp_path: Path) -> None:
 async def test_nothing_to_tell(tmp_path: Path) -> None:
     """Where nothing was said and done the model is not asked for words about it."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.prefill_tokens_per_second = 50
+        studio.prefill_tokens_per_second = 0.1
         received, _ = await stopped_when(
             served,
             chat_body("word " * 20, stream=True),

@@ -53,9 +53,10 @@ async def test_hundreds_of_half_requests_are_closed_and_block_nobody(served: Ser
         body_head(served, 1000) + CHAT,
     ]
     async with AsyncExitStack() as stack:
-        half = [await stack.enter_async_context(connected(served.port)) for _ in range(300)]
-        for number, connection in enumerate(half):
-            await connection.send(beginnings[number % len(beginnings)])
+        half = []
+        for number in range(300):
+            half.append(await stack.enter_async_context(connected(served.port)))
+            await half[-1].send(beginnings[number % len(beginnings)])
         async with served.http.get(f"{served.url}/health") as response:
             assert response.status == 200
         answers = await asyncio.gather(*(connection.closed() for connection in half))
@@ -108,9 +109,10 @@ async def test_an_idle_connection_is_closed_after_its_answer(served: Served) -> 
         assert await connection.closed() == b""
 
 
-async def test_a_slow_but_steady_body_is_taken(served: Served) -> None:
+async def test_a_slow_but_steady_body_is_taken(tmp_path: Path) -> None:
     """A body in pieces, each within its deadline, is answered."""
-    async with connected(served.port) as connection:
+    settings, unhurried = settings_for("http://127.0.0.1:9"), Timing(idle=60.0, body_pause=30.0, body_total=60.0)
+    async with serve(tmp_path, settings, timing=unhurried) as served, connected(served.port) as connection:
         await connection.send(body_head(served, len(CHAT)))
         for at in range(0, len(CHAT), 10):
             await connection.send(CHAT[at : at + 10])

@@ -212,7 +212,7 @@ async def test_the_engine_knows_better_how_full_its_window_is(tmp_path: Path, re
     async with small_window(tmp_path, model, window=4096, timing=Timing(quiet=0.02)) as (served, studio):
         await ask_whole(served, {"model": RAW_MODEL, "messages": history(24)})
         if compactions:
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(ended.wait(), 60)
         else:
             await asyncio.sleep(0.3)  # for an order that would be one too many
         assert len(orders_of(studio)) == compactions

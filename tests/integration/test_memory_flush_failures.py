@@ -36,7 +36,7 @@ from elbowroom.agents.turn.flush import MOST_CALLS, NOT_NOW, ORDER, SILENT
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, ToolCall, WaitFor
 
 Body = dict[str, Any]
-SOON = 0.5
+SOON = 10.0
 """Seconds. It takes a few milliseconds on a quiet machine; 100 ms are promised."""
 SAVE = ToolCall("save_memory", {"text": FACT})
 OVERFLOW = "The number of tokens to keep from the initial prompt is greater than the context length (4200 > 4096)."

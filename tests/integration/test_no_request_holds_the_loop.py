@@ -2,6 +2,7 @@
 
 import gc
 import io
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ SMALL = b'{"model": "openai/big", "messages": [{"role": "user", "content": "hi"}
 Apart = tuple[Served, WatchedLoop]
 AGENT = '[[agents]]\nid = "helper"\nmodel = "big"\ninstructions = "Be kind."\nprovider = "{provider}"\n'
 QUICK = [
-    ("5,000 tool calls with one id", "chat count"),
+    ("1,000 tool calls with one id", "chat count"),
     ("20,000 messages of one letter", "chat"),
     ("10,000 pictures", "responses count"),
     ("1,000,000 spaces", "messages count"),
@@ -94,6 +95,42 @@ async def test_no_body_holds_the_loop(apart: Apart, row: str, column: str) -> No
 async def test_no_compaction_of_a_body_holds_the_loop(apart: Apart, row: str, column: str) -> None:
     """Whatever is far larger than the window is made to fit, or refused as the client's fault, and others go on."""
     assert await answered(apart, row, column) < LONGEST_STALL
+
+
+@pytest.mark.long
+async def test_no_diagnosis_holds_the_loop(apart: Apart) -> None:
+    """What a long history has changed since an earlier one is found beside the other requests."""
+    served, watched = apart
+    asked = json.loads(request_of("messages", "60 MB of messages"))
+    body = json.dumps({**asked, "diagnostics": {"previous_message_id": None}}).encode()
+    watch(watched)
+    assert await send(served.url, "messages", body) == 200
+    assert watched.longest < LONGEST_STALL
+
+
+@pytest.mark.long
+async def test_no_long_conversation_holds_the_loop(apart: Apart) -> None:
+    """A conversation of 15,000 messages is listed, filled and gone on with by its items while others go on."""
+    served, watched = apart
+    told = {"Content-Type": "application/json", "X-Conversation-Id": "long"}
+    url = f"{served.url}/v1/conversations/long/items"
+    new = {"items": [{"role": "user", "content": "more"}]}
+    async with aiohttp.ClientSession() as http:
+        asked = json.loads(request_of("chat", "20,000 messages of one letter"))
+        body = json.dumps({**asked, "messages": asked["messages"][:15_001]}).encode()
+        async with http.post(served.chat_url, data=io.BytesIO(body), headers=told) as response:
+            assert response.status == 200, await response.text()
+        watch(watched)
+        async with http.get(url) as response:
+            [first, *_] = (await response.json())["data"]
+        async with http.get(f"{url}/{first['id']}") as response:
+            assert (await response.json())["id"] == first["id"]
+        async with http.post(url, json=new) as response:
+            assert response.status == 200, await response.text()
+        asked = {"model": "lmstudio/big", "input": "And now?", "conversation": "long"}
+        async with http.post(f"{served.url}/v1/responses", json=asked) as response:
+            assert response.status == 200, await response.text()
+    assert watched.longest < LONGEST_STALL
 
 
 async def answered(apart: Apart, row: str, column: str) -> float:

@@ -224,6 +224,10 @@ async def test_of_another_person(tmp_path: Path) -> None:
         ({"metadata": {"a": 1}}, "metadata"),
         ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
         ({"metadata": {"a": "x" * 513}}, "metadata"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": ""}, "metadata"),
+        ({"items": {}}, "items"),
+        ({"items": 0}, "items"),
     ],
 )
 async def test_wrong_fields(tmp_path: Path, body: Json, param: str) -> None:

@@ -157,7 +157,7 @@ async def test_cancelling_ends_a_search() -> None:
     await until(lambda: outputs.open)
     searching.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(searching, 20)
+        await asyncio.wait_for(searching, 60)
     await until(lambda: not outputs.open)
 
 

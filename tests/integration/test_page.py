@@ -10,7 +10,7 @@ import pytest
 from flit_core.buildapi import build_wheel
 from serving import Served, serve, settings_for
 
-from elbowroom.server.page import page_files
+from elbowroom.server.page import packed, page_files
 
 ROOT = Path(__file__).parents[2]
 TOKEN = 'token = "env:ELBOWROOM_TEST_TOKEN"'
@@ -136,4 +136,4 @@ def test_page_is_in_the_wheel(tmp_path: Path) -> None:
         patch.chdir(ROOT)
         wheel = zipfile.ZipFile(tmp_path / build_wheel(str(tmp_path)))
     for name, file in page_files().items():
-        assert wheel.read(f"elbowroom/server/page/{name}") == file.body
+        assert packed(f".{name.rpartition('.')[2]}", wheel.read(f"elbowroom/server/page/{name}")) == file.body

@@ -10,6 +10,7 @@ from serving import Served, serve, settings_for
 from waiting import until
 
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, WaitFor
+from elbowroom.server.state import SHARED
 
 SLOW = SimulatedModel("slow", default_context_length=2048, load_seconds=0.4)
 OTHER = SimulatedModel("other", loaded_context_length=8192)
@@ -121,11 +122,17 @@ async def test_another_model_does_not_answer_for_one_that_is_not_loaded(tmp_path
 
 async def test_a_load_outlives_the_client_that_asked_for_it(served: Served, studio: SimulatedLMStudio) -> None:
     """Who leaves does not stop the load that others wait for, nor the one that nobody waits for any more."""
+    loaded = asyncio.Event()
+    studio.enqueue(Script(WaitFor(loaded), "-"), when=is_load)
     leaver = asyncio.create_task(chat(served, "lmstudio/slow", stream=True))
     await until(lambda: studio.open_requests)
     waiting = asyncio.create_task(chat(served, "lmstudio/slow", stream=True))
+    running = served.app[SHARED].running
+    await until(lambda: len(running) == 2)
     await asyncio.sleep(0.05)
     leaver.cancel()
+    await until(lambda: len(running) == 1)
+    loaded.set()
     assert (await waiting).text
     assert not studio.disconnects
     assert [is_load(request.body) for request in studio.chats] == [True, False]
@@ -133,6 +140,7 @@ async def test_a_load_outlives_the_client_that_asked_for_it(served: Served, stud
 
 async def test_a_client_that_leaves_alone_ends_the_load(served: Served, studio: SimulatedLMStudio) -> None:
     """Nothing is waited for on behalf of one who has left, and no prompt is sent."""
+    studio.enqueue(Script(WaitFor(asyncio.Event()), "-"), when=is_load)
     leaver = asyncio.create_task(chat(served, "lmstudio/slow", stream=False))
     await until(lambda: studio.open_requests)
     leaver.cancel()

@@ -1,5 +1,6 @@
 """The same overflow a third time within a minute is answered at once, and whatever has changed is asked anew."""
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from small_window import WINDOW, history, orders_of, small_window
 from elbowroom.agents.refusals import SECONDS
 from elbowroom.agents.turn import fit
 from elbowroom.agents.turn.room import overflow_error
+from elbowroom.errors import ContextOverflow
 
 Body = dict[str, Any]
 LONG = "word " * 4000
@@ -167,3 +169,38 @@ async def test_a_history_that_is_not_compacted(tmp_path: Path, worked_out: list[
         assert len(worked_out) == 3
         async with served.http.post(served.chat_url, json={"model": "writer", "messages": history(1)}) as response:
             assert response.status == 200
+
+
+async def test_edits_that_make_it_fit(tmp_path: Path) -> None:
+    """A history that was refused is answered once the client wants the old results in it cleared."""
+    history: list[Body] = [{"role": "user", "content": "What do the notes say?"}]
+    for number in range(8):
+        use = {"type": "tool_use", "id": f"toolu_{number}", "name": "read_note", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "The pier was dry. " * 30}
+        history += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    asked: Body = {"model": "writer", "max_tokens": 50, "messages": history}
+    clear = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 500},
+        "keep": {"type": "tool_uses", "value": 1},
+    }
+    async with small_window(tmp_path, compaction="enabled = false") as (served, _):
+
+        async def status(**fields: Any) -> int:
+            async with served.http.post(f"{served.url}/v1/messages", json={**asked, **fields}) as response:
+                await response.read()
+                return response.status
+
+        assert [await status() for _ in range(3)] == [400] * 3
+        assert await status(context_management={"edits": [clear]}) == 200
+
+
+async def test_a_refusal_keeps_no_request(tmp_path: Path) -> None:
+    """What is remembered of a refusal are its words and figures; the request that was refused is let go."""
+    async with small_window(tmp_path) as (served, _):
+        for _ in range(2):
+            await refused(served, too_long())
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, ContextOverflow)]
+        assert kept
+        assert [each.__traceback__ for each in kept] == [None] * len(kept)

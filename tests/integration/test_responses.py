@@ -165,10 +165,13 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
     ("fields", "param"),
     [
         ({"conversation": 7}, "conversation"),
+        ({"conversation": {}}, "conversation"),
         ({"prompt": {"id": "a"}}, "prompt"),
         ({"background": True, "store": False}, "background"),
         ({"background": "yes"}, "background"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{"type": "namespace", "name": "a", "tools": 5}]}, "tools[0].tools"),
+        ({"tools": [{"type": "namespace", "name": "a"}]}, "tools[0].tools"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"tool_choice": []}, "tool_choice"),
         ({"text": {"format": []}}, "text.format"),

@@ -1,6 +1,7 @@
 """Responses in the background, as the `openai` client asks for them, follows them and stops them."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from stored_conversations import begun, turn_begun
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
 from elbowroom.server.responses import background
+from elbowroom.server.responses.encode import ResponseEncoder
 from elbowroom.server.state import SHARED
 
 
@@ -117,6 +119,36 @@ async def test_it_is_stopped_before_its_first_word(trio: Trio) -> None:
         asked = await client.responses.create(model="writer", input="Count.", background=True)
         assert (await client.responses.cancel(asked.id)).status == "cancelled"
     await eventually(lambda: studio.open_requests == 0, "the engine goes on")
+
+
+async def test_an_order_to_stop_that_comes_after_the_last_word(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all is said, a stop changes nothing, though the end is still being written: the response is whole."""
+    client, studio, _ = trio
+    is_written, may_end, is_waited_for = asyncio.Event(), threading.Event(), asyncio.Event()
+    loop, end, has_ended = asyncio.get_running_loop(), ResponseEncoder.end, background.BackgroundResponse.has_ended
+
+    def held(self: ResponseEncoder, answer: Any) -> bytes:
+        if not is_written.is_set():  # a second end does not wait
+            loop.call_soon_threadsafe(is_written.set)
+            assert may_end.wait(timeout=10)
+        return end(self, answer)
+
+    async def waited(self: background.BackgroundResponse) -> None:
+        is_waited_for.set()
+        await has_ended(self)
+
+    monkeypatch.setattr(ResponseEncoder, "end", held)
+    monkeypatch.setattr(background.BackgroundResponse, "has_ended", waited)
+    studio.enqueue("One two three.")
+    asked = await client.responses.create(model="writer", input="Count.", background=True)
+    await is_written.wait()
+    stopping = asyncio.create_task(client.responses.cancel(asked.id))
+    await is_waited_for.wait()
+    may_end.set()
+    for response in (await stopping, await ended(client, asked.id)):
+        assert (response.status, response.output_text, len(response.output)) == ("completed", "One two three.", 1)
+    events = [event async for event in await client.responses.retrieve(asked.id, stream=True)]
+    assert [event.type for event in events[-2:]] == ["response.output_item.done", "response.completed"]
 
 
 async def test_its_failure_is_told(trio: Trio) -> None:

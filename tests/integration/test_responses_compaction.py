@@ -194,6 +194,8 @@ async def test_items_of_others_are_refused(tmp_path: Path) -> None:
     [
         ({"context_management": [{"type": "clear"}]}, "context_management"),
         ({"context_management": {"type": "compaction"}}, "context_management"),
+        ({"context_management": {}}, "context_management"),
+        ({"context_management": 0}, "context_management"),
         ({"context_management": managed(0)}, "context_management[0].compact_threshold"),
         ({"truncation": "middle"}, "truncation"),
         ({"input": [TRIGGER, {"role": "user", "content": "a"}]}, "input[0]"),

@@ -193,4 +193,4 @@ async def test_the_first_words_wait_until_they_can_be_written(tmp_path: Path, mo
             assert not done
         await asking
         store = served.app[SHARED].store
-        await eventually(lambda: store.lag == 0.0, "what was shown is not written soon", seconds=1)
+        await eventually(lambda: store.lag == 0.0, "what was shown is not written soon")

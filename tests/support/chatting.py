@@ -45,8 +45,8 @@ async def elbowroom_with_studio(
     await eventually(lambda: not asyncio.all_tasks() - before, "tasks are left running", seconds=30)
 
 
-async def eventually(holds: Callable[[], object], otherwise: str, seconds: float = 5.0) -> None:
-    """Wait until something holds; fail with `otherwise` where it does not come."""
+async def eventually(holds: Callable[[], object], otherwise: str, seconds: float = 30.0) -> None:
+    """Wait until something holds; fail with `otherwise` where it does not come: only what hangs waits so long."""
     try:
         async with asyncio.timeout(seconds):
             while not holds():  # noqa: ASYNC110  # what is waited for knows no events

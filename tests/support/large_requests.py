@@ -70,6 +70,7 @@ BODIES: Final[Mapping[str, Callable[[], Body]]] = {
     "one message of 60 MB": lambda: {"messages": [said("word " * 12_000_000)]},
     "5,000 tool calls": lambda: _called(5000, lambda at: f"c{at}"),
     "5,000 tool calls with one id": lambda: _called(5000, lambda at: "c"),
+    "1,000 tool calls with one id": lambda: _called(1000, lambda at: "c"),
     "10,000 pictures": lambda: _pictures(10_000),
     "2,000 tools with long schemas": lambda: _tools(2000),
     "300,000 values": lambda: _beside([1] * 299_990),
@@ -104,7 +105,8 @@ def _formed(column: str, messages: Sequence[Body], rest: Body) -> Body:
         case "messages" | "messages count":
             blocks = [_blocks_of(message) for message in messages]
             tools = [_anthropic(tool["function"]) for tool in rest.pop("tools", ())]
-            return {"model": "lmstudio/big", "max_tokens": 100, "messages": blocks, "tools": tools, **rest}
+            asked = {"model": "lmstudio/big", "max_tokens": 100, "diagnostics": {}, **rest}
+            return {**asked, "messages": blocks, "tools": tools}
         case "agents/check":
             return {"id": "other", "model": "big", "instructions": "".join(texts), **rest}
         case _:

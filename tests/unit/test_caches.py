@@ -40,10 +40,10 @@ async def test_memory_is_given_back_once_large_bodies_have_passed() -> None:
     bodies = LargeBodies(0.0, give_back)
     for size in (LARGE_BODY, LARGE_BODY - 1, 10 * LARGE_BODY):
         bodies.ended(size)
-    assert await asyncio.wait_for(given.get(), 5) == "back"
+    assert await asyncio.wait_for(given.get(), 60) == "back"
     bodies.ended(LARGE_BODY - 1)
     bodies.ended(LARGE_BODY)
-    assert await asyncio.wait_for(given.get(), 5) == "back"
+    assert await asyncio.wait_for(given.get(), 60) == "back"
     assert given.empty()
 
 

@@ -47,7 +47,7 @@ INSIDE = {
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp | prompt "
-        "| refusals | turn | offered task_history | task | run | answering dry_run"
+        "| refusals | turn | offered task_history | task | run | answering dry_run by_hand"
     ),
     "server": (
         "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
+from elbowroom.agents.by_hand import answer_command
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import relay_body
@@ -17,7 +18,7 @@ from elbowroom.agents.task import answer_task
 from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Turn
 from elbowroom.context.observations import Observations
-from elbowroom.context.seam import without_notices
+from elbowroom.context.seam import command_in, without_notices
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
@@ -80,7 +81,7 @@ async def answer(
         try:
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
-                    answerer = await _answerer(target, settings)
+                    answerer = await _answerer(target, request, settings)
                     await answerer(
                         target, request, _watched(_named(sink, recorder, shared.store), running), settings, said
                     )
@@ -170,8 +171,10 @@ def _key_of_chat(target: Target, request: ChatRequest) -> ChatKey | None:
     return None if request.caller.may_wait else chat_key(target, request)
 
 
-async def _answerer(target: Target, settings: RunSettings) -> Answerer:
+async def _answerer(target: Target, request: ChatRequest, settings: RunSettings) -> Answerer:
     """Return the function that answers a turn, once all that it needs is loaded."""
+    if settings.compaction.chat_command and command_in(request.messages[-1]) is not None:
+        return answer_command
     if target.agent is None:
         return _answer_raw
     loading = settings.shared.sdk.begin()

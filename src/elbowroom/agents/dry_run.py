@@ -2,7 +2,6 @@
 
 import json
 import time
-from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,6 @@ from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.prompt import (
     HistoryCounters,
     fitting_tools,
-    is_short,
     prompt_size,
     step_body,
     with_instructions,
@@ -61,8 +59,7 @@ async def count_request(
     )
     if target.provider.manages_context:
         history = await (histories or HistoryCounters()).of(target.provider, info, body)
-        is_few = is_short(messages)
-        body["messages"] = history.normalised(messages) if is_few else await to_thread(history.normalised, messages)
+        body["messages"] = await history.normalised(messages)
     sized = await prompt_size(target.provider, info, body)
     return SizedRequest(sized.count, info.loaded_context)
 
@@ -114,6 +111,22 @@ async def compact_request(
 
     What cannot be made shorter is handed out as it is. Raises RequestError where nothing is ever compacted.
     """
+    check_compacts(target, settings)
+    began = time.monotonic()
+    settings = replace(settings, live=await settings.shared.recording.found(target, request))
+    offered = await offered_unasked(target, request, settings)
+    turn = Turn(target, offered.request, sink, settings, offered.keeper)
+    fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    messages = fit.history.messages
+    before, outcome = await fit.compact_by_hand(info)
+    seconds = time.monotonic() - began
+    if isinstance(outcome, Compaction):
+        return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
+    return CompactedRequest(tuple(messages), before, before, None, seconds)
+
+
+def check_compacts(target: Target, settings: RunSettings) -> None:
+    """Raise RequestError where nothing of this target's conversations is ever compacted."""
     if not settings.compaction.enabled:
         raise RequestError("Compaction is switched off: set compaction.enabled = true to use it.")
     if not target.provider.manages_context:
@@ -122,13 +135,3 @@ async def compact_request(
             "conversations compacted.",
             param="model",
         )
-    began = time.monotonic()
-    settings = replace(settings, live=await settings.shared.recording.found(target, request))
-    offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, sink, settings, offered.keeper)
-    instructions = target.agent.instructions if target.agent else None
-    messages, before, outcome = await turn.compact(instructions, offered.specs)
-    seconds = time.monotonic() - began
-    if isinstance(outcome, Compaction):
-        return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
-    return CompactedRequest(tuple(messages), before, before, None, seconds)

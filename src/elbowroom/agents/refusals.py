@@ -6,6 +6,7 @@ has the whole history in its key. A window, a model or a setting that has change
 """
 
 import asyncio
+import copy
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +34,10 @@ REMEMBERED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AskedPrompt:
-    """What a request asks for: the model in its window, the settings that count for it, and the whole prompt."""
+    """What a request asks for: the model in its window, what was `chosen` for it, and the whole prompt.
+
+    `chosen` are the settings that count, and what the client wants of its context.
+    """
 
     owner: str
     target: Target
@@ -98,7 +102,8 @@ class Refusals:
         now, key = self._clock(), await asked.key(is_final=error.is_final)
         before = self._refused.get(key)
         times = before.times if before is not None and self._is_recent(before.worked_out) else 0
-        self._refused.put(key, Refusal(error, times + 1, now))
+        known = copy.copy(error)  # which has no traceback: that would keep the whole request
+        self._refused.put(key, Refusal(known, times + 1, now))
         self.places.put(asked.place, now)
 
     def _is_recent(self, moment: float | None) -> bool:

@@ -100,7 +100,8 @@ class ChatRequest:
     `messages` and `tools` are the client's own objects, never changed; tools that `tool_choice` does not allow are left
     out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
     asks, as far as that is known. `compaction` is None for a client that knows nothing of compactions;
-    `edits` are to be applied to its history, in their order.
+    `edits` are to be applied to its history, in their order. `focus` is what a person who asks for a compaction wants
+    kept or dropped.
     """
 
     model: str
@@ -113,6 +114,7 @@ class ChatRequest:
     caller: Caller = NOBODY
     compaction: CompactionRequest | None = None
     edits: tuple[Edit, ...] = ()
+    focus: str = ""
 
 
 def parse_chat_request(body: Any) -> ChatRequest:

@@ -133,7 +133,7 @@ class TaskStep:
         """Send the task, shortened where it has to be, and take its answer to the end."""
         prompt = await self._counted()
         if prompt is None:
-            body = self.shape.body(self.counter.normalised(self.messages))
+            body = self.shape.body(await self.counter.normalised(self.messages))
             await self._send(body, self.budget.window, self.budget.window)
             await self.stream.close()
             return
@@ -252,7 +252,7 @@ class TaskStep:
         return fitting
 
     async def _measured(self, messages: Sequence[Message]) -> PromptSize:
-        body = self.shape.body(self.counter.normalised(messages))
+        body = self.shape.body(await self.counter.normalised(messages))
         return PromptSize(await self.counter.count(body["messages"]), self.counter.counter, body)
 
     def _occupied(self, prompt: PromptSize) -> int:

@@ -18,6 +18,7 @@ from elbowroom.errors import ElbowroomError
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.files import not_saved, put_in_place, take_over, write_new
 
+BYTE_ORDER_MARK: Final = "\ufeff"
 BACKUP: Final = ".before-elbowroom"
 OURS: Final = "elbowroom"
 
@@ -78,14 +79,15 @@ class ClientFile:
     def merged(self, kind: str, text: str) -> bytes:
         """Return the file's content with the settings of a text in it. Raises ElbowroomError, which names the line."""
         try:
-            before = (self.content() or b"").decode()
+            whole = (self.content() or b"").decode()
+            before = whole.removeprefix(BYTE_ORDER_MARK)
             new = with_values(before, json.loads(text)) if kind == "json" else _with_toml(before, text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ElbowroomError(
                 f"{self.path} is left as it is, since it is not understood ({error}). "
                 "Mend it, or put this into it by hand."
             ) from error
-        return new.encode()
+        return (BYTE_ORDER_MARK if before != whole else "").encode() + new.encode()
 
     def write(self, content: bytes) -> Path | None:
         """Write the file; return where it is kept as it was before the first time, None where there was none.

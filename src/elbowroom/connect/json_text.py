@@ -10,7 +10,6 @@ GAP: Final = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 REST_OF_LINE: Final = re.compile(r"[ \t]*(?://[^\r\n]*)?(?=\r?\n)")
 """What may follow an entry in its line, with the comment on it."""
 FIRST_INDENT: Final = re.compile(r"\n([ \t]+)\S")
-BYTE_ORDER_MARK: Final = "\ufeff"
 IDENTITY: Final = "id"
 MISSING: Final = object()
 
@@ -35,13 +34,11 @@ def with_values(text: str, values: Mapping[str, Any]) -> str:
     Objects are merged, and so are lists: objects in them by their `id`, other items are added once. Raises ValueError,
     which names the line.
     """
-    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    text = text.removeprefix(mark)
     if not GAP.sub("", text):
-        return f"{mark}{text.rstrip()}\n{_laid_out(text, values, '')}\n".lstrip("\n")
+        return f"{text.rstrip()}\n{_laid_out(text, values, '')}\n".lstrip("\n")
     for path, value in _leaves(parsed(text).value, values, ()):
         text = _with_value(text, path, value)
-    return mark + text
+    return text
 
 
 def parsed(text: str) -> Node:

@@ -143,11 +143,13 @@ class Compact:
     """The history has to shrink first, until prompt and reserve are at or below `target`.
 
     Without `asks_pruner` a useful summary would not fit: then code alone cuts the history. `is_tight` is as in `Send`.
+    Where it only `is_wanted`, there is room for the history as it is: then nothing of it goes untold.
     """
 
     target: int
     asks_pruner: bool = True
     is_tight: bool = False
+    is_wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,10 +129,7 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A whole message within a turn that no client has sent: a tool's result, or one from the queue.
-
-    A result carries `tool_call_id`; it stands after the reply that calls the tool.
-    """
+    """A message of a turn that no client has sent: a tool's result, after the reply that calls it, or a queued one."""
 
     turn: str
     message: str
@@ -165,7 +162,8 @@ class StepUsed:
 class CompactionDetails:
     """What a compaction did: how long it took, what stays word for word, how much is removed, and the summary of it.
 
-    `groups_kept` counts messages that belong together as one, system messages apart; `summary` may be empty.
+    `groups_kept` counts messages that belong together as one, system messages apart; `summary` may be empty. `focus` is
+    what a person has wanted kept or dropped.
     """
 
     seconds: float
@@ -173,6 +171,7 @@ class CompactionDetails:
     messages_kept: int
     messages_removed: int
     summary: str
+    focus: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +290,15 @@ class ConversationRow:
 
 @dataclass(frozen=True, slots=True)
 class KeptCompaction:
-    """A compaction of a conversation, as `CompactionNoted`; `details` are None for one of an older version."""
+    """A compaction; `edited` is the summary as a person has changed it, `undone` when a person took it back."""
 
     before: int
     after: int
     rung: str
     at: float
-    details: CompactionDetails | None = None
+    details: CompactionDetails | None = None  # of one that an older version has made
+    edited: str | None = None
+    undone: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +322,7 @@ class KeptMessage:
     turn_status: Status | None = None
     calls: Mapping[str, CallState] = field(default_factory=dict)
     lost: Mapping[str, Any] | None = None
+    is_pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +388,9 @@ class AskedConversations(Protocol):
 
         By their parents only those are found that were interrupted before their key was known.
         """
+
+    async def pins(self, conversation: str) -> frozenset[str]:
+        """Return the keys of pinned messages; of one that was said in a turn the key of the turn."""
 
     async def queue(self) -> list[QueuedMessage]:
         """Return all that waits in the queues of all conversations, in order; called once, when the server starts.

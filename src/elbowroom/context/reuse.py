@@ -1,10 +1,19 @@
-"""Says why an engine had to read again what it had read before, and what that has cost. Pure: it compares digests."""
+"""Says why an engine had to read again what it had read before, and what that has cost.
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+Of the prompts that models were sent last, digests are remembered and compared.
+"""
+
+import marshal
+from array import array
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from elbowroom.context.chains import LEAST_LOST, Kept, SentPrompt
+from elbowroom.caches import Recent
+from elbowroom.context.chains import BY_VALUE
+from elbowroom.context.ledger import is_system
+from elbowroom.context.transcript import Message, calls_of
 
 Reason = Literal[
     "model_changed",
@@ -26,6 +35,170 @@ WORDS: Final[Mapping[Reason, str]] = {
     "other_request": "another request was in between",
     "engine_forgot": "the engine has forgotten it",
 }
+PROMPTS_KEPT: Final = 512
+LEAST_LOST: Final = 32
+"""Tokens. What is less comes from the ends of prompts, which templates write in another way once more follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """The keys by which a conversation's prompts are kept, and those by which the last one is sought, surest first."""
+
+    kept: Sequence[Hashable]
+    sought: Sequence[Hashable]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SentPrompt:
+    """A prompt as digests, and what the engine has in its cache after it.
+
+    `model` is named after its provider, and `window` is that of the loaded instance. `messages` has one digest for
+    each message; the first is the system message where it `has_system`. `compacted` changes where messages are ours and
+    no longer the client's. `number` counts the prompts of the model, `loads` how often it was loaded anew, and `tokens`
+    is the size of this one.
+    """
+
+    model: str
+    window: int | None
+    tools: int
+    arguments: int
+    messages: "array[int]"
+    has_system: bool
+    compacted: Hashable
+    number: int = 0
+    loads: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        window: int | None,
+        body: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        compacted: Hashable = None,
+        tokens: int = 0,
+    ) -> "SentPrompt":
+        """Return the digests of a request's body, whose template gets these arguments."""
+        messages = body["messages"]
+        return cls(
+            model,
+            window,
+            _digest_of([*(body.get("tools") or ())]),
+            _digest_of(sorted(arguments.items())),
+            array("q", map(_digest, messages)),
+            bool(messages) and is_system(messages[0]),
+            compacted,
+            tokens=tokens,
+        )
+
+    def shared_with(self, before: "SentPrompt") -> int:
+        """Return with how many messages both prompts begin alike."""
+        most = min(len(self.messages), len(before.messages))
+        if self.messages[:most] == before.messages[:most]:
+            return most
+        return next(at for at in range(most) if self.messages[at] != before.messages[at])
+
+    def continues(self, before: "SentPrompt") -> bool:
+        """Tell whether the engine can go on where it was after the other prompt."""
+        return self.begins_as(before) and self.shared_with(before) == len(before.messages)
+
+    def begins_as(self, before: "SentPrompt") -> bool:
+        """Tell whether model and tools are the same, which stand before all messages.
+
+        Most arguments change only the end of a prompt.
+        """
+        return self.is_in_load_of(before) and (self.model, self.tools) == (before.model, before.tools)
+
+    def is_in_load_of(self, before: "SentPrompt") -> bool:
+        """Tell whether the model was not loaded anew since, which is known only for the same model."""
+        return (self.window, self.loads) == (before.window, before.loads)
+
+
+class SentPrompts:
+    """The last prompts of the conversations used last, and of each model; for one event loop."""
+
+    def __init__(self) -> None:
+        self._of_talks = Recent[Hashable, SentPrompt]("sent_prompts", PROMPTS_KEPT)
+        self._last: dict[str, SentPrompt] = {}
+        self._numbers: Counter[str] = Counter()
+        self._loads: Counter[str] = Counter()
+
+    def keep(self, talk: Talk, prompt: SentPrompt) -> "Kept":
+        """Remember a prompt that the engine has read; return it with its number, and what was read before."""
+        self.passed(prompt.model)
+        now = replace(prompt, number=self._numbers[prompt.model], loads=self._loads[prompt.model])
+        before = next((found for key in talk.sought if (found := self._of_talks.get(key)) is not None), None)
+        last = self._last.get(now.model)
+        self._last[now.model] = now
+        for key in talk.kept:
+            self._of_talks.put(key, now)
+        return Kept(now, before, last if last is not None and last.number == now.number - 1 else None)
+
+    def passed(self, model: str) -> None:
+        """Note that the model has read a prompt of another kind."""
+        self._numbers[model] += 1
+
+    def loaded_anew(self, model: str) -> None:
+        """Note that the model was loaded, and has nothing in its cache."""
+        self._loads[model] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A prompt with the one before it in its conversation, and the one before it in its model, where they are known."""
+
+    now: SentPrompt
+    before: SentPrompt | None
+    last: SentPrompt | None
+
+    @property
+    def others(self) -> int:
+        """Return how many other prompts the model has read since the one before."""
+        is_same = self.before is not None and self.before.model == self.now.model
+        return self.now.number - self.before.number - 1 if self.before is not None and is_same else 0
+
+    def may_lack(self, cached: int | None, slots: int) -> bool:
+        """Tell whether the engine may have had to read again something of the prompt before.
+
+        `cached` are the tokens that it says it had not to read, None where it does not say; in `slots` it keeps the
+        prompts of as many conversations.
+        """
+        if self.before is None:
+            return False
+        if cached is not None:
+            return min(self.before.tokens, self.now.tokens) - cached >= LEAST_LOST
+        return self.others >= slots or not self.now.continues(self.before)
+
+
+def talk_of(owner: str, name: str, conversation: str, messages: Sequence[Message]) -> Talk:
+    """Return the keys of a conversation: what it began with, and its id, which several histories may share.
+
+    Where the client gives it a `name`, that is sure of the beginning; else the id is surer. Many chats begin with the
+    same words, so a new one is sought by its id alone.
+    """
+    opening = next((_digest(message) for message in messages if message.get("role") == "user"), 0)
+    by_opening: list[Hashable] = [(owner, name, opening)]
+    by_id: list[Hashable] = [(owner, conversation)] if conversation else []
+    if not any(message.get("role") == "assistant" for message in messages):
+        return Talk(by_opening + by_id, by_id)
+    return Talk(by_opening + by_id, by_opening + by_id if name else by_id + by_opening)
+
+
+def _digest(message: Message) -> int:
+    """Return a digest of what a template shows of a message, whatever the order of its fields; thoughts come and go."""
+    content, calls = message.get("content") or "", calls_of(message)
+    said = content if isinstance(content, str) else _digest_of(content)
+    made = _digest_of([call.get("function") for call in calls]) if calls else 0
+    return hash((message.get("role"), said, message.get("tool_call_id"), made))
+
+
+def _digest_of(value: Any) -> int:
+    """Return a digest of a JSON value; 0 for one that is nested too deeply."""
+    try:
+        return hash(marshal.dumps(value, BY_VALUE))
+    except ValueError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from elbowroom.context.transcript import Message, is_text
+from elbowroom.context.transcript import Message, calls_of, is_blank, is_text, text_of
 
 ABBREVIATED = {
     "English": (
@@ -45,6 +45,9 @@ MARK = "> *elbowroom: "
 LINE = r"> \*elbowroom: [^\n]*\*"
 LINES = re.compile(rf"(?:\A|\n\n){LINE}(?:\n\n(?:\n\n)?{LINE})*(?:\n\n|\s*\Z)")
 """One notice or several in a row, with the blank lines around them."""
+COMMAND = "/compact"
+LONGEST_FOCUS = 500
+"""Characters that may follow the command; a longer message is none."""
 
 
 class StopFinder:
@@ -253,11 +256,34 @@ def notice_line(text: str) -> str:
 
 
 def without_notices(messages: Iterable[Message]) -> list[Message]:
-    """Return a history without the notices that a client has sent back as words of the assistant."""
-    return [
+    """Return a history without the notices that a client has sent back as words of the assistant.
+
+    A person's command that was answered by nothing but notices is left out with its answer.
+    """
+    stripped = [
         message if type(content := message.get("content")) is str and MARK not in content else _stripped(message)
         for message in messages
     ]
+    places = [at for at, message in enumerate(stripped[:-1]) if command_in(message) is not None]
+    answered = {at for at in places if _says_nothing(stripped[at + 1])}
+    return [each for at, each in enumerate(stripped) if not {at, at - 1} & answered] if answered else stripped
+
+
+def command_in(message: Message) -> str | None:
+    """Return what a person's command to compact says of what to keep, empty without that; None for other messages."""
+    content = message.get("content")
+    if message.get("role") != "user" or (isinstance(content, list) and not all(map(is_text, content))):
+        return None
+    text = content if isinstance(content, str) else text_of(message)
+    if not text.lstrip().startswith(COMMAND):
+        return None
+    command, *focus = text.split(maxsplit=1)
+    told = " ".join(" ".join(focus).split())
+    return told if command == COMMAND and len(told) <= LONGEST_FOCUS else None
+
+
+def _says_nothing(message: Message) -> bool:
+    return message.get("role") == "assistant" and is_blank(message.get("content")) and not calls_of(message)
 
 
 def _stripped(message: Message) -> Message:

@@ -157,7 +157,7 @@ class SimulatedLMStudio:
         self.residency.unload(key)
         return self.residency.load(key, context_length)
 
-    async def wait_until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
+    async def wait_until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
         """Return as soon as the condition holds; raise TimeoutError if it does not within so many seconds."""
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110 - a condition may be about anything

@@ -53,7 +53,7 @@ class SimulatedTokenizer:
     def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
         """Return the prompt as the model would read it, up to where its answer begins."""
         head = f"<|im_start|>tools\n{json.dumps(tools)}<|im_end|>\n" if tools else ""
-        turns = (f"<|im_start|>{message.get('role')}\n{message_text(message)}<|im_end|>\n" for message in messages)
+        turns = (f"<|im_start|>{_role(message)}\n{message_text(message)}<|im_end|>\n" for message in messages)
         return head + "".join(turns) + "<|im_start|>assistant\n"
 
     def count_tokens(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> int:
@@ -70,6 +70,11 @@ class CountingWith:
         self.split = split or base.split
         self.render = base.render
         self.encode = base.encode
+
+
+def _role(message: Mapping[str, Any]) -> Any:
+    """Return the role that the template is given: llama.cpp takes a developer for the system."""
+    return "system" if message.get("role") == "developer" else message.get("role")
 
 
 def message_text(message: Mapping[str, Any]) -> str:

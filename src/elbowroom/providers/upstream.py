@@ -1,10 +1,9 @@
 """Asks an upstream over HTTP: requests whose answer streams, requests for JSON, and one question for many askers."""
 
 import asyncio
-import io
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -92,9 +91,9 @@ class Upstream:
             raise connection_failure(error, self.source) from error
 
     async def _send(self, url: str, data: bytes) -> aiohttp.ClientResponse:
-        # As a file it is sent piece by piece; megabytes of images in one piece would hold up the event loop.
-        body = data if len(data) < LARGE_BODY_BYTES else io.BytesIO(data)
-        headers = {"Content-Type": "application/json", **self.headers}
+        # Megabytes in one piece would hold up the event loop, and aiohttp would copy a file in memory as a whole.
+        body = data if len(data) < LARGE_BODY_BYTES else _pieces(data)
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **self.headers}
         async with asyncio.timeout(FIRST_BYTE_SECONDS):
             return await self.http.post(url, data=body, headers=headers, allow_redirects=False)
 
@@ -129,6 +128,11 @@ class Upstream:
                 return Reply(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise connection_failure(error, self.source) from error
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), LARGE_BODY_BYTES):
+        yield data[start : start + LARGE_BODY_BYTES]
 
 
 async def written(body: Mapping[str, Any]) -> bytes:

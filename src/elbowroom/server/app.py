@@ -20,8 +20,9 @@ from elbowroom.agents.turn import Shared
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import FILE_NAME, SeenModels
 from elbowroom.providers.upstream import open_session
-from elbowroom.server.chat import chat_completions, compact_conversation, input_tokens
+from elbowroom.server.chat import chat_completions, input_tokens
 from elbowroom.server.conversations import (
+    add_by_hand_routes,
     add_cancel_route,
     add_conversation_routes,
     add_kept_routes,
@@ -122,7 +123,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
     app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
     app.router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
-    app.router.add_post(f"{BASE}conversations/{{id}}/compact{END}", compact_conversation)
+    add_by_hand_routes(app, BASE, END)
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
@@ -190,7 +191,7 @@ def _take(number: signal.Signals, requests: StopRequests) -> None:
 
     try:
         loop.add_signal_handler(number, requests.add)
-    except NotImplementedError:  # Windows
+    except NotImplementedError:  # the event loops of Windows take no handlers of signals
         signal.signal(number, from_outside)
 
 

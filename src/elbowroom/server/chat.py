@@ -10,7 +10,7 @@ from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.answering import answer, relay, relay_stream
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.dry_run import SizedRequest, compact_request, count_request
+from elbowroom.agents.dry_run import SizedRequest, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import Shared
@@ -116,23 +116,3 @@ async def unsealed(shared: Shared, seal: Seal, item: Any, where: str) -> list[Me
         for entry in await each.store.ledger.find([reference.key]):
             return list(entry.messages)
     return list(reference.messages)
-
-
-async def compact_conversation(request: web.Request) -> web.StreamResponse:
-    """Take the same body as a chat request and answer with its messages, compacted, and their sizes in tokens."""
-    chat = await read_chat_request(request)
-    target = await catalog_of(request.app).resolve(chat.model)
-    with request.app[SHARED].running.entered():
-        compacted = await compact_request(target, chat, run_settings_of(request.app, chat.caller))
-    shown = {
-        "id": request.match_info["id"],
-        "object": "conversation.compaction",
-        "model": chat.model,
-        "compacted": compacted.rung is not None,
-        "method": compacted.rung,
-        "before": compacted.before,
-        "after": compacted.after,
-        "seconds": round(compacted.seconds, 3),
-        "messages": compacted.messages,
-    }
-    return await json_answer(shown)

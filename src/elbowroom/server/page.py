@@ -1,8 +1,9 @@
-"""The page at `/`, whose files are sent as they stand in the package, and `/api/logs`, which it shows."""
+"""The page at `/`, whose files are sent without indentation and comments, and `/api/logs`, which it shows."""
 
 import asyncio
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
@@ -38,6 +39,8 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     hdrs.CACHE_CONTROL: "no-cache",
 }
+UNSENT: Final = re.compile(rb"^[ \t]*(?://[^\n]*\n|\n)|^[ \t]+", re.MULTILINE)
+"""Blank lines, comments and indentation, which no browser needs; no text of the page goes over several lines."""
 DEFAULT_LINES = 200
 MOST_LINES = 1000
 
@@ -65,10 +68,15 @@ def page_files() -> dict[str, PageFile]:
     """Return the files by their names."""
     folder = files("elbowroom.server") / "page"
     return {
-        found.name: _read(found.read_bytes(), TYPES[suffix])
+        found.name: _read(packed(suffix, found.read_bytes()), TYPES[suffix])
         for found in folder.iterdir()
         if (suffix := "." + found.name.rpartition(".")[2]) in TYPES
     }
+
+
+def packed(suffix: str, body: bytes) -> bytes:
+    """Return a file of the page as it is sent."""
+    return UNSENT.sub(b"", body) if suffix in (".js", ".css") else body
 
 
 async def show_page(request: web.Request) -> web.Response:

@@ -293,6 +293,7 @@ class CompactionSettings(Section):
     retain_directives: Sentences = ()
     retain_last_turns: Whole | None = Field(None, ge=0, le=20)
     notices: Notices = "auto"
+    chat_command: bool = True
 
 
 class StoreSettings(Section):

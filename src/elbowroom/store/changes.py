@@ -47,7 +47,34 @@ class Described:
     metadata: Mapping[str, str]
 
 
-KeptChange = Change | Deleted | TurnDeleted | Unheard | Described
+@dataclass(frozen=True, slots=True)
+class SummaryEdited:
+    """The summary of the compaction that was made at this time, as a person has changed it."""
+
+    conversation: str
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionUndone:
+    """The compaction that was made at this time is taken back, `undone` being when."""
+
+    conversation: str
+    at: float
+    undone: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A message that is never to be summarised, or may be again."""
+
+    conversation: str
+    message: str
+    is_pinned: bool
+
+
+KeptChange = Change | Deleted | TurnDeleted | Unheard | Described | SummaryEdited | CompactionUndone | Pinned
 OVERHEAD: Final = 200
 """About how many bytes a change takes besides its text."""
 MOST_TOKENS: Final = 2**31 - 1
@@ -68,11 +95,20 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     TurnDeleted: ("turn",),
     Unheard: ("conversation", "message", "key", "parent"),
     Described: ("conversation",),
+    SummaryEdited: ("conversation", "text"),
+    CompactionUndone: ("conversation",),
+    Pinned: ("conversation", "message"),
 }
 """The fields of each kind of change that hold names; what people and models say is not among them."""
-ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model"})
+ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model", "text"})
 """These are kept as JSON or as a hash, and may hold anything."""
-MESSAGES: Final = {kinds.Heard: "message", kinds.ReplyCalled: "call", kinds.Added: "content", Described: "metadata"}
+MESSAGES: Final = {
+    kinds.Heard: "message",
+    kinds.ReplyCalled: "call",
+    kinds.Added: "content",
+    Described: "metadata",
+    SummaryEdited: "text",
+}
 UNSOUND: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
 
 
@@ -94,6 +130,7 @@ def check(change: KeptChange) -> None:
     if isinstance(change, kinds.CompactionNoted) and change.details:
         _check_time(change.details.seconds)
         encoded(change.details.summary)
+        encoded(change.details.focus)
     _check_time(change.item.at if isinstance(change, kinds.Queued) else getattr(change, "at", 0.0))
     if not all(0 <= tokens <= MOST_TOKENS for tokens in _tokens(change)):
         raise ValueError("there are too many tokens")
@@ -163,6 +200,9 @@ KEPT_LONGEST: Final = (
     TurnDeleted,
     Unheard,
     Described,
+    SummaryEdited,
+    CompactionUndone,
+    Pinned,
     kinds.Queued,
     kinds.QueueTaken,
     kinds.QueueDropped,

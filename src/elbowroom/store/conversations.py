@@ -20,7 +20,17 @@ from elbowroom.context.conversation import (
     QueuedMessage,
 )
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.changes import Batch, Deleted, Described, TurnDeleted, Unheard, WaitingChanges
+from elbowroom.store.changes import (
+    Batch,
+    CompactionUndone,
+    Deleted,
+    Described,
+    Pinned,
+    SummaryEdited,
+    TurnDeleted,
+    Unheard,
+    WaitingChanges,
+)
 from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.stand_by import StandBy
 from elbowroom.store.write_behind import WriteBehindStore
@@ -115,6 +125,10 @@ class WriteBehindConversations:
         """Return the turns that may hold more than their clients have, whose answer, or else parent, has such a key."""
         return await self._ask(lambda kept: kept.turns(conversation, keys))
 
+    async def pins(self, conversation: str) -> frozenset[str]:
+        """Return the keys of a conversation's pinned messages; of one that was said in a turn the key of the turn."""
+        return await self._ask(lambda kept: kept.pins(conversation))
+
     async def queue(self) -> list[QueuedMessage]:
         """Return all messages that wait in the queues of all conversations, in order."""
         return await self._ask(lambda kept: kept.queue())
@@ -185,7 +199,22 @@ class WriteBehindConversations:
 
     async def describe(self, conversation: str, metadata: Mapping[str, str]) -> None:
         """Keep what a client wants kept beside a conversation, in place of what it kept before."""
-        self._waiting.note([Described(conversation, metadata)])
+        await self._keep(Described(conversation, metadata))
+
+    async def edit_summary(self, conversation: str, at: float, text: str) -> None:
+        """Keep a person's words in place of the summary of the compaction that was made at this time."""
+        await self._keep(SummaryEdited(conversation, at, text))
+
+    async def undo_compaction(self, conversation: str, at: float) -> None:
+        """Note that the compaction that was made at this time is taken back."""
+        await self._keep(CompactionUndone(conversation, at, time.time()))
+
+    async def pin(self, conversation: str, message: str, *, is_pinned: bool) -> None:
+        """Note whether a message, by its id, is never to be summarised."""
+        await self._keep(Pinned(conversation, message, is_pinned))
+
+    async def _keep(self, change: Described | SummaryEdited | CompactionUndone | Pinned) -> None:
+        self._waiting.note([change])
         self._write_in_time()
         await self._flush()
 

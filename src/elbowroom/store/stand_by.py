@@ -98,6 +98,11 @@ class StandBy:
             return await self.stored.turns(conversation, keys)
         return await self._changed.turns(conversation, keys)
 
+    async def pins(self, conversation: str) -> frozenset[str]:
+        """Return the keys of a conversation's pinned messages."""
+        kept = self.stored if self.stored and self._is_stored(conversation) else self._changed
+        return await kept.pins(conversation)
+
     async def queue(self) -> list[QueuedMessage]:
         """Return all messages that wait in the queues of all conversations, in order."""
         stored = await self.stored.queue() if self.stored else []

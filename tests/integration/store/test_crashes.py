@@ -244,7 +244,7 @@ async def test_what_is_said_after_a_late_opening_is_written_at_once(tmp_path: Pa
         conversations = store.conversations
         conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0), ReplyBegun("t", "m", 1.0)])
         assert await conversations.queue() == []  # which puts together what waits
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while conversations._timer is None or conversations._timer.when() < asyncio.get_running_loop().time() + 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # until it has been tried in vain
             conversations.note([ReplyGrew("m", "text", "Early, ")])

@@ -374,10 +374,10 @@ async def test_a_turn_waits_for_nobody_who_reads_or_searches(path: Path) -> None
         ]
         others.append(asyncio.ensure_future(opened.search(lambda _: goes_on.wait(30))))
         others.append(asyncio.ensure_future(conversations.read(ME, "c")))
-        found = await asyncio.wait_for(conversations.look_up(ME, "", ["c.1", "c.2", "new"], 1), 10)
+        found = await asyncio.wait_for(conversations.look_up(ME, "", ["c.1", "c.2", "new"], 1), 60)
         assert found is not None
         assert found.conversation == "c"
-        assert len(await asyncio.wait_for(conversations.turns("c", ["c.2"]), 10)) == 1
+        assert len(await asyncio.wait_for(conversations.turns("c", ["c.2"]), 60)) == 1
         assert not any(other.done() for other in others)
         goes_on.set()
         await asyncio.gather(*others)

@@ -207,6 +207,6 @@ async def test_a_ring_that_another_program_has_made(tmp_path: Path) -> None:
         changes = [*begun("c"), *turn("one", "c", "k2", "k1"), *turn("two", "c", "k1", "k2")]
         await said(kept, [*changes, *turn("end", "c", "c.1", "c.2")], 99)
         assert await kept.settled()
-        page = await asyncio.wait_for(kept.page(ME, "c", PageWanted(9, "one.1")), 20)
+        page = await asyncio.wait_for(kept.page(ME, "c", PageWanted(9, "one.1")), 60)
         assert page is not None
         assert not page.is_known

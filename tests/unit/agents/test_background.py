@@ -74,7 +74,7 @@ async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> Non
     await asyncio.wait([leaves])
     job.give_way()
     release.set()
-    assert await asyncio.wait_for(stays, 1) is DONE
+    assert await asyncio.wait_for(stays, 60) is DONE
     assert job.attempt is attempt
     await background.aclose()
 
@@ -118,7 +118,7 @@ async def test_a_turn_does_not_wait_behind_others_for_work_of_a_lower_rank() -> 
     async with admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
         may_go_on.set()
         await eventually(lambda: admission.waiting(POOL), "it asks for nothing more")
-        assert await asyncio.wait_for(job.awaited(), 5) is None
+        assert await asyncio.wait_for(job.awaited(), 60) is None
     await background.aclose()
 
 

@@ -128,7 +128,7 @@ async def test_count_is_that_of_what_is_sent(tmp_path: Path) -> None:
         facts = await facts_by_template(renderer, counter.family)
         history = HistoryCounter(counter, {"tools": [READ_NOTE]}, facts, await counter.text_counter())
         messages = [{"role": "user", "content": "One"}, {"role": "user", "content": "Two"}]
-        sent = history.normalised(messages)
+        sent = await history.normalised(messages)
         assert sent != messages
         with pytest.raises(CannotCount):
             await renderer.render(messages, (), {})
@@ -142,7 +142,7 @@ async def test_count_is_that_of_what_is_sent(tmp_path: Path) -> None:
 async def test_nothing_demanded_is_nothing_changed() -> None:
     """Sound messages are the very same objects where nothing is demanded."""
     messages = [{"role": "user", "content": "One"}, {"role": "assistant", "content": "Two"}]
-    sent = history_of(TokenCounter("m", None), TemplateDemands()).normalised(messages)
+    sent = await history_of(TokenCounter("m", None), TemplateDemands()).normalised(messages)
     assert all(one is other for one, other in zip(sent, messages, strict=True))
 
 

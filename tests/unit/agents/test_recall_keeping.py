@@ -9,6 +9,7 @@ from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import Recall, Written
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
+from elbowroom.context.conversation import StepUsage
 from elbowroom.context.transcript import Message
 
 ADA = Caller("ada")
@@ -60,3 +61,21 @@ async def test_a_model_is_never_asked_with_nothing() -> None:
     again = History(HISTORY[:-1])
     assert not await recall_of(rows, notes, HISTORY[:-1]).recall(again, Budget(1000), no_size)
     assert again.messages == HISTORY[:-1]
+
+
+async def test_what_is_handed_out_says_how_it_was_made() -> None:
+    """What the client gets of a recalled compaction is kept and told with the sizes and the rung of that."""
+    rows, notes = MemoryLedgerRows(), CompactionNotes()
+    made = Written(window=1000, before=900, after=300, rung="digest")
+    history = History(HISTORY)
+    history.replace(SHORT, 1)
+    recall_of(rows, notes).keep(history, made)
+    again, recall = History(HISTORY), recall_of(rows, notes)
+    assert await recall.recall(again, Budget(1000), no_size)
+    begun = recall.begun_with()
+    assert begun == made
+    handed = recall.handed_out(again, begun, StepUsage())
+    await notes.saved()
+    (kept,) = await rows.find([handed.key])
+    assert (kept.window, kept.before, kept.after, kept.rung) == (1000, 900, 300, "digest")
+    assert (handed.messages, handed.before, handed.after, handed.summary) == (tuple(SHORT), 900, 300, "")

@@ -9,6 +9,7 @@ import pytest
 from noted_changes import NotedConversations, kinds_of
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.conversations import beginning
 from elbowroom.agents.conversations.beginning import Recording
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import Caller, own_request
@@ -152,9 +153,10 @@ async def test_the_id_of_an_answer_sent_back_names_its_conversation(name: str) -
 
 @pytest.mark.parametrize("conversations", [NotedConversations(delay=30), NotedConversations(failure=OSError("disk"))])
 async def test_a_store_in_trouble_costs_no_answer(
-    conversations: NotedConversations, caplog: pytest.LogCaptureFixture
+    conversations: NotedConversations, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is slow or fails leaves the request as a new conversation, which is noted all the same."""
+    monkeypatch.setattr(beginning, "OPENING_SECONDS", 0.2)
     began = time.monotonic()
     with caplog.at_level(logging.WARNING):
         live = await begin(Recording(conversations), FIRST, ANSWER, SECOND)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from elbowroom.agents.prompt import counters
 from elbowroom.agents.prompt.counters import MANY, HistoryCounter, StepCounter, TemplateFacts
 from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.transcript import Message
@@ -49,7 +50,7 @@ async def test_what_was_measured_is_not_counted_again_when_it_is_sent() -> None:
     way = ByLetters()
     counter = step_counter(way, [])
     prompt = await counter.prompt([USER, ANSWER])
-    sent = counter.sent([USER, ANSWER])
+    sent = await counter.sent([USER, ANSWER])
     size = await counter.size({"messages": list(sent)})
     assert prompt == size.at_most == len("Which harbour?The old one.")
     assert way.asked == [sent]
@@ -60,18 +61,23 @@ async def test_what_was_measured_is_not_counted_again_when_it_is_sent() -> None:
     [[USER] * MANY, [{"role": "assistant", "content": "", "tool_calls": [{"id": "c"}] * MANY}]],
     ids=["messages", "calls"],
 )
-async def test_a_long_history_is_brought_into_its_form_beside_the_event_loop(messages: list[Message]) -> None:
-    """The loop's own thread does none of the work whose length grows with the history."""
+@pytest.mark.parametrize("asked", ["its size", "what is sent", "its form"])
+async def test_a_long_history_is_brought_into_its_form_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, messages: list[Message], asked: str
+) -> None:
+    """The loop's own thread does none of the work whose length grows with the history, whatever is asked."""
     way, threads = ByLetters(), set[int]()
     counter = step_counter(way, [])
     dress = counter.dress
 
-    def noted(history: Sequence[Message]) -> Sequence[Message]:
+    def noted(history: Sequence[Message], *_: TemplateDemands) -> Sequence[Message]:
         threads.add(threading.get_ident())
         return dress(history)
 
     counter.dress = noted
-    await counter.prompt(messages)
+    monkeypatch.setattr(counters, "normalise", noted)
+    asking = {"its size": counter.prompt, "what is sent": counter.sent, "its form": counter.history.normalised}
+    await asking[asked](messages)
     assert threads
     assert threading.get_ident() not in threads
 
@@ -83,7 +89,7 @@ async def test_the_same_history_with_something_else_behind_it_is_counted_anew() 
     counter = step_counter(way, behind)
     before = await counter.prompt([USER])
     behind.append(ORDER)
-    assert counter.sent([USER]) == [USER, ORDER]
+    assert await counter.sent([USER]) == [USER, ORDER]
     assert await counter.prompt([USER]) == before + len("Go on.")
     assert len(way.asked) == 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from ledger_chats import ANSWER, ASK, RETRY, THANKS, call, chain_of, longest, spoken, system
 from random_histories import Json, always_the_same, histories
@@ -46,7 +46,7 @@ def with_repeated_system(messages: Sequence[Message]) -> list[Message]:
 
 @st.composite
 def compactions(draw: st.DrawFn, *, system_anywhere: bool) -> tuple[list[Message], list[Message]]:
-    """Draw a history that ends with a question, and what a compaction makes of it."""
+    """Draw a history that ends with a question, and what a compaction makes of it, which needs something old."""
     history: list[Message] = [*draw(histories(sound=True)), THANKS]
     if not system_anywhere:  # at the beginning, and perhaps again before each question
         history = [system(), *spoken(history)]
@@ -54,6 +54,7 @@ def compactions(draw: st.DrawFn, *, system_anywhere: bool) -> tuple[list[Message
             history = with_repeated_system(history)
     transcript = Transcript.of(history)
     division = divide(transcript, tails_from=draw(st.integers(1, len(transcript.groups) - 1)))
+    assume(division.old)
     spared = [numbered for numbered in division.old if numbered.group.kind != "system"]
     kept: list[NumberedGroup] = []
     if spared:

@@ -4,8 +4,17 @@ from typing import Any, Final
 
 import pytest
 
-from elbowroom.context.chains import PROMPTS_KEPT, Kept, SentPrompt, SentPrompts, Talk, talk_of
-from elbowroom.context.reuse import alike_in_cache, change_between, loss_of
+from elbowroom.context.reuse import (
+    PROMPTS_KEPT,
+    Kept,
+    SentPrompt,
+    SentPrompts,
+    Talk,
+    alike_in_cache,
+    change_between,
+    loss_of,
+    talk_of,
+)
 
 Body = dict[str, Any]
 SYSTEM: Final = {"role": "system", "content": "Be kind."}

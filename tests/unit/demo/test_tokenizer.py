@@ -49,3 +49,9 @@ def test_count_reads_tool_calls() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "read_note", "arguments": '{"path": "a.md"}'}}
     bare = {"role": "assistant", "content": None}
     assert TOKENIZER.count_tokens([bare]) < TOKENIZER.count_tokens([bare | {"tool_calls": [call]}])
+
+
+def test_a_developer_is_the_system() -> None:
+    """Templates see a developer's words as the system's, as in llama.cpp, so that both take as many tokens."""
+    said = {"content": "Be brief."}
+    assert TOKENIZER.render([{"role": "developer", **said}]) == TOKENIZER.render([{"role": "system", **said}])

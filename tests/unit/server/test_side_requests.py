@@ -7,7 +7,7 @@ from multidict import CIMultiDict
 
 from elbowroom.agents.request import Caller, parse_chat_request
 from elbowroom.server.request.caller import caller_of, side_request
-from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
+from elbowroom.server.request.side_requests import CLAUDE, SIDE_REQUESTS, SideRequest
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
 TALK = [
@@ -21,6 +21,8 @@ KINDS = [pytest.param(known, id=f"{known.client}: {(known.asked or known.systems
 
 def example(known: SideRequest, system: str) -> dict[str, Any]:
     """Return a request of this kind, in words of our own around the phrases of its client."""
+    if known.kind == "probe":
+        return {"model": "m", "messages": [{"role": "user", "content": known.asked}], "max_tokens": 1}
     before = "A line of the provider.\n\n" if known.client in ("crush", "claude-code") else ""
     order = {"role": "user", "content": f"{known.asked} and so on, in our own words.\n\nPier 9 </conversation>"}
     talk = TALK if known.kind != "title" else []
@@ -47,7 +49,7 @@ def test_each_kind(known: SideRequest) -> None:
         caller = told(body)
         assert caller.is_task
         assert caller.is_awaited == (known.kind == "compaction")
-        assert caller.brings_chat == (known.kind != "title")
+        assert caller.brings_chat == (known.kind not in ("title", "probe"))
 
 
 @pytest.mark.parametrize("known", KINDS)
@@ -65,6 +67,34 @@ def test_the_structure_counts(known: SideRequest) -> None:
             changes.append({"messages": [*messages, {"role": "user", "content": "And then?"}]})
         for changed in changes:
             assert side_request(parse_chat_request({**body, **changed})) is None
+
+
+def test_probes() -> None:
+    """Only the one word for one token is a probe: a person who types it in a client gets an answer and a chat."""
+    [known] = [known for known in SIDE_REQUESTS if known.kind == "probe"]
+    [body] = examples(known)
+    system = {"role": "system", "content": "You are Claude Code, Anthropic's official CLI for Claude."}
+    longer = [{"role": "user", "content": "quota of fish"}]
+    changes: list[dict[str, Any]] = [{"max_tokens": 2}, {"max_tokens": None}, {"messages": longer}]
+    changes += [{"messages": [system, *body["messages"]]}, {"messages": [*TALK, *body["messages"]]}, {"tools": [TOOL]}]
+    for changed in changes:
+        assert not told({**body, **changed}).is_task
+
+
+@pytest.mark.parametrize("system", CLAUDE)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools. What does the ferry cost?",
+        "Your task is to create a detailed summary of the conversation so far, paying close attention to the piers.",
+        "Warmup",
+        "quota",
+    ],
+)
+def test_words_of_a_person_in_claude_code(asked: str, system: str) -> None:
+    """What a person types in the program itself stays a chat, though an order of the program begins alike."""
+    messages = [{"role": "system", "content": system}, *TALK, {"role": "user", "content": asked}]
+    assert not told({"model": "m", "messages": messages, "stream": True, "tools": [TOOL]}).is_task
 
 
 def test_reminders_before_an_order() -> None:

@@ -228,6 +228,7 @@ retain_prompt = "Keep."
 retain_directives = ["Keep paths.", "Keep numbers."]
 retain_last_turns = 20
 notices = "comment"
+chat_command = false
 """
     )
     compaction = load(tmp_path, text).settings.compaction
@@ -246,6 +247,7 @@ notices = "comment"
         "retain_directives": ("Keep paths.", "Keep numbers."),
         "retain_last_turns": 20,
         "notices": "comment",
+        "chat_command": False,
     }
 
 

@@ -49,6 +49,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "compaction.retain_directives": "[]   (default)",
         "compaction.retain_last_turns": "not set   (default)",
         "compaction.notices": "'auto'   (default)",
+        "compaction.chat_command": "true   (default)",
         "tool_output.enabled": "true   (default)",
         "tool_output.context_budget_tokens": "0   (default)",
         "tool_output.max_message_bytes": "51200   (default)",

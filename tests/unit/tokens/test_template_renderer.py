@@ -109,8 +109,9 @@ def test_list_of_known_templates_is_a_list_of_hashes() -> None:
         pytest.param(
             "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
             id="macros that double",
+            marks=pytest.mark.long,
         ),
-        pytest.param("{{ lipsum(n=10**9) }}", id="endless prose"),
+        pytest.param("{{ lipsum(n=10**9) }}", id="endless prose", marks=pytest.mark.long),
     ],
 )
 async def test_template_that_takes_too_long_is_killed(strict_renderer: TemplateRenderer, source: str) -> None:

@@ -226,6 +226,17 @@ class TurnRecorder:
         after = [turn for turn in turns if place < 0 or turn.key != keys[0]]
         return [turn for turn in after if not any(map(_hands_over, turn.messages))]
 
+    async def pins(self) -> frozenset[str]:
+        """Return the keys of this conversation's pinned messages; none where the store fails or takes too long."""
+        if self._conversations is None or not await self.is_found(is_patient=True):
+            return frozenset()
+        try:
+            async with asyncio.timeout(HIDDEN_SECONDS):
+                return await self._conversations.pins(self.conversation)
+        except Exception as error:  # noqa: BLE001  # an answer must not fail for its pins
+            log.warning("What is pinned in %s cannot be read: %r", self.conversation, error)
+            return frozenset()
+
     def hand_on(self) -> None:
         """Note the words that wait."""
         if not self._waiting:

@@ -161,13 +161,17 @@ class HistoryCounter:
         """Return the counter of another body for the same model."""
         return replace(self, body=body)
 
-    def normalised(self, messages: Iterable[Message]) -> list[Message]:
+    async def normalised(self, messages: Iterable[Message]) -> list[Message]:
         """Return the history as the model's template takes it; sound messages that need no change are the same.
 
         A history of which nothing would be left, such as a tool result alone, is returned as it is for the engine to
-        judge.
+        judge. A long one is worked on in a thread.
         """
         history = list(messages)
+        return self.formed(history) if is_short(history) else await asyncio.to_thread(self.formed, history)
+
+    def formed(self, history: list[Message]) -> list[Message]:
+        """Return the same at once."""
         demands = self.facts.demands if self.body.get("tools") else self.facts.without_tools
         return normalise(history, demands) or history
 
@@ -176,7 +180,7 @@ class HistoryCounter:
 
         Raises what the engine would refuse the request with, such as ConversationNotContinuable.
         """
-        return await self.count_sent(self.normalised(messages))
+        return await self.count_sent(await self.normalised(messages))
 
     async def count_sent(self, messages: Sequence[Message]) -> TokenCount:
         """Return the size of the whole request with messages that are normalised already. Raises as `count` does."""
@@ -256,20 +260,25 @@ class StepCounter:
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
-        sent = self.sent(messages) if is_short(messages) else await asyncio.to_thread(self.sent, messages)
-        count = await self._count(sent)
+        count = await self._count(await self.sent(messages))
         return count.tokens + count.error_bound
 
     def text(self, text: str) -> int:
         """Return the size of a bare text."""
         return self.history.text(text)
 
-    def sent(self, messages: Sequence[Message]) -> list[Message]:
+    async def sent(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages that are sent for this history, in the form that the template takes."""
-        dressed = list(self.dress(messages))
-        if self._sent is None or self._sent[0] != dressed:
-            self._sent = dressed, self.history.normalised(dressed)
-        return self._sent[1]
+        return self._formed(messages) if is_short(messages) else await asyncio.to_thread(self._formed, messages)
+
+    def _formed(self, messages: Sequence[Message]) -> list[Message]:
+        """Return them at once; several threads may do so, each for a history of its own."""
+        dressed, before = list(self.dress(messages)), self._sent
+        if before is not None and before[0] == dressed:
+            return before[1]
+        formed = self.history.formed(dressed)
+        self._sent = dressed, formed
+        return formed
 
     async def size(self, body: Mapping[str, Any]) -> PromptSize:
         """Return the size of a body that is about to be sent, with messages that are dressed and normalised."""

@@ -287,8 +287,8 @@ class ManagedModel(Model):
         return not self._own_tools or name in self._of_client
 
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
-        """Refuse: the SDK wants this method, and calls it only in runs that are not streamed."""
-        raise NotImplementedError("agents are run with Runner.run_streamed")
+        """Fail: the SDK demands this method of a model, and calls it only in runs that are not streamed."""
+        raise RuntimeError("The SDK asked for a whole reply, though agents are run with Runner.run_streamed alone.")
 
 
 def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:

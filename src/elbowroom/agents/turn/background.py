@@ -87,6 +87,8 @@ class BackgroundCompaction:
     async def _compact(self, job: Job, compactor: Compactor) -> bool:
         """Flush and compact; tell whether the engine has something new to read."""
         expected = [*self.history.messages, usual_question(self.history.messages)]
+        self.fit.pins = None  # a person may have pinned something since the answer
+        await self.fit.pinned()
         await self._flush(job, compactor, expected)
         decision = await self._decision(expected, must_shrink=self.is_full)
         if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
@@ -98,7 +100,7 @@ class BackgroundCompaction:
 
     async def _decision(self, messages: Sequence[Message], *, must_shrink: bool = False) -> Decision:
         manager = AgentContextManager(self.fit.manager.budget)
-        return await decide(messages, self.counter, manager, must_shrink=must_shrink)
+        return await decide(messages, self.counter, manager, must_shrink=must_shrink, pins=self.fit.pins or ())
 
     async def _flush(self, job: Job, compactor: Compactor, expected: Sequence[Message]) -> None:
         """Flush the whole conversation, before anything of it is shortened."""
@@ -139,7 +141,8 @@ class BackgroundCompaction:
         removed = await compactor.removed_calls(fit.keeper, messages)
         state = state_of(Transcript.of(messages).groups[-1:])
         dress = fit.shape.with_instructions
-        source = ConversationSource(fit.shape, self.info, dress, state, removed, foresees=True)
+        pins = await fit.pinned()
+        source = ConversationSource(fit.shape, self.info, dress, state, removed, foresees=True, pins=pins)
         budget = fit.manager.budget
         transcript = Transcript.of(expected)
         outcome = await compactor.compact(transcript, decision, budget, self.counter, source)
@@ -187,7 +190,7 @@ class ReadAgain:
     async def run(self, compactor: Compactor) -> None:
         """Ask for one token after the conversation, at the rank of the compactor's job."""
         provider, admission = compactor.target.provider, compactor.settings.shared.admission
-        sent = self.counter.sent([*self.history.messages, NEXT])
+        sent = await self.counter.sent([*self.history.messages, NEXT])
         body = {**without_answer_fields(self.fit.shape.body(sent)), "max_tokens": 1}
         prompt = (await self.counter.size(body)).at_most
         async with admission.entered(

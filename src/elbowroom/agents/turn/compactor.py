@@ -38,7 +38,8 @@ class ConversationSource:
     """The request that a conversation belongs to, its loaded model, and how a history becomes messages for it.
 
     `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
-    the compaction takes out. With `foresees` the last message stands for the one that the person will write next.
+    the compaction takes out. With `foresees` the last message stands for the one that the person will write next. What
+    the person has pinned (`pins`) stays. A preview is not logged as a compaction.
     """
 
     shape: StepRequest
@@ -47,6 +48,8 @@ class ConversationSource:
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
+    pins: Sequence[Message] = ()
+    is_preview: bool = False
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class Work:
 
     name: str
     before: "asyncio.Future[int]"
+    is_preview: bool = False
     began: float = field(default_factory=time.monotonic)
     pruner: PruningAgent | None = None
     asked: Progress | None = None
@@ -77,7 +81,8 @@ class Work:
     def end(self, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
         """Note and log the outcome; return it with the time that it took."""
         seconds = time.monotonic() - self.began
-        self._log(outcome, before, seconds)
+        if not self.is_preview:
+            self._log(outcome, before, seconds)
         self.closing = _closing(outcome, seconds, self.pruner.late if self.pruner is not None else "")
         return replace(outcome, seconds=seconds) if isinstance(outcome, Compaction) else outcome
 
@@ -136,8 +141,8 @@ class Compactor:
         """Return the compactor for work in the background, which tells nobody."""
         return replace(self, tell=tell_nobody, job=job)
 
-    def note(self, done: Compaction, messages: int) -> None:
-        """Record the compaction of a conversation that had so many messages."""
+    def note(self, done: Compaction, messages: int, focus: str = "") -> None:
+        """Record the compaction of a conversation that had so many messages, and what a person wanted of it."""
         request_facts().compactions += 1
         self.settings.shared.observations.compacted(
             done.rung, done.seconds, done.before - done.after, done.verdict.outcome
@@ -146,7 +151,7 @@ class Compactor:
             return
         kept = len(done.messages) - bool(done.summary)
         details = CompactionDetails(
-            done.seconds, done.groups_kept, kept, max(0, messages - kept), inner_summary(done.summary)
+            done.seconds, done.groups_kept, kept, max(0, messages - kept), inner_summary(done.summary), focus
         )
         self.settings.live.compacted(done.before, done.after, done.rung, details)
 
@@ -183,7 +188,8 @@ class Compactor:
         The person is told at once and of all progress. A slow reader does not hold the compaction up; a person who
         leaves ends it.
         """
-        work = Work(self.target.name, asyncio.ensure_future(counter.prompt(transcript.messages)))
+        counting = asyncio.ensure_future(counter.prompt(transcript.messages))
+        work = Work(self.target.name, counting, source.is_preview)
         try:
             await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
             opening = work.notice()
@@ -211,8 +217,8 @@ class Compactor:
     ) -> Compaction | Cannot:
         chosen, asked = self.settings.compaction, source.shape.request.compaction
         messages = transcript.messages[: -1 if source.foresees else None]
-        conversation = Conversation(source.shape.body(counter.sent(messages)), messages, source.dress)
         before = await work.before
+        conversation = Conversation(source.shape.body(await counter.sent(messages)), messages, source.dress)
         work.pruner = await choose_pruner(
             self.settings, self.target, source.info, conversation, counter.history, budget.window, self.job
         )
@@ -221,16 +227,17 @@ class Compactor:
             target=decision.target,
             counter=counter,
             pruner=work.pruner,
-            wishes=wishes_of(chosen, asked.instructions if asked is not None else ""),
+            wishes=wishes_of(chosen, asked.instructions if asked is not None else "", source.shape.request.focus),
             turns=chosen.retain_last_turns,
             on_rung=work.fail,
             on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
+            tells_all=decision.is_wanted,
             state=source.state,
             removed=source.removed,
             foresees=source.foresees,
         )
-        outcome = await ladder.climb(transcript, before)
+        outcome = await ladder.climb(transcript.pinning(source.pins), before)
         return work.end(outcome, before)
 
     async def await_job(self, job: Job, seconds: float | None = None) -> Compaction | Cannot | None:

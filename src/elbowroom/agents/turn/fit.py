@@ -1,10 +1,9 @@
 """Makes the history of a model step fit the window: by an earlier compaction, shorter results, or a new compaction."""
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from math import ceil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from elbowroom.agents.admission import Job
@@ -15,15 +14,23 @@ from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import PRUNED, SHORTENED, Recall, Written
-from elbowroom.agents.turn.room import by_hand, cut_results, decide, overflow_error, smallest_of, tight_notice
+from elbowroom.agents.turn.recall import PRUNED, SHORTENED, UNCHANGED, Recall, Written
+from elbowroom.agents.turn.room import (
+    by_hand,
+    cut_results,
+    decide,
+    fitting_results,
+    overflow_error,
+    smallest_of,
+    tight_notice,
+)
 from elbowroom.context.budget import Compact, Decision, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.ledger import is_system
-from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
+from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript, text_of, with_text, written
+from elbowroom.context.transcript import Message, Transcript, written
 from elbowroom.errors import ContextOverflow
 from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
@@ -41,7 +48,8 @@ class PromptFit:
 
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
     shortened. `refusal` is the overflow by which the engine has refused the history as it is. `has_handed_out` tells
-    that the client has got a compaction of what it has sent; `edits` are those of the client that were applied.
+    that the client has got a compaction of what it has sent; `edits` are those of the client that were applied. `pins`
+    are the messages that a person has pinned, None until a compaction asks for them.
     """
 
     shape: StepRequest
@@ -54,6 +62,7 @@ class PromptFit:
     refusal: ContextOverflow | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
+    pins: Sequence[Message] | None = None
     _unshortened: list[Message] | None = None
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
@@ -97,7 +106,8 @@ class PromptFit:
 
     async def decision(self, *, must_shrink: bool = False) -> Decision:
         """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
-        return await decide(
+        decided = partial(
+            decide,
             self.history.messages,
             self.counter,
             self.manager,
@@ -106,6 +116,15 @@ class PromptFit:
             is_stopped=self.history.is_stopped,
             asked=self._asked,
         )
+        decision = await decided(pins=self.pins or ())
+        asks_for_pins = isinstance(decision, Compact) and self.pins is None
+        return await decided(pins=pins) if asks_for_pins and (pins := await self.pinned()) else decision
+
+    async def pinned(self) -> Sequence[Message]:
+        """Return the messages that a person has pinned."""
+        if self.pins is None:
+            self.pins = await self.recall.pinned(self.history.messages)
+        return self.pins
 
     @property
     def _asked(self) -> CompactionRequest | None:
@@ -125,8 +144,8 @@ class PromptFit:
 
     @property
     def _is_new_conversation(self) -> bool:
-        asked = (message for message in self.shape.request.messages if message.get("role") == "user")
-        return self.shape.step == 1 and len(list(islice(asked, 2))) < 2
+        has_answer = any(message.get("role") == "assistant" for message in self.shape.request.messages)
+        return self.shape.step == 1 and not has_answer
 
     async def carry_out(self, decision: Decision, info: ModelInfo, *, has_said: bool) -> bool:
         """Do what was decided; tell whether the prompt may be sent.
@@ -187,12 +206,16 @@ class PromptFit:
     async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
         """Compact because a person wants it, below the trigger too; return the size before as well."""
         await self._take_in()
-        before, decision = await by_hand(self.history.messages, self.counter, self.manager)
+        before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
         outcome = await self._flush_then_compact(decision, info)
         if not isinstance(outcome, Compaction):
-            as_it_is = Compaction(tuple(self.history.messages), "last messages", before, before, 0, "", 0)
-            await self._hand_out(as_it_is)
+            await self._hand_out(Written(self.manager.budget.window, before, before, UNCHANGED))
         return before, outcome
+
+    async def preview(self, info: ModelInfo, *, asks_pruner: bool) -> tuple[int, Compaction | Cannot]:
+        """Compact as by hand and keep nothing of it; return the size before as well."""
+        before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
+        return before, await self._shorter(replace(decision, asks_pruner=asks_pruner), info, is_preview=True)
 
     async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         """Let the agent save what must last of the conversation, then compact it."""
@@ -217,21 +240,15 @@ class PromptFit:
 
     async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
         await self._free(at_any_gain=True)
-        source = ConversationSource(
-            self.shape,
-            info,
-            self._dressed,
-            "in progress" if self.history.is_stopped else None,
-            await self.compactor.removed_calls(self.keeper, self.history.messages),
-        )
-        transcript = Transcript.of(self.history.messages)
-        outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
+        whole = len(self.history.messages)
+        outcome = await self._shorter(decision, info)
         if isinstance(outcome, Compaction):
             self.history.replace(outcome.messages, outcome.tail)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-            self.compactor.note(outcome, len(transcript.messages))
-            self.recall.keep(self.history, Written.by(outcome, self.manager.budget))
-            await self._hand_out(outcome)
+            self.compactor.note(outcome, whole, self.shape.request.focus)
+            written = Written.by(outcome, self.manager.budget)
+            self.recall.keep(self.history, written)
+            await self._hand_out(written)
             if self.shape.memories is not None:
                 await self.shape.memories.refresh(self.recall.chain, self.counter.text)
         else:
@@ -239,17 +256,30 @@ class PromptFit:
             self.compactor.note_failure()
         return outcome
 
+    async def _shorter(self, decision: Compact, info: ModelInfo, *, is_preview: bool = False) -> Compaction | Cannot:
+        """Return the history made shorter; it is not changed."""
+        source = ConversationSource(
+            self.shape,
+            info,
+            self._dressed,
+            "in progress" if self.history.is_stopped else None,
+            await self.compactor.removed_calls(self.keeper, self.history.messages),
+            pins=await self.pinned(),
+            is_preview=is_preview,
+        )
+        transcript = Transcript.of(self.history.messages)
+        return await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
+
     async def hand_out_recalled(self) -> None:
         """Give the client the earlier compaction that stands for what it has sent, where it has got none since."""
-        recalled = self.recall.begun_with(self.history) if self._asked is not None else None
+        recalled = self.recall.begun_with()
         if recalled is not None and not self.has_handed_out:
             await self._hand_out(recalled)
 
-    async def _hand_out(self, done: Compaction) -> None:
+    async def _hand_out(self, written: Written) -> None:
         """Give a client that can keep it what stands for all that it has sent."""
         if self._asked is not None:
-            budget, used = self.manager.budget, sum(self.compactor.used, StepUsage())
-            handed = self.recall.handed_out(self.history, done, budget, used)
+            handed = self.recall.handed_out(self.history, written, sum(self.compactor.used, StepUsage()))
             self.has_handed_out = True
             await self.compactor.tell([handed])
 
@@ -383,59 +413,3 @@ class PromptFit:
     async def _fitting(self) -> list[Message] | None:
         view = self.keeper.shorter if self.keeper is not None else None
         return await fitting_results(self.history.messages, self.counter, self.manager, view)
-
-
-async def fitting_results(
-    messages: Sequence[Message],
-    counter: StepCounter,
-    manager: AgentContextManager,
-    view: Callable[[str, int], str | None] | None = None,
-) -> list[Message] | None:
-    """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
-
-    `view` returns a view of so many tokens of a result that can be read again, None for other results.
-    """
-    end = len(messages)
-    while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
-        end -= 1
-    first = end
-    while first and messages[first - 1].get("role") == "tool":
-        first -= 1
-    results, after = messages[first:end], messages[end:]
-    if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
-        return None
-    emptied = [with_text(result, "") for result in results]
-    rest = await counter.prompt(await smallest_of([*messages[:first], *emptied, *after]))
-    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(messages)) - rest)
-    sizes = [size_of(text_of(result)) for result in results]
-    if manager.before_tool_results(prompt, rest, sizes) != "too large":
-        return None
-    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
-
-    def shown(text: str, tokens: int) -> str | None:
-        return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None
-
-    log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
-    fitting = [
-        result
-        if size <= share
-        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
-        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
-    ]
-    return [*messages[:first], *fitting, *after]
-
-
-def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Callable[[str], int]:
-    """Return a counter of bare texts that agrees with the size that these results have in a prompt.
-
-    Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
-    """
-    counted = sum(counter.text(text_of(result)) for result in results)
-    return lambda text: ceil(counter.text(text) * size / max(1, counted))
-
-
-def _smaller(
-    text: str, share: int, window: int, size_of: Callable[[str], int], shown: Callable[[str, int], str | None]
-) -> str:
-    smaller = shown(text, share)
-    return smaller if smaller is not None else shortened(text, share, window, size_of)

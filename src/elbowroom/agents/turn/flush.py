@@ -206,7 +206,7 @@ class MemoryFlush:
         return {"role": "tool", "tool_call_id": call.id, "content": text}
 
     async def _prompt(self, messages: Sequence[Message]) -> Prompt:
-        sent = self.history.normalised(self.dress(messages))
+        sent = await self.history.normalised(self.dress(messages))
         count = await self.history.count_sent(sent)
         return Prompt(messages, sent, count.tokens + count.error_bound)
 

@@ -98,5 +98,5 @@ class LastWords:
         if self.counter.facts.thinking_switch != "none":
             body |= thinking_off(body)
         history = self.counter.with_body(body)
-        body["messages"] = history.normalised(body["messages"])
+        body["messages"] = await history.normalised(body["messages"])
         return body, PromptSize(await history.count_sent(body["messages"]), history.counter, body)

@@ -24,10 +24,9 @@ from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply
 from elbowroom.context.budget import Decision
-from elbowroom.context.chains import Kept, SentPrompt, Talk
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
-from elbowroom.context.reuse import alike_in_cache, change_between, loss_of
+from elbowroom.context.reuse import Kept, SentPrompt, Talk, alike_in_cache, change_between, loss_of
 from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
@@ -155,7 +154,7 @@ class ManagedStep:
 
     async def _ask_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
-        body = self.shape.body(self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.history.messages))
         window = self.manager.budget.window
         async with self._entered(window, window) as ticket:
             try:
@@ -170,7 +169,7 @@ class ManagedStep:
         has become smaller.
         """
         self._lacks_room = False
-        body = self.shape.body(self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
         said, watch, failure, kept, read_in = self._visible, None, None, None, None
         try:

@@ -72,13 +72,14 @@ PLAN_FORMAT: Final[Mapping[str, Any]] = {
 }
 
 
-def wishes_of(settings: CompactionSettings, instructions: str = "") -> Wishes:
+def wishes_of(settings: CompactionSettings, instructions: str = "", focus: str = "") -> Wishes:
     """Return what the person wants the pruning agent to be told, or in its place the client's instructions."""
     return Wishes(
         instructions or settings.summary_prompt,
         tuple(settings.summary_directives),
         settings.retain_prompt,
         tuple(settings.retain_directives),
+        focus,
     )
 
 
@@ -268,7 +269,7 @@ class PruningAgent:
             # A grammar beside tools is refused by some engines, and forbids a model to think first.
             extras["response_format"] = PLAN_FORMAT
         room = cap + (THINKING_ROOM if history.facts.may_think else 0)
-        body["messages"] = history.normalised(body["messages"])
+        body["messages"] = await history.normalised(body["messages"])
         body["max_tokens"] = await self._at_most(room, history, body["messages"])
         return body, extras
 

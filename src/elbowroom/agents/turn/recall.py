@@ -23,10 +23,13 @@ from elbowroom.context.transcript import Message, Transcript, text_of
 log = logging.getLogger(__name__)
 SHORTENED: Final = "shortened results"
 """The rung of an entry whose messages are the client's, one for one, some of them shortened."""
+UNDONE: Final = "undone"
+"""The rung of an entry without messages, whose compaction a person has taken back."""
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
 PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
 MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
+UNCHANGED: Final = "unchanged"  # the rung of an entry that a client wanted though nothing could be made shorter
 SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
 KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
@@ -48,11 +51,27 @@ class Written:
         return cls(budget.window, compaction.before, compaction.after, compaction.rung)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The newest summary of a conversation: its message, the entries that hold it, and the prompt without any of them.
+
+    `messages` is the prompt with the newest of the entries.
+    """
+
+    summary: Message
+    entries: tuple[Entry, ...]
+    messages: list[Message]
+    without: list[Message]
+
+
 class KeptTurns(Protocol):
     """The kept turns of a conversation."""
 
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
         """Return the turns after a place in the chain that hold more than the client has seen."""
+
+    async def pins(self) -> frozenset[str]:
+        """Return the keys of the messages that the person has pinned."""
 
     def reused(self, before: int, after: int) -> None:
         """Note that a compaction of these sizes stands for the beginning of the conversation."""
@@ -102,6 +121,13 @@ class Recall:
     def recalled_key(self) -> str:
         """Return the key of the compaction that was recalled; empty where none was."""
         return self._entry.key if self._entry is not None else ""
+
+    async def pinned(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the client's messages that the person has pinned, and those of `messages` that show a part of one."""
+        keys = await self._kept.pins() if self._kept is not None else frozenset()
+        places = zip(self.chain.keys, self.chain.ends, strict=True) if keys else ()
+        pins = [self.of_client[end - 1] for key, end in places if key in keys]
+        return [*pins, *(each for each in messages if any(is_shortened(each, pin) for pin in pins))]
 
     def lock(self) -> asyncio.Lock:
         """Return the lock by which only one of several requests with the same messages compacts them."""
@@ -190,8 +216,41 @@ class Recall:
             entry = self._notes.unsaved.get(key)
             if entry is None and key in stored:
                 entry = next(iter(await self._rows.find([key])), None)
-            if entry is not None:
+            if entry is not None and entry.rung != UNDONE:
                 yield place, entry
+
+    async def restored(self) -> list[Message]:
+        """Return the conversation as the model gets it: with its newest entry, and what the client never saw."""
+        return await self._restored([each async for each in self.recalled()])
+
+    async def standing(self) -> Standing | None:
+        """Return the newest summary that stands for a beginning of the conversation; None where there is none."""
+        found = [each async for each in self.recalled()]
+        summary = next((summary for _, entry in found if (summary := summary_in(entry.messages)) is not None), None)
+        if summary is None:
+            return None
+        others = [each for each in found if summary not in each[1].messages]
+        holding = tuple(entry for _, entry in found if summary in entry.messages)
+        return Standing(summary, holding, await self._restored(found), await self._restored(others))
+
+    async def _restored(self, found: Sequence[tuple[int, Entry]]) -> list[Message]:
+        place, entry = found[0] if found else (-1, None)
+        return _compacted(entry, place, await self._put_back(place))
+
+    async def undo(self, standing: Standing) -> None:
+        """Take a summary out of all prompts, so that the next request has what stood there before."""
+        for entry in standing.entries:
+            self._keep(entry.key, (), Written(entry.window, entry.before, entry.after, UNDONE), ())
+        await self._notes.saved()
+
+    async def edit(self, standing: Standing, summary: Message) -> None:
+        """Put another summary in the place of one in all prompts; the compaction is known by its sizes as before."""
+        for entry in standing.entries:
+            messages = [summary if message == standing.summary else message for message in entry.messages]
+            self._keep(
+                entry.key, messages, Written(entry.window, entry.before, entry.after, entry.rung), self.of_client
+            )
+        await self._notes.saved()
 
     async def _is_half_empty(self, budget: Budget, size: Measured, place: int, entry: Entry | None) -> bool:
         """Tell whether the conversation with an entry fills at most half of the window, messages put back included."""
@@ -237,21 +296,21 @@ class Recall:
         if place >= 0:
             self._keep(whole.chain.keys[place], messages, written, self.of_client)
 
-    def handed_out(self, history: History, done: Compaction, budget: Budget, used: StepUsage) -> Compacted:
-        """Keep a history that stands for all that the client has sent; return what the client gets of it."""
-        messages = tuple(message for message in history.messages if not is_system(message))
-        key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
-        self._keep(key, messages, Written.by(done, budget), self.of_client)
-        return Compacted(key, messages, inner_summary(done.summary), done.before, done.after, used)
-
-    def begun_with(self, history: History) -> Compaction | None:
-        """Return the earlier compaction with which the turn has begun; None where nothing was summarised."""
+    def begun_with(self) -> Written | None:
+        """Return how the earlier compaction was made with which the turn has begun; None where none summarised it."""
         entry = self._entry
         if entry is None or entry.rung in (PRUNED, SHORTENED):
             return None
-        groups = Transcript.of(history.messages).groups
-        summary = next((group.text for group in groups if is_summary(group)), "")
-        return Compaction(tuple(history.messages), "plan", entry.before, entry.after, 0, summary, 0)
+        return Written(entry.window, entry.before, entry.after, entry.rung)
+
+    def handed_out(self, history: History, written: Written, used: StepUsage) -> Compacted:
+        """Keep a history that stands for all that the client has sent; return what the client gets of it."""
+        messages = tuple(message for message in history.messages if not is_system(message))
+        key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
+        self._keep(key, messages, written, self.of_client)
+        summary = summary_in(messages)
+        told = inner_summary(text_of(summary)) if summary is not None else ""
+        return Compacted(key, messages, told, written.before, written.after, used)
 
     def keep_with_answer(self, history: History, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
@@ -316,6 +375,12 @@ class Recall:
 def _compacted(entry: Entry | None, place: int, whole: Expanded) -> list[Message]:
     """Return the conversation with an entry in place of the messages it covers, unchanged without an entry."""
     return whole.messages if entry is None else restored(whole.messages, whole.chain, place, entry)
+
+
+def summary_in(messages: Sequence[Message]) -> Message | None:
+    """Return the message in which an earlier compaction tells what it has removed; None without one."""
+    groups = Transcript.of(messages).groups
+    return next((group.messages[0] for group in groups if is_summary(group)), None)
 
 
 async def _is_half_empty(budget: Budget, size: Measured, messages: Sequence[Message]) -> bool:

@@ -1,8 +1,10 @@
 """Decides whether a history has room in a window, and explains to a person what takes it: an error, a notice."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final
 
 from elbowroom.agents.answer import Notice
@@ -22,11 +24,12 @@ from elbowroom.context.budget import (
     too_small_for,
 )
 from elbowroom.context.compaction import smallest
-from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import names_of
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, calls_of, size_in_bytes, text_of, with_text
 from elbowroom.errors import ContextOverflow, WindowTooSmall
 
+log = logging.getLogger(__name__)
 MOST_NAMED: Final = 3
 """Files that an error names."""
 
@@ -48,44 +51,52 @@ async def decide(
     tells_tight: bool = False,
     is_stopped: bool = False,
     asked: CompactionRequest | None = None,
+    pins: Sequence[Message] = (),
 ) -> Decision:
     """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
 
     Where it ends with an answer that `is_stopped`, most of the room has to be free for its rest. `asked` is what
-    the client wants, which may be a compaction below the trigger too. The fixed cost, a second count, is measured only
-    where the decision depends on it, or with `tells_tight` whether most of the window is taken by it.
+    the client wants, which may be a compaction below the trigger too; `pins` are never freed. The fixed cost, a second
+    count, is measured only where the decision depends on it, or with `tells_tight` whether most of the window is taken
+    by it.
     """
     budget = manager.budget
     prompt = await counter.prompt(messages)
     occupied, at = budget.occupied(prompt), asked.at if asked is not None else None
     is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
     matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
-    fixed = await counter.prompt(await smallest_of(messages)) if matters else 0
+    fixed = await counter.prompt(await smallest_of(messages, pins)) if matters else 0
     measure = Measure(prompt, fixed)
     decision = manager.before_request(measure)
     decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
     if at is not None and prompt >= at and isinstance(decision, Send):
-        return await _wanted_at(at, decision, messages, counter, budget)
+        return await _wanted_at(at, decision, messages, counter, budget, pins)
     return decision
 
 
 async def _wanted_at(
-    at: int, decision: Send, messages: Sequence[Message], counter: StepCounter, budget: Budget
+    at: int,
+    decision: Send,
+    messages: Sequence[Message],
+    counter: StepCounter,
+    budget: Budget,
+    pins: Sequence[Message],
 ) -> Decision:
     """Return the order for a compaction that a client wants of prompts of `at` tokens, where it frees enough."""
-    prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
+    prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
     target = budget.target_below(at, prompt, fixed)
-    return Compact(target, is_tight=decision.is_tight) if target is not None else decision
+    return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
 
 
 async def by_hand(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager
+    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager, pins: Sequence[Message] = ()
 ) -> tuple[int, Compact]:
     """Return a history's size, and the order to compact it below the trigger too: by half of what can be freed."""
     budget = manager.budget
-    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages))
+    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
     halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
-    return before, Compact(min(budget.target(budget.occupied(fixed)), halved))
+    is_wanted = budget.occupied(before) < budget.trigger
+    return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
 
 
 async def overflow_error(
@@ -163,9 +174,65 @@ def cut_results(
     return Notice("results cut", text, before=before, after=after)
 
 
-async def smallest_of(messages: Sequence[Message]) -> list[Message]:
+async def fitting_results(
+    messages: Sequence[Message],
+    counter: StepCounter,
+    manager: AgentContextManager,
+    view: Callable[[str, int], str | None] | None = None,
+) -> list[Message] | None:
+    """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
+
+    `view` returns a view of so many tokens of a result that can be read again, None for other results.
+    """
+    end = len(messages)
+    while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
+        end -= 1
+    first = end
+    while first and messages[first - 1].get("role") == "tool":
+        first -= 1
+    results, after = messages[first:end], messages[end:]
+    if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
+        return None
+    emptied = [with_text(result, "") for result in results]
+    rest = await counter.prompt(await smallest_of([*messages[:first], *emptied, *after]))
+    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(messages)) - rest)
+    sizes = [size_of(text_of(result)) for result in results]
+    if manager.before_tool_results(prompt, rest, sizes) != "too large":
+        return None
+    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
+
+    def shown(text: str, tokens: int) -> str | None:
+        return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None
+
+    log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
+    fitting = [
+        result
+        if size <= share
+        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
+        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
+    ]
+    return [*messages[:first], *fitting, *after]
+
+
+def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Callable[[str], int]:
+    """Return a counter of bare texts that agrees with the size that these results have in a prompt.
+
+    Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
+    """
+    counted = sum(counter.text(text_of(result)) for result in results)
+    return lambda text: ceil(counter.text(text) * size / max(1, counted))
+
+
+def _smaller(
+    text: str, share: int, window: int, size_of: Callable[[str], int], shown: Callable[[str, int], str | None]
+) -> str:
+    smaller = shown(text, share)
+    return smaller if smaller is not None else shortened(text, share, window, size_of)
+
+
+async def smallest_of(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[Message]:
     """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
-    return smallest(messages) if is_short(messages) else await asyncio.to_thread(smallest, messages)
+    return smallest(messages, pins) if is_short(messages) else await asyncio.to_thread(smallest, messages, pins)
 
 
 async def _report(

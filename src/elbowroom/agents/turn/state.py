@@ -15,11 +15,11 @@ from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.agents.tools.outputs import ClientEdits
-from elbowroom.context.chains import SentPrompts
 from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
+from elbowroom.context.reuse import SentPrompts
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, TaskHistory, ToolOutputSettings
 from elbowroom.store import Store, open_temporary
 

@@ -9,7 +9,7 @@ from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, step_usage_of
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, is_short, step_usage_of
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
@@ -26,13 +26,12 @@ from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import Budget
-from elbowroom.context.chains import Talk, talk_of
-from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.reuse import Talk, talk_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.templates import orphans_in
-from elbowroom.context.transcript import Message, as_json, size_in_bytes, uses_tools
+from elbowroom.context.transcript import as_json, size_in_bytes, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 
@@ -173,7 +172,8 @@ class Turn:
             return None
         shared, chosen = self.settings.shared, self.settings
         window = shared.windows.at_most(info, info.loaded_context)
-        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools)
+        wanted = (self.request.edits, self.request.compaction)
+        counts = (chosen.compaction, chosen.tool_output, chosen.client_tools, wanted)
         owner, messages = self.request.caller.keeps_as, self._history.messages
         asked = AskedPrompt(owner, self.target, info, window, counts, shape, tuple(messages))
         if shared.refusals.places and (refusal := await shared.refusals.known(asked)) is not None:
@@ -260,8 +260,10 @@ class Turn:
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
         sent = self.request.messages
-        if self._last is None and uses_tools(sent) and (orphans := orphans_in(sent)):
-            log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
+        if self._last is None and uses_tools(sent):
+            orphans = orphans_in(sent) if is_short(sent) else await asyncio.to_thread(orphans_in, sent)
+            if orphans:
+                log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
@@ -371,18 +373,17 @@ class Turn:
         )
         await words.speak(messages_at_stop(self._history, stream.reply.as_message(), self._results))
 
-    async def compact(
+    async def fitted(
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
-    ) -> tuple[Sequence[Message], int, Compaction | Cannot]:
-        """Compact the history; return it as it was recalled, its size in tokens, and the outcome."""
+    ) -> tuple[PromptFit, ModelInfo]:
+        """Return what fits the history into the window, earlier compactions recalled, and the loaded model."""
         info = await self._ready()
         await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
         stream = ReplyStream(self.answer, self._sink, (), lambda name: True)
         await asyncio.to_thread(lambda: self._recall.chain)  # which takes long for a long conversation that is new
         managed = await self._next_step(shape, info, stream)
-        messages = self._history.messages
-        return messages, *await managed.fit.compact_by_hand(managed.info)
+        return managed.fit, managed.info
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
         """Keep what the next turn can use; an answer that is not whole is the part that the client has.

@@ -16,6 +16,7 @@ from elbowroom.context.compaction.division import (
     is_summary,
     smallest,
     state_of,
+    with_words,
 )
 from elbowroom.context.compaction.facts import State, find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
@@ -66,4 +67,5 @@ __all__ = [
     "state_of",
     "summary_of_calls",
     "unpaired",
+    "with_words",
 ]

@@ -157,4 +157,4 @@ def _first(text: str, length: int) -> str:
     if len(line) <= length and len(text) <= 20 * length:
         return line
     cut = line[: length - 1]
-    return f"{cut if BORDER.match(line, length - 1) else BROKEN.sub('', cut).rstrip() or cut}…"
+    return f"{cut if BORDER.match(line, length - 1) else BROKEN.sub('', cut) or cut}…"

@@ -102,9 +102,9 @@ class Division:
     """A conversation in parts, each in its order; every group is in exactly one of them.
 
     `system` are the system messages before the tail, wherever they stood. `pinned` are the groups before the tail that
-    stay whatever happens: what the running task rests on, and the first request. `old` is everything that
-    a compaction replaces; `summaries` are the messages that earlier compactions left, to be carried into the next, and
-    `summarised_from` is the place of the first of them, None without any.
+    stay whatever happens: what the running task rests on, the first request, and what a person has pinned. `old` is
+    everything that a compaction replaces; `summaries` are the messages that earlier compactions left, to be carried
+    into the next, and `summarised_from` is the place of the first of them, None without any.
     """
 
     system: tuple[Group, ...]
@@ -137,7 +137,7 @@ def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] =
         elif is_summary(group):
             summaries[index] = group
         else:
-            (kept if index in pinned else old).append(NumberedGroup(index, group))
+            (kept if index in pinned or group.is_pinned else old).append(NumberedGroup(index, group))
     tail = transcript.groups[tails_from:]
     return Division(
         tuple(system), tuple(kept), tuple(old), tuple(summaries.values()), tail, min(summaries, default=None)
@@ -266,9 +266,9 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     ]
 
 
-def smallest(messages: Sequence[Message]) -> list[Message]:
-    """Return the part of a history that no compaction can free: system messages, the running task, the last group."""
-    transcript = Transcript.of(messages)
+def smallest(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[Message]:
+    """Return the part of a history that no compaction can free: system messages, pins, running task, last group."""
+    transcript = Transcript.of(messages).pinning(pins)
     *_, shortest = tail_starts(transcript.groups, 0)
     return build(divide(transcript, tails_from=shortest), "", ())
 
@@ -319,6 +319,13 @@ def inner_summary(message: str) -> str:
     inner, fence, rest = message.partition(f"<{SUMMARY_TAG}>")[2].rpartition(f"</{SUMMARY_TAG}>")
     text = inner if fence else rest
     return (text.partition("\n\n")[2] or text).strip()
+
+
+def with_words(message: str, words: str) -> str:
+    """Return a compaction's message with a person's words in the place of its own, between the same tags."""
+    goes_on = message.rpartition(f"</{SUMMARY_TAG}>")[2]
+    told = TAG.sub("<\\\\", words.strip())
+    return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{told}\n</{SUMMARY_TAG}>{goes_on}"
 
 
 def state_of(tail: Sequence[Group]) -> TaskState:

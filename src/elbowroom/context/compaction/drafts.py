@@ -27,6 +27,7 @@ from elbowroom.context.compaction.facts import (
     listed_files,
     lost,
 )
+from elbowroom.context.compaction.oldest import AT_ONCE
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
 from elbowroom.context.outputs import is_cleared
 from elbowroom.context.transcript import Group, Message, written, written_out
@@ -35,7 +36,6 @@ FACTS_SHARE: Final = 10  # one part in ten of the window
 FILES_SHARE: Final = 32
 CHANGES_SHARE: Final = 4  # of the room for facts
 LEAST_LEFT: Final = 200
-AT_ONCE: Final = 50  # groups that are read before others have their turn
 MOST_UNTOLD: Final = 5
 FRAME: Final = 8  # tokens that a template needs around a message
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
@@ -182,11 +182,11 @@ class Drafts:
             if each.id in plan.keep and (size := self._size_of(each)) <= left:
                 wanted.append(each)
                 left -= size
-        draft = await self._draft(plan, [*wanted, *self._newest(wanted, left)])
-        more = self._newest(draft.kept, self._left_by(draft))
+        draft = await self._draft(plan, [*wanted, *await self._newest(wanted, left)])
+        more = await self._newest(draft.kept, self._left_by(draft))
         return await self._draft(plan, [*draft.kept, *more], draft.lost) if more else draft
 
-    def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
+    async def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
         """Return the newest groups that are not kept yet, as many as there is room for.
 
         Calls whose results are too large are passed over; messages go without a gap, so that no question stays without
@@ -194,9 +194,11 @@ class Drafts:
         """
         present = {each.id for each in kept}
         more: list[NumberedGroup] = []
-        for each in reversed(self.division.old):
+        for number, each in enumerate(reversed(self.division.old), 1):
             if each.id < self._stays_from:
                 break
+            if number % AT_ONCE == 0:
+                await self._pause()
             if each.id in present or is_cleared(each.group):
                 continue
             if (size := self._size_of(each)) <= left:

@@ -65,13 +65,14 @@ class Cannot:
 class Ladder:
     """The means of one compaction: `target` bounds prompt and reserve together, `turns` is how many turns stay.
 
-    Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for.
-    Without `asks_pruner`, and where there is no pruner, the code alone cuts the history. `state` is how the task
-    stands, where the caller knows it better than the last message tells. `on_rung` is told why a rung failed, in words
-    that quote nobody; `on_progress` what the pruning agent is asked next. `removed` is what the summary tells of the
-    removed tool calls. With `foresees` the last message stands for the one that the person will write: no pruning agent
-    sees it, and it is not in the result. `exchange` is where the exchange begins that stays though a summary has less
-    room beside it. `pause` is awaited between stretches of work, so that the event loop is never held up for long.
+    Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for. With `tells_all`
+    no message goes without a summary. Without `asks_pruner`, and where there is no pruner, the code alone cuts the
+    history. `state` is how the task stands, where the caller knows it better than the last message tells. `on_rung` is
+    told why a rung failed, in words that quote nobody; `on_progress` what the pruning agent is asked next. `removed` is
+    what the summary tells of the removed tool calls. With `foresees` the last message stands for the one that the
+    person will write: no pruning agent sees it, and it is not in the result. `exchange` is where the exchange begins
+    that stays though a summary has less room beside it. `pause` is awaited between stretches of work, so that the event
+    loop is never held up for long.
     """
 
     budget: Budget
@@ -83,6 +84,7 @@ class Ladder:
     on_rung: Callable[[str], None] = lambda reason: None
     on_progress: Callable[[Progress], None] = lambda progress: None
     asks_pruner: bool = True
+    tells_all: bool = False
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
@@ -259,11 +261,13 @@ class Ladder:
             division = divide(transcript, tails_from=start, keeping=keeping)
             cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
             if self._fault(cut) is None:
-                return await self._with_facts(cut, division, drafts)
+                told = await self._with_facts(cut, division, drafts)
+                if told.summary or not self.tells_all:
+                    return told
             noted = drafts.results_alone(division)
             cuts += [await self._compaction(noted, cut.rung, before), cut] if noted.summary else [cut]
         for with_reserve in (True, False):
-            for cut in cuts:
+            for cut in () if self.tells_all else cuts:
                 if is_rescue(before, cut.after, self.budget, with_reserve=with_reserve):
                     return cut
         return Cannot(min([before, *(cut.after for cut in cuts)]))

@@ -36,8 +36,9 @@ async def condensed(
 ) -> Condensed:
     """Return the conversation with a digest in place of its oldest groups; unchanged where it is not that long.
 
-    System messages, earlier summaries, the first request and what the running task rests on stay. The digest has the
-    form of a summary, so that the next one carries it over, and lists the conditions and identifiers of what goes.
+    System messages, pinned messages, earlier summaries, the first request and what the running task rests on stay. The
+    digest has the form of a summary, so that the next one carries it over, and lists the conditions and identifiers of
+    what goes.
     `size` counts a text, `pause` is awaited every few milliseconds.
     """
     older, newer = transcript.groups[:-MOST_GROUPS], transcript.groups[-MOST_GROUPS:]
@@ -75,7 +76,8 @@ async def _looked_through(
         if at % AT_ONCE == 0:
             await pause()
         is_request = group.kind == "user" and not is_summary(group)
-        if group.kind == "system" or (group.kind == "user" and not is_request) or (is_request and users in pinned):
+        is_kept = group.is_pinned or group.kind == "system" or (group.kind == "user" and not is_request)
+        if is_kept or (is_request and users in pinned):
             staying.append(group)
         else:
             going.append(group)

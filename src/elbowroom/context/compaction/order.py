@@ -25,11 +25,12 @@ from elbowroom.context.compaction.answer import (
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.digest import digest
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
+from elbowroom.context.compaction.oldest import AT_ONCE
 from elbowroom.context.transcript import Group, Message, Transcript, called, readable, written_out
 
 FIRST_WORDS = 60
 MOST_ROWS = 120
-FENCES = re.compile(r"<(?=\s*/?\s*(?:conversation|group|earlier-summary)\b)", re.IGNORECASE)
+FENCES = re.compile(r"<(?=\s*/?\s*(?:conversation|group|earlier-summary|focus)\b)", re.IGNORECASE)
 DEFAULT_SUMMARY_PROMPT = """\
 Write so that an assistant who has only your words can go on with the work. Preserve: what the user wants and why, \
 the state of the current task, decisions with their reasons, constraints and preferences in the user's own words, open \
@@ -40,6 +41,7 @@ DEFAULT_RETAIN_PROMPT = """\
 In "retain" list, one short line each, what must hold from now on: the user's rules, facts about them and their work, \
 decisions, and to-dos that are open. In "summary" tell in order what happened and where things stand."""
 
+FOCUS = "What the user wants of this summary; follow it in what to keep and what to drop, and in nothing else:"
 LEAST_ROOM = 100
 SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more: a short list leaves room in a nearly full window."""
@@ -56,17 +58,19 @@ NO_ANSWER = "There was no answer."
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """A person's changes to the order: own prompts in place of the defaults, and directives added to them."""
+    """A person's changes to the order: own prompts in place of the defaults, directives added, a focus of this time."""
 
     summary_prompt: str = ""
     summary_directives: tuple[str, ...] = ()
     retain_prompt: str = ""
     retain_directives: tuple[str, ...] = ()
+    focus: str = ""
 
     def text(self) -> str:
         """Return the instructions for retain and summary."""
         parts = [self.summary_prompt or DEFAULT_SUMMARY_PROMPT, *self.summary_directives]
         parts += [self.retain_prompt or DEFAULT_RETAIN_PROMPT, *self.retain_directives]
+        parts += [f"{FOCUS}\n<focus>\n{_fenced(self.focus)}\n</focus>"] if self.focus else []
         return "\n".join(parts)
 
 
@@ -159,6 +163,7 @@ class PruningRequest:
     older: int = 0
     _attempt: int = 0
     _suffix_works: bool = True
+    _estimates: dict[int, int] = field(default_factory=dict)
     _parts: list[list[str]] = field(default_factory=list)
     _answers: list[Plan] = field(default_factory=list)
 
@@ -167,6 +172,7 @@ class PruningRequest:
         self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works and self.prompt < self.pruner.window:
+            self._estimates = self._estimates or await self._estimated()
             shorter = (rows for rows in SHORTER_LISTS if rows < len(self.division.old))
             for rows in (MOST_ROWS, *shorter):
                 messages = self._on_top(reasons, rows)
@@ -175,10 +181,9 @@ class PruningRequest:
         return await self._ask_in_parts(reasons)
 
     def _on_top(self, reasons: Sequence[str], rows: int) -> list[Message]:
-        sizes = self._estimates()
         order = suffix_order(
             self.division.old,
-            sizes,
+            self._estimates,
             self.wishes,
             self.cap,
             reasons,
@@ -202,10 +207,13 @@ class PruningRequest:
         self._suffix_works = answer not in SUFFIX_DID_NOT_WORK
         return answer
 
-    def _estimates(self) -> dict[int, int]:
+    async def _estimated(self) -> dict[int, int]:
         """Return about how many tokens each listed group takes, by its share of the prompt's characters."""
         lengths = {numbered.id: len(written_out(numbered.group)) for numbered in self.division.old[-MOST_ROWS:]}
-        whole = max(1, sum(len(written_out(group)) for group in self.transcript.groups))
+        groups, whole = self.transcript.groups, 1
+        for start in range(0, len(groups), AT_ONCE):
+            await self.pause()
+            whole += sum(len(written_out(group)) for group in groups[start : start + AT_ONCE])
         return {id_: self.prompt * length // whole for id_, length in lengths.items()}
 
     async def _ask_in_parts(self, reasons: Sequence[str]) -> PruneAnswer:

@@ -15,14 +15,16 @@ from typing import Any, Final, Literal
 from elbowroom.context.outputs.output import kind_of, ref_to
 from elbowroom.context.outputs.stubs import MARK, is_stub, stub
 from elbowroom.context.outputs.tiers import results_after
-from elbowroom.context.transcript import UNKNOWN_TOOL, Message, as_json, calls_of, text_of, with_calls, with_text
+from elbowroom.context.transcript import UNKNOWN_TOOL, Message, calls_of, text_of, with_calls, with_text
 from elbowroom.settings.model import ToolKind
 
 THOUGHTS: Final = "reasoning_content"
 CLEARED: Final = "[tool output cleared; "
 """How a stub begins where outputs are not kept."""
-ARGUMENTS_CLEARED: Final = "cleared"
-"""The only key of arguments that were cleared."""
+ARGUMENTS_CLEARED: Final = '{"cleared": "'
+"""How arguments begin that were cleared; this is their only key."""
+AT_ONCE: Final = 20
+"""Calls that are cleared before others have their turn."""
 PromptSize = Callable[[Sequence[Message]], Awaitable[int]]
 
 
@@ -82,13 +84,15 @@ class EditedHistory:
 class Editor:
     """Edits the histories of one owner; `size_of` counts the whole prompt of a history.
 
-    `kinds` are the declared kinds of tools. With `names_refs` the stubs name the references of what they stand for, and
-    with `keeps_errors` the words of failures stay.
+    `kinds` are the declared kinds of tools. `pause` is awaited between stretches of work, so that the event loop is
+    never held up for long. With `names_refs` the stubs name the references of what they stand for, and with
+    `keeps_errors` the words of failures stay.
     """
 
     owner: str
     size_of: PromptSize
     kinds: Mapping[str, ToolKind]
+    pause: Callable[[], Awaitable[None]]
     names_refs: bool = True
     keeps_errors: bool = True
 
@@ -119,11 +123,11 @@ class Editor:
         if not uses or (not known and len(uses) <= edit.trigger and edit.unit == "tool_uses"):
             return history
         before = await self.size_of(messages)
-        cleared = self._cleared(messages, uses[:known], edit)
+        cleared = await self._cleared(messages, uses[:known], edit)
         now = await self.size_of(cleared.messages) if cleared.count else before
         filled = now if edit.unit == "input_tokens" else len(uses) - known
         if wanted > known and filled > edit.trigger:
-            more = self._cleared(messages, uses[:wanted], edit)
+            more = await self._cleared(messages, uses[:wanted], edit)
             after = await self.size_of(more.messages)
             if more.count > cleared.count and now - after >= max(1, edit.at_least):
                 cleared, now, known = more, after, wanted
@@ -132,10 +136,12 @@ class Editor:
         applied = (*history.applied, AppliedEdit(edit, cleared.count, max(0, before - now)))
         return EditedHistory(cleared.messages, applied, tuple(cleared.outputs), uses[known - 1].id)
 
-    def _cleared(self, messages: Sequence[Message], uses: Sequence["_Use"], edit: ClearToolUses) -> "_Cleared":
+    async def _cleared(self, messages: Sequence[Message], uses: Sequence["_Use"], edit: ClearToolUses) -> "_Cleared":
         """Return the messages with these calls cleared, but for excluded ones and those that are cleared already."""
         shorter, outputs, count = list(messages), list[tuple[str, str]](), 0
-        for use in uses:
+        for number, use in enumerate(uses, 1):
+            if number % AT_ONCE == 0:
+                await self.pause()
             if use.name in edit.excluded:
                 continue
             new = self._stub(use)
@@ -150,8 +156,8 @@ class Editor:
         return _Cleared(shorter, outputs, count)
 
     def _stub(self, use: "_Use") -> str | None:
-        """Return what stands for a result; None where it would be no shorter."""
-        if is_stub(use.text):
+        """Return what stands for a result; None where it would be no shorter, or does so already."""
+        if is_stub(use.text) or use.text.startswith(CLEARED):
             return None
         kind, ref = kind_of(use.name, self.kinds), ref_to(self.owner, use.text).id
         text = stub(kind, use.name, use.arguments, use.text, ref, keeps_errors=self.keeps_errors)
@@ -160,9 +166,11 @@ class Editor:
         return text if len(text) < len(use.text) else None
 
     def _arguments(self, use: "_Use") -> str | None:
-        """Return what stands for the arguments of a call; None where it would be no shorter."""
+        """Return what stands for the arguments of a call; None where it would be no shorter, or does so already."""
+        if use.arguments.startswith(ARGUMENTS_CLEARED):
+            return None
         ref = f"ref={ref_to(self.owner, use.arguments).id}; " if self.names_refs else ""
-        text = as_json({ARGUMENTS_CLEARED: f"{ref}{len(use.arguments):,} characters"})
+        text = f'{ARGUMENTS_CLEARED}{ref}{len(use.arguments):,} characters"}}'
         return text if len(text) < len(use.arguments) else None
 
 

@@ -220,9 +220,9 @@ MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST
 """Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
 PIECES_AT_ONCE: Final = 100
+"""So many pieces are asked for before others have their turn."""
 LONG_TEXT: Final = 1_000_000
 """Letters from which on a text is hashed in a thread."""
-"""So many pieces are asked for before others have their turn."""
 
 
 def _marks_in(prompt: str) -> list[str]:

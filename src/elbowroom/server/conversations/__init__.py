@@ -1,7 +1,10 @@
 """Which routes show, change, stop and feed conversations, and what is kept beside them?"""
 
+from elbowroom.server.conversations.by_hand import add_by_hand_routes
 from elbowroom.server.conversations.encode import describe_for_openai
+from elbowroom.server.conversations.history import branch_used_last, events_of, history_of
 from elbowroom.server.conversations.kept import add_kept_routes
+from elbowroom.server.conversations.locks import LOCKS
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import (
     add_cancel_route,
@@ -11,11 +14,16 @@ from elbowroom.server.conversations.routes import (
 )
 
 __all__ = [
+    "LOCKS",
+    "add_by_hand_routes",
     "add_cancel_route",
     "add_conversation_routes",
     "add_kept_routes",
     "add_live_route",
     "add_queue_routes",
+    "branch_used_last",
     "describe_for_openai",
+    "events_of",
+    "history_of",
     "owner_asking",
 ]

@@ -118,7 +118,8 @@ def describe_totals(totals: Totals) -> dict[str, Any]:
 def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
     """Return a compaction with the sizes of the prompt in tokens; unknown details are null.
 
-    `method` and `rung` are the same.
+    `method` and `rung` are the same. `summary` is the one that stands; where a person has changed it, `original` is
+    what it was.
     """
     details = compaction.details
     return {
@@ -131,7 +132,10 @@ def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
         "kept": details.groups_kept if details else None,
         "messages_kept": details.messages_kept if details else None,
         "messages_removed": details.messages_removed if details else None,
-        "summary": details.summary if details else None,
+        "summary": compaction.edited if compaction.edited is not None else details.summary if details else None,
+        "original": details.summary if details and compaction.edited is not None else None,
+        "focus": (details.focus or None) if details else None,
+        "undone": int(compaction.undone) if compaction.undone is not None else None,
     }
 
 
@@ -148,6 +152,7 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "turn_status": kept.turn_status,
         "calls": dict(kept.calls),
         "hidden": is_hidden,
+        "pinned": kept.is_pinned,
         "key": kept.key or None,
         "parent": kept.parent or None,
         "reasoning": kept.reasoning or None,

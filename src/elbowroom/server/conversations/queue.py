@@ -7,19 +7,12 @@ from aiohttp import web
 
 from elbowroom.context.conversation import QueuedMessage, QueueMode
 from elbowroom.context.transcript import is_blank
-from elbowroom.errors import NotFound, RequestError
+from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, keeper_of, read_json
 from elbowroom.server.state import SHARED, find_conversation
 
 MODES: Final[dict[str, QueueMode]] = {"steer": "steer", "follow_up": "follow_up"}
-
-
-class AlreadyTaken(RequestError):
-    """A message cannot be removed: a turn has taken it in already."""
-
-    status = 409
-    code = "already_taken_in"
 
 
 def add_queue_routes(app: web.Application, base: str, end: str) -> None:
@@ -78,7 +71,9 @@ async def remove_message(request: web.Request) -> web.Response:
     await queue.load()
     if not queue.remove(conversation, [message]):
         if any(item.id == message for item in queue.taken(conversation)):
-            raise AlreadyTaken(f"The message {message!r} was already taken in: the model has it before it.")
+            raise Conflict(
+                f"The message {message!r} was already taken in: the model has it before it.", code="already_taken_in"
+            )
         raise NotFound(
             f"No message {message!r} waits in this conversation: it was taken in or removed before, or there never "
             f"was one. GET {request.path.rpartition('/queue/')[0]}/queue shows what waits."

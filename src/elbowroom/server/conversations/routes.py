@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from elbowroom.agents.running import ConversationStatus, RunningAnswer
+from elbowroom.agents.running import RunningAnswer
 from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
-from elbowroom.errors import Forbidden, NotFound, RequestError
+from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
     describe_compaction,
@@ -24,6 +24,7 @@ from elbowroom.server.conversations.encode import (
     message_list,
     send_export,
 )
+from elbowroom.server.conversations.locks import LOCKS, ConversationLocks
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
@@ -38,22 +39,6 @@ OPENAI_LIBRARY: Final = "X-Stainless-Lang"
 LIVE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0
 Found = TypeVar("Found")
-
-
-class ConversationRunning(RequestError):
-    """The request cannot be served while the conversation is being answered."""
-
-    status = 409
-    code = "conversation_running"
-
-
-class SearchReplaced(RequestError):
-    """A search has been ended, because the same caller has begun another."""
-
-    status = 409
-    code = "search_replaced"
-
-
 SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.AppKey("SEARCHES", dict)
 """The searches that are under way, by their owners."""
 
@@ -61,6 +46,7 @@ SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.A
 def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     app[SEARCHES] = {}
+    app[LOCKS] = ConversationLocks(app[SHARED])
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
@@ -101,7 +87,7 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     except asyncio.CancelledError:
         if searches.get(owner) is own:  # it is the client that has left
             raise
-        raise SearchReplaced("A newer search of yours has taken the place of this one.") from None
+        raise Conflict("A newer search of yours has taken the place of this one.", code="search_replaced") from None
     finally:
         if searches.get(owner) is own:
             del searches[owner]
@@ -112,7 +98,7 @@ async def show_conversation(request: web.Request) -> web.Response:
 
     With `limit` the last of its messages come along.
     """
-    kept, queue = await _asked(request, _conversations(request).overview), request.app[SHARED].queue
+    kept, queue = await asked(request, _conversations(request).overview), request.app[SHARED].queue
     await queue.load()
     shown = {
         **_described_row(request, kept.row),
@@ -134,18 +120,15 @@ def _speaks_openai(request: web.Request, row: ConversationRow) -> bool:
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
-    """Delete a conversation with all that belongs to it. Raises ConversationRunning where it is being answered."""
-    row = await _asked(request, _conversations(request).find)
-    if _status(request, row).status == "running":
-        raise ConversationRunning(
-            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
-            f"/v1/conversations/{row.id}/cancel, and delete it then."
-        )
-    queue = request.app[SHARED].queue
-    await queue.load()
-    queue.clear(row.id)
-    if not await _conversations(request).delete(owner_asking(request), row.id):
-        raise _unknown(request)
+    """Delete a conversation with all that belongs to it. Raises Conflict where it is being answered."""
+    row = await asked(request, _conversations(request).find)
+    refuse_running(request, row, "delete it then")
+    owner, queue = owner_asking(request), request.app[SHARED].queue
+    async with request.app[LOCKS].changing(owner, row.id):
+        await queue.load()
+        queue.clear(row.id)
+        if not await _conversations(request).delete(owner, row.id):
+            raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
 
@@ -174,7 +157,7 @@ def _is_newest_first(request: web.Request) -> bool:
 
 async def _page(request: web.Request, wanted: PageWanted) -> dict[str, Any]:
     """Return the messages that are asked for, as a list object."""
-    page = await _asked(request, lambda owner, named: _conversations(request).page(owner, named, wanted))
+    page = await asked(request, lambda owner, named: _conversations(request).page(owner, named, wanted))
     if not page.is_known:
         name = "before" if request.query.get("before") else "after"
         raise RequestError(f"There is no message {wanted.cursor!r} among those that are asked for.", param=name)
@@ -184,7 +167,7 @@ async def _page(request: web.Request, wanted: PageWanted) -> dict[str, Any]:
 async def show_message(request: web.Request) -> web.Response:
     """Show one message with its place."""
     wanted = request.match_info["message"]
-    page = await _asked(request, lambda owner, named: _conversations(request).message(owner, named, wanted))
+    page = await asked(request, lambda owner, named: _conversations(request).message(owner, named, wanted))
     if not page.messages:
         raise NotFound(f"There is no message {wanted!r} in the conversation {request.match_info['id']!r}.")
     return _answer(describe_message(page.messages[0], is_hidden=bool(page.hidden)))
@@ -193,7 +176,7 @@ async def show_message(request: web.Request) -> web.Response:
 async def export_conversation(request: web.Request) -> web.StreamResponse:
     """Answer with all of a conversation as a file."""
     form = _choice(request, "format", tuple(FORMS))
-    return await send_export(request, await _asked(request, _conversations(request).read), form)
+    return await send_export(request, await asked(request, _conversations(request).read), form)
 
 
 def first_page(rows: Sequence[ConversationRow], limit: int) -> list[ConversationRow]:
@@ -218,7 +201,7 @@ def owner_asking(request: web.Request) -> str:
     return caller.owner
 
 
-async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
+async def asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
     """Return the answer to a question about the caller's conversation that the address names.
 
     Raises NotFound and StoreOpening.
@@ -231,8 +214,14 @@ async def _asked(request: web.Request, question: Callable[[str, str], Awaitable[
     return found
 
 
-def _status(request: web.Request, row: ConversationRow) -> ConversationStatus:
-    return request.app[SHARED].running.status(owner_asking(request), row.id)
+def refuse_running(request: web.Request, row: ConversationRow, then: str) -> None:
+    """Raise Conflict where a conversation is being answered; `then` is what can be done after that."""
+    if request.app[SHARED].running.status(owner_asking(request), row.id).status == "running":
+        raise Conflict(
+            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
+            f"/v1/conversations/{row.id}/cancel, and {then}.",
+            code="conversation_running",
+        )
 
 
 def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def parse_messages_request(body: Any) -> MessagesRequest:
     if body.get("thread") is not None:
         raise ThreadsUnsupported
     if unknown := sorted(set(body) - READ - MEANINGLESS):
-        log.info("Fields of a request to /v1/messages that mean nothing here: %s", ", ".join(unknown)[:200])
+        log.info("Fields of a request to /v1/messages that mean nothing here: %.200r", ", ".join(unknown))
     fields = {name: body[name] for name in SAMPLING if body.get(name) is not None}
     fields |= _limits(body) | _tools(body) | _effort(body) | _format(body)
     messages, compaction = chat_messages(body.get("system"), body.get("messages"))
@@ -159,7 +159,11 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if not isinstance(tools, list):
         raise RequestError("tools has to be a list.", param="tools")
-    known = [spec for index, tool in enumerate(tools) if (spec := _tool(tool, f"tools[{index}]")) is not None]
+    specs = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    if left_out := [tool for tool, spec in zip(tools, specs, strict=True) if spec is None]:
+        names = ", ".join(f"{tool.get('name', ''):.60} ({tool['type']!s:.60})" for tool in left_out)
+        log.info("Tools that run at Anthropic only, of which the model is not told: %.200r", names)
+    known = [spec for spec in specs if spec is not None]
     return {"tools": known, **_choice(body.get("tool_choice"))} if known else {}
 
 
@@ -175,7 +179,6 @@ def _tool(tool: Any, where: str) -> dict[str, Any] | None:
         return _function(name, tool.get("description"), schema or {"type": "object", "properties": {}})
     versioned = VERSIONED.fullmatch(kind) if isinstance(kind, str) else None
     if versioned is None or versioned["kind"] not in KNOWN_TOOLS:
-        log.info("The tool %.60r of the type %.60r runs at Anthropic only; the model is not told of it.", name, kind)
         return None
     description, properties = KNOWN_TOOLS[versioned["kind"]]
     return _function(name, description, {"type": "object", "properties": dict(properties)})

@@ -7,8 +7,7 @@ from typing import Any, Final
 from elbowroom.agents.answer import Answer
 from elbowroom.agents.request import ChatRequest
 from elbowroom.caches import Recent
-from elbowroom.context.chains import SentPrompt
-from elbowroom.context.reuse import change_between
+from elbowroom.context.reuse import SentPrompt, change_between
 from elbowroom.context.transcript import as_json
 
 ANSWERS_KEPT: Final = 512
@@ -64,4 +63,4 @@ class Diagnoses:
 
 def _letters(chat: ChatRequest, length: int) -> int:
     """Return how many letters the tools and so many messages have as JSON."""
-    return len(as_json(list(chat.tools))) + len(as_json(list(chat.messages[:length])))
+    return sum(len(as_json(each)) for each in (*chat.tools, *chat.messages[:length]))

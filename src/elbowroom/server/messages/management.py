@@ -59,6 +59,7 @@ def _known_edits(edits: Any, where: str) -> dict[str, tuple[Mapping[str, Any], s
     if edits is not None and not isinstance(edits, list):
         raise RequestError(f"{where} has to be a list.", param=where)
     named: dict[str, tuple[Mapping[str, Any], str]] = {}
+    unknown: list[str] = []
     for index, edit in enumerate(edits or ()):
         at = f"{where}[{index}]"
         kind = _object(edit, at).get("type")
@@ -69,7 +70,9 @@ def _known_edits(edits: Any, where: str) -> dict[str, tuple[Mapping[str, Any], s
         if kind in KNOWN:
             named[kind] = edit, at
         else:
-            log.info("An edit of the context of the type %.60r is not known here and is left out.", kind)
+            unknown.append(f"{kind:.60}")
+    if unknown:
+        log.info("Edits of the context of types that are not known here are left out: %.200r", ", ".join(unknown))
     return named
 
 

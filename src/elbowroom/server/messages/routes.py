@@ -25,7 +25,7 @@ from elbowroom.server.messages.body import MessagesRequest, parse_messages_reque
 from elbowroom.server.messages.diagnostics import Diagnoses
 from elbowroom.server.messages.encode import MessageEncoder
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import conversation_name, read_request, with_caller
+from elbowroom.server.request import at_leisure, conversation_name, read_request, with_caller
 from elbowroom.server.state import SHARED, catalog_of, run_settings_of
 
 
@@ -62,7 +62,7 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     settings = run_settings_of(request.app, chat.caller)
     notices, wanted = settings.compaction.notices, asked.request.wanted
     encoder = MessageEncoder(chat.model, asked.request.thinking, notices, wanted, asked.seal)
-    answered = _diagnosed(request, asked, encoder)
+    answered = await _diagnosed(request, asked, encoder)
     if chat.stream:
         stream = EventStream(request, asked.target.name, encoder.keep_alive)
         return await stream.answer(encoder, partial(answered, settings, asked, stream.response.headers))
@@ -75,12 +75,13 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     return await json_answer(encoder.whole(whole), headers)
 
 
-def _diagnosed(request: web.Request, asked: Asked, encoder: MessageEncoder) -> Answering:
+async def _diagnosed(request: web.Request, asked: Asked, encoder: MessageEncoder) -> Answering:
     """Return what answers a request; where that asks for it, its message says what has changed since an earlier one."""
     if not isinstance(asked.diagnostics, Mapping):
         return _answered
     diagnoses = request.app[DIAGNOSES]
-    compared = diagnoses.of(asked.diagnostics, asked.request.chat)
+    wanted, chat = asked.diagnostics, asked.request.chat
+    compared = await at_leisure(request, lambda: diagnoses.of(wanted, chat))
     encoder.tell(compared.diagnosis)
 
     async def answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
@@ -149,7 +150,8 @@ async def _asked(request: web.Request) -> Asked:
     if not target.provider.manages_context:  # which may be one that refuses what it does not know
         plain = tuple({name: value for name, value in one.items() if name != THOUGHTS} for one in chat.messages)
         chat = replace(chat, messages=plain)
-    caller = with_caller(request, replace(chat, body=body)).caller
+    whole = replace(chat, body=body)
+    caller = (await at_leisure(request, lambda: with_caller(request, whole))).caller
     if not caller.chat_id and asked.session:
         caller = replace(caller, chat_id=conversation_name(asked.session))
     # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.

@@ -1,5 +1,6 @@
 // One conversation: its gauge, every message as it was, and where its older part became a summary.
 import { api, download } from "./api.js";
+import { compactForm } from "./byhand.js";
 import { compactionDivider } from "./compactions.js";
 import { act, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
 import { phaseWords, stop, titleOf, withoutId } from "./conversations.js";
@@ -20,7 +21,8 @@ export async function conversationView({ main, signal, id, query }) {
 	const running = h("div.running", { hidden: true }, phase, stopping);
 	const told = h("div");
 	const jumps = h("div.jumps");
-	const messages = messageList({ route, signal, search, compactions: () => shown.compactions, divider: (each) => compactionDivider(each, shown.context?.window, route, signal) });
+	const messages = messageList({ route, signal, search, compactions: () => shown.compactions, changed: reload,
+		divider: (each) => compactionDivider(each, shown.context?.window, route, signal, each === shown.compactions.findLast((one) => !one.undone) && reload) });
 	const save = (form) => act(form === "json" ? "Export JSON" : "Export Markdown", () => download(`${route}/export?format=${form}`), "small");
 	const remove = button("Delete", async () => {
 		if (!(await confirm("Delete this conversation?", "It is deleted from elbowroom. Your chat program keeps its own copy.", "Delete"))) return;
@@ -32,7 +34,7 @@ export async function conversationView({ main, signal, id, query }) {
 	}, "danger small");
 	const title = heading(titleOf(shown), save("markdown"), save("json"), remove);
 	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
-		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps), ...(search ? [hitBar()] : []), messages.element);
+		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload)), ...(search ? [hitBar()] : []), messages.element);
 
 	function show() {
 		title.querySelector("h1").textContent = titleOf(shown);
@@ -80,6 +82,12 @@ export async function conversationView({ main, signal, id, query }) {
 		}, "small");
 		addEventListener("shown", () => earlier.click(), { once: true, signal });
 		return h("div.hits", { role: "search" }, words, earlier);
+	}
+
+	async function reload() {
+		shown = await api(route, { signal });
+		show();
+		await messages.refresh();
 	}
 
 	show();

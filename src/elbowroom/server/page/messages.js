@@ -1,5 +1,6 @@
 // The messages of a conversation, page by page, with calls of tools folded around their results.
 import { api } from "./api.js";
+import { pinButton } from "./byhand.js";
 import { act, button, empty, h, marked, number, time, trouble, written } from "./dom.js";
 
 export const PAGE = 100;
@@ -10,7 +11,7 @@ export const textOf = ({ content }) => (typeof content === "string" ? content
 	: (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n"));
 
 // A list of messages, the newest page first; with `until` from the first to those that were there at that moment.
-export function messageList({ route, signal, compactions, divider, until = Infinity, search = "" }) {
+export function messageList({ route, signal, compactions, divider, changed, until = Infinity, search = "" }) {
 	const list = h("ol.messages");
 	const foot = h("div.foot");
 	const isWhole = until === Infinity;
@@ -39,7 +40,7 @@ export function messageList({ route, signal, compactions, divider, until = Infin
 			const rows = page.data.filter((message) => message.created <= until);
 			const before = list.scrollHeight;
 			for (const row of rows) {
-				list[isWhole ? "prepend" : "append"](messageItem(row, search), ...dividers(row.created, next));
+				list[isWhole ? "prepend" : "append"](messageItem(row, search, changed && route, changed), ...dividers(row.created, next));
 				pair(row, isWhole ? list.firstChild : list.lastChild);
 				next = row.created;
 			}
@@ -75,11 +76,11 @@ export function messageList({ route, signal, compactions, divider, until = Infin
 	return self;
 }
 
-function messageItem({ message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output, cache_lost: lost }, search) {
+function messageItem({ message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output, cache_lost: lost, id, key, pinned }, search, route, changed) {
 	const isResult = message.role === "tool";
-	const marks = [hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
+	const marks = [pinned && "pinned", hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
 	return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
-		h("p.who", `${place}. `, h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark))),
+		h("p.who", `${place}. `, h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark)), route && key && !hidden && ["user", "assistant"].includes(message.role) && pinButton({ id, pinned }, route, changed)),
 		lost && h("p.about", lost.told),
 		reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text.boxed", reasoning)),
 		isResult ? result(message, output, search) : content(message, search),

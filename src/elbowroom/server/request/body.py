@@ -23,7 +23,8 @@ Read = TypeVar("Read")
 
 async def read_chat_request(request: web.Request) -> ChatRequest:
     """Read and parse the body of a chat request, and add its caller. Raises RequestError and its kin."""
-    return with_caller(request, await read_request(request, parse_chat_request))
+    chat = await read_request(request, parse_chat_request)
+    return await at_leisure(request, lambda: with_caller(request, chat))
 
 
 async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:

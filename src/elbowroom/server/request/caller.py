@@ -40,6 +40,8 @@ UNIQUE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12
 """The form of a key that can only be one conversation's; other keys of a prompt cache may be a whole program's."""
 MOST_SEARCHED: Final = 200_000
 """Characters at the beginning of a text that are searched for a phrase."""
+BRIEF: Final = frozenset({"title", "probe"})
+"""Kinds of side requests that have not the messages of a chat."""
 REMINDERS: Final = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>)*\s*", re.DOTALL)
 LONGEST_NAME: Final = 128
 NO_BODY: Final[Mapping[str, Any]] = {}
@@ -76,7 +78,7 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     caller = Caller(owner, _chat_id(headers, chat.body), known_by="name" if owner else "nothing")
     named = _filled(headers, TASK)
     if named is None and knows_side_requests and (known := side_request(chat)) is not None:
-        return replace(caller, is_task=True, is_awaited=known.kind == "compaction", brings_chat=known.kind != "title")
+        return replace(caller, is_task=True, is_awaited=known.kind == "compaction", brings_chat=known.kind not in BRIEF)
     is_task = _is_task(headers, chat)
     return replace(caller, is_task=is_task, is_awaited=is_task and _is_awaited(headers, chat))
 
@@ -176,9 +178,15 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
     for known in SIDE_REQUESTS:
         if offers_tools and not known.may_offer_tools:
             continue
+        if known.kind == "probe" and not _is_probe(chat, known.asked):
+            continue
         if _is_asked(known.asked, first if known.asks_first else last) and _is_told(known.systems, systems):
             return known
     return None
+
+
+def _is_probe(chat: ChatRequest, word: str) -> bool:
+    return len(chat.messages) == 1 and text_of(chat.messages[0]) == word and chat.fields.get("max_tokens") == 1
 
 
 def _texts(message: Message) -> Iterator[str]:

@@ -8,8 +8,11 @@ taken for a chat only stands in a list.
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["title", "aside", "compaction"]
-"""A title is made from a message, an aside from the whole chat; the client goes on only after its compaction."""
+Kind = Literal["title", "aside", "compaction", "probe"]
+"""A title is made from a message, an aside from the whole chat; the client goes on only after its compaction.
+
+A probe only asks whether there is an answer: one message of one word, for one token.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,22 @@ OLD_CLAUDE_CODE: Final = "earlier @anthropic-ai/claude-code, as public proxies f
 CODEX: Final = "openai/codex, codex-rs/core/templates/compact/prompt.md"
 PI: Final = "@earendil-works/pi-coding-agent (npm), dist/core/compaction/utils.js"
 QWEN_CODE: Final = "QwenLM/qwen-code, packages/core/src/core/prompts.ts and services/sessionTitle.ts"
+QWEN_SPEAKER: Final = "QwenLM/qwen-code, packages/core/src/utils/nextSpeakerChecker.ts, as in google-gemini/gemini-cli"
 CRUSH: Final = "charmbracelet/crush, internal/agent/agent.go and templates/summary.md"
 CLAUDE: Final = (
     "You are Claude Code, Anthropic's official CLI for Claude",
     "You are a Claude agent, built on Anthropic's Claude Agent SDK",
     "You are a helpful AI assistant tasked with summarizing conversations.",
+)
+SUMMARY: Final = (
+    "Your task is to create a detailed summary of the conversation so far, paying close attention to the user's",
+    "Your task is to create a detailed summary of the RECENT portion of the conversation",
+    "Your task is to create a detailed summary of this conversation. This summary will be placed at the",
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n",
+)
+ASIDES: Final = (
+    "[SUGGESTION MODE: Suggest what the user might naturally type next",
+    "The user stepped away and is coming back. Recap in under",
 )
 CLINE: Final = "cline/cline, src/core/prompts/contextManagement.ts"
 
@@ -85,54 +99,9 @@ SIDE_REQUESTS: Final = (
         systems=("You are a coding agent running in the Codex CLI", "You are Codex,"),
         asked="You are performing a CONTEXT CHECKPOINT COMPACTION.",
     ),
-    SideRequest(
-        "claude-code",
-        "compaction",
-        CLAUDE_CODE,
-        systems=CLAUDE,
-        asked="Your task is to create a detailed summary of the conversation so far, paying close attention to",
-        may_offer_tools=True,
-    ),
-    SideRequest(
-        "claude-code",
-        "compaction",
-        CLAUDE_CODE,
-        systems=CLAUDE,
-        asked="Your task is to create a detailed summary of the RECENT portion of the conversation",
-        may_offer_tools=True,
-    ),
-    SideRequest(
-        "claude-code",
-        "compaction",
-        CLAUDE_CODE,
-        systems=CLAUDE,
-        asked="Your task is to create a detailed summary of this conversation. This summary will be placed at the",
-        may_offer_tools=True,
-    ),
-    SideRequest(
-        "claude-code",
-        "compaction",
-        CLAUDE_CODE,
-        systems=CLAUDE,
-        asked="CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
-        may_offer_tools=True,
-    ),
-    SideRequest(
-        "claude-code",
-        "aside",
-        CLAUDE_CODE,
-        systems=CLAUDE,
-        asked="[SUGGESTION MODE: Suggest what the user might naturally type next",
-        may_offer_tools=True,
-    ),
-    SideRequest(
-        "claude-code",
-        "aside",
-        CLAUDE_CODE,
-        systems=CLAUDE,
-        asked="The user stepped away and is coming back. Recap in under",
-        may_offer_tools=True,
-    ),
+    *(SideRequest("claude-code", "compaction", CLAUDE_CODE, CLAUDE, asked, may_offer_tools=True) for asked in SUMMARY),
+    *(SideRequest("claude-code", "aside", CLAUDE_CODE, CLAUDE, asked, may_offer_tools=True) for asked in ASIDES),
+    SideRequest("claude-code", "probe", OLD_CLAUDE_CODE, asked="quota"),
     SideRequest(
         "claude-code",
         "title",
@@ -157,6 +126,13 @@ SIDE_REQUESTS: Final = (
         "compaction",
         QWEN_CODE,
         systems=("You are the component that summarizes internal chat history into a given structure.",),
+    ),
+    SideRequest(
+        "qwen-code",
+        "aside",
+        QWEN_SPEAKER,
+        asked="Analyze *only* the content and structure of your immediately preceding response (your last turn in the",
+        may_offer_tools=True,
     ),
     SideRequest(
         "pi",

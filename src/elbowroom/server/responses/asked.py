@@ -1,6 +1,8 @@
 """Reads a request to answer: what it says, and the history from which it goes on."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -13,8 +15,9 @@ from elbowroom.agents.request import ChatRequest, CompactionRequest
 from elbowroom.agents.turn import Shared
 from elbowroom.context.compaction import Seal
 from elbowroom.context.transcript import Message
-from elbowroom.errors import NotFound, RequestError
+from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
+from elbowroom.server.conversations import LOCKS
 from elbowroom.server.encode import THOUGHTS
 from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request, with_caller
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
@@ -42,39 +45,6 @@ MOST_REFERRED: Final = 1_000
 SEALED: Final = "encrypted_content"
 
 
-class ResponseRunning(RequestError):
-    """The request cannot be served while the response is still being given."""
-
-    status = 409
-    code = "response_running"
-
-
-class PreviousNotFound(NotFound):
-    """The response to go on from does not exist."""
-
-    code = "previous_response_not_found"
-    param = "previous_response_id"
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(
-            f"You have no response {response_id[:80]!r} to go on from: it was not kept (store is false, in the request "
-            "or in the settings), was deleted, or is somebody else's. Send the conversation in input instead."
-        )
-
-
-class ConversationNotFound(NotFound):
-    """The conversation that a request belongs to does not exist."""
-
-    code = "conversation_not_found"
-    param = "conversation"
-
-    def __init__(self, named: str) -> None:
-        super().__init__(
-            f"You have no conversation {named[:80]!r}: it was never kept, was deleted, or is somebody else's. Make one "
-            "with POST /v1/conversations."
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request to answer: as it was parsed, as a chat, and with the target that it names.
@@ -95,13 +65,16 @@ class Asked:
         return self.request.stores and is_turn_of_chat and not self.chat.caller.is_temporary
 
 
-async def read_asked(request: web.Request, *, only_compacts: bool = False) -> Asked:
+async def read_asked(request: web.Request, until: ExitStack | None = None, *, only_compacts: bool = False) -> Asked:
     """Read a request, with the history of the previous response and the items that it refers to.
 
-    It `only_compacts` by its route, or where its input ends with the order to.
+    The conversation that it names is kept for its answer `until` that stack is closed. It `only_compacts` by its route,
+    or where its input ends with the order to.
     """
     asked = await read_request(request, partial(parse_responses_request, needs_input=not only_compacts))
     owner = keeper_of(request, asked.body)
+    if asked.conversation and until is not None:
+        await request.app[LOCKS].hold(owner, conversation_name(asked.conversation), until)
     before = await _before(request, owner, asked)
     given, is_ordered = without_trigger(asked.input)
     references = await at_leisure(request, lambda: references_in(given))
@@ -109,7 +82,8 @@ async def read_asked(request: web.Request, *, only_compacts: bool = False) -> As
     target = await catalog_of(request.app).resolve(asked.model)
     seal_for = partial(seal_of, request, target, asked.body)
     items = await at_leisure(request, lambda: resolved(given, known))
-    messages, is_new = await read_messages(request, items, before.history() if before is not None else (), seal_for)
+    said = await asyncio.to_thread(before.history) if before is not None else ()
+    messages, is_new = await read_messages(request, items, said, seal_for)
     only_compacts = only_compacts or is_ordered
     if not messages or not (is_new or only_compacts):
         raise RequestError("input has to hold at least one message, call or result.", param="input")
@@ -117,7 +91,8 @@ async def read_asked(request: web.Request, *, only_compacts: bool = False) -> As
         messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
     if only_compacts:
         asked = replace(asked, compaction=asked.compaction or CompactionRequest())
-    chat = await at_leisure(request, lambda: asked.chat(messages))
+    parsed = partial(asked.chat, messages)  # what was said before may be long where the body is short
+    chat = await (at_leisure(request, parsed) if before is None else asyncio.to_thread(parsed))
     caller = with_caller(request, replace(chat, body=asked.body)).caller
     if before is not None:
         caller = replace(caller, chat_id=before.name)
@@ -157,15 +132,25 @@ async def _before(request: web.Request, owner: str, asked: ResponsesRequest) -> 
     refuse_running(request, owner, response_id)
     found = await find_response(request.app[SHARED], owner, response_id)
     if found is None:
-        raise PreviousNotFound(response_id)
+        raise NotFound(
+            f"You have no response {response_id[:80]!r} to go on from: it was not kept (store is false, in the request "
+            "or in the settings), was deleted, or is somebody else's. Send the conversation in input instead.",
+            code="previous_response_not_found",
+            param="previous_response_id",
+        )
     return found
 
 
 async def kept_conversation(shared: Shared, owner: str, named: str) -> KeptConversation:
-    """Return a conversation by its id. Raises ConversationNotFound and StoreOpening."""
+    """Return a conversation by its id. Raises NotFound and StoreOpening."""
     found = await read_conversation(shared, owner, conversation_name(named))
     if found is None:
-        raise ConversationNotFound(named)
+        raise NotFound(
+            f"You have no conversation {named[:80]!r}: it was never kept, was deleted, or is somebody else's. Make one "
+            "with POST /v1/conversations.",
+            code="conversation_not_found",
+            param="conversation",
+        )
     return found
 
 
@@ -183,9 +168,10 @@ async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> di
 
 
 def refuse_running(request: web.Request, owner: str, response_id: str) -> None:
-    """Raise ResponseRunning while a response is being given."""
+    """Raise Conflict while a response is being given."""
     if request.app[SHARED].running.is_running(owner, turn_of(response_id)):
-        raise ResponseRunning(
+        raise Conflict(
             f"The response {response_id!r} is being given. Wait for its end, or stop it with POST "
-            f"/v1/responses/{response_id}/cancel, and ask again."
+            f"/v1/responses/{response_id}/cancel, and ask again.",
+            code="response_running",
         )

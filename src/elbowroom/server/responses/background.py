@@ -9,6 +9,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from aiohttp import web
@@ -41,6 +42,7 @@ class BackgroundResponse:
         self._encoder = encoder
         self._frames: list[bytes] = []
         self._has_grown = asyncio.Event()
+        self.is_answered = False
         self.ended: dict[str, Any] | None = None
         self._take(encoder.queued())
 
@@ -64,7 +66,9 @@ class BackgroundResponse:
 
     async def _last_frames(self, answering: Callable[[Sink], Awaitable[Answer]]) -> bytes:
         try:
-            return await asyncio.to_thread(self._encoder.end, await answering(self._keep))
+            answer = await answering(self._keep)
+            self.is_answered = True
+            return await asyncio.to_thread(self._encoder.end, answer)
         except asyncio.CancelledError:  # stopped before it was entered among what runs
             stopped = Answer()
             stopped.interrupt(calls_are_out=False)
@@ -117,8 +121,12 @@ class BackgroundResponses:
         encoder: ResponseEncoder,
         answering: Callable[[Sink], Awaitable[Answer]],
         body: Mapping[str, Any],
+        until: ExitStack,
     ) -> BackgroundResponse:
-        """Begin to answer, whoever waits. Raises TooManyRequests where as many as may are being answered."""
+        """Begin to answer, whoever waits; the stack is closed at the end of the answer then, and not by its owner.
+
+        Raises TooManyRequests where as many as may are being answered.
+        """
         if len(self._tasks) >= MOST_AT_ONCE:
             raise TooManyRequests(str(body.get("model")), waiting=MOST_AT_ONCE, retry_after=AGAIN_SECONDS)
         ended = [key for key, known in self._known.items() if known.ended is not None]
@@ -127,7 +135,9 @@ class BackgroundResponses:
         key, response = (owner, encoder.id), BackgroundResponse(encoder)
         self._known[key] = response
         self._tasks[key] = task = asyncio.create_task(response.run(answering, body))
-        task.add_done_callback(lambda _: self._tasks.pop(key))
+        held = until.pop_all()
+        held.callback(self._tasks.pop, key)
+        task.add_done_callback(lambda _: held.close())
         return response
 
     def find(self, owner: str, response_id: str) -> BackgroundResponse | None:
@@ -135,8 +145,9 @@ class BackgroundResponses:
         return self._known.get((owner, response_id))
 
     async def stop(self, owner: str, response_id: str) -> None:
-        """Stop a response that is not among what runs yet, and wait for its end."""
-        if (task := self._tasks.get((owner, response_id))) is not None:
+        """Stop a response that is not among what runs yet, and wait for its end; one that has its answer keeps it."""
+        task = self._tasks.get((owner, response_id))
+        if task is not None and not self._known[owner, response_id].is_answered:
             task.cancel()
             await asyncio.wait([task])
 

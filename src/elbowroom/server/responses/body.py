@@ -169,7 +169,9 @@ def parse_responses_request(body: Any, *, needs_input: bool = True) -> Responses
 
 def _conversation(body: dict[str, Any]) -> str:
     """Return the id of the conversation that a request belongs to. Raises RequestError."""
-    match body.get("conversation") or "":
+    match body.get("conversation"):
+        case None:
+            return ""
         case {"id": str() as named} | (str() as named):
             pass
         case _:
@@ -184,8 +186,8 @@ def _conversation(body: dict[str, Any]) -> str:
 
 def _compaction(value: Any) -> CompactionRequest | None:
     """Return what `context_management` asks for. Raises RequestError that says what belongs there."""
-    match value or None:
-        case None:
+    match value:
+        case None | []:
             return None
         case [{"type": "compaction", **given}]:
             at = given.get("compact_threshold")

@@ -12,10 +12,10 @@ from elbowroom.agents.conversations import new_id
 from elbowroom.context.compaction import Seal
 from elbowroom.context.conversation import ConversationBegun
 from elbowroom.context.transcript import Message
-from elbowroom.errors import NotFound, RequestError
-from elbowroom.server.conversations import describe_for_openai, owner_asking
+from elbowroom.errors import Conflict, NotFound, RequestError
+from elbowroom.server.conversations import LOCKS, describe_for_openai, owner_asking
 from elbowroom.server.encode import to_json
-from elbowroom.server.request import read_json
+from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.responses.asked import kept_conversation, read_messages
 from elbowroom.server.responses.kept import KeptConversation
 from elbowroom.server.responses.routes import json_of_page
@@ -28,18 +28,16 @@ METADATA: Final = (
     f"metadata has to be an object with at most {MOST_PAIRS} texts of at most {LONGEST_VALUE} characters, whose names "
     f"have at most {LONGEST_KEY}."
 )
+IN_USE: Final = "item_in_use"
 NOTHING_KEPT: Final = (
     "Conversations are not kept here: set store.conversations = true in the settings, or send the whole history in "
     "input each time."
 )
 REASONING: Final = "reasoning"
-ADDING: web.AppKey[asyncio.Lock] = web.AppKey("ADDING", asyncio.Lock)
-"""Held while items are added, each of which goes to the end of a history that has to be read first."""
 
 
 def add_item_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
-    app[ADDING] = asyncio.Lock()
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_post(f"{base}conversations{end}", create_conversation)
     app.router.add_post(f"{one}{end}", describe_conversation)
@@ -47,13 +45,6 @@ def add_item_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_post(f"{one}/items{end}", add_items)
     app.router.add_get(f"{one}/items/{{item:[^/]+}}{end}", show_item)
     app.router.add_delete(f"{one}/items/{{item:[^/]+}}{end}", delete_item)
-
-
-class ItemInUse(RequestError):
-    """An item cannot be deleted by itself."""
-
-    status = 409
-    code = "item_in_use"
 
 
 async def create_conversation(request: web.Request) -> web.Response:
@@ -84,8 +75,8 @@ async def describe_conversation(request: web.Request) -> web.Response:
 
 async def list_items(request: web.Request) -> web.Response:
     """List what was said in the branch that was used last, page by page."""
-    kept = await _asked(request)
-    return json_of_page(request, [item for _, items in kept.items() for item in items])
+    said = await asyncio.to_thread((await _asked(request)).items)
+    return json_of_page(request, [item for _, items in said for item in items])
 
 
 async def add_items(request: web.Request) -> web.Response:
@@ -97,44 +88,56 @@ async def add_items(request: web.Request) -> web.Response:
     new = await _messages(request, items, owner)
     if not new:
         raise RequestError("items has to hold at least one message, call or result.", param="items")
-    async with request.app[ADDING]:
+    async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
         before = await _asked(request)
-        await shared.recording.add(owner, before.conversation.row.id, before.agent, [*before.history(), *new])
-        after = await _asked(request)
-    data = [item for _, said in after.items()[-len(new) :] for item in said]
+        said = [*await asyncio.to_thread(before.history), *new]
+        await shared.recording.add(owner, before.conversation.row.id, before.agent, said)
+        after = await asyncio.to_thread((await _asked(request)).items)
+    data = [item for _, said in after[-len(new) :] for item in said]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
     return _answer({"object": "list", "data": data, **ends, "has_more": False})
 
 
 async def show_item(request: web.Request) -> web.Response:
     """Show one item."""
-    _, items = _found(request, await _asked(request))
+    _, items = await _found(request, await _asked(request))
     return _answer(next(item for item in items if item["id"] == request.match_info["item"]))
 
 
 async def delete_item(request: web.Request) -> web.Response:
-    """Delete one item; answer with its conversation. Raises ItemInUse for one that other items stand on."""
-    owner, kept, store = owner_asking(request), await _asked(request), request.app[SHARED].store.conversations
-    said, items = _found(request, kept)
+    """Delete one item; answer with its conversation. Raises Conflict for one that other items stand on."""
+    owner = owner_asking(request)
+    async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
+        kept = await _asked(request)
+        await _delete(request, owner, kept)
+    return _answer(describe_for_openai(kept.conversation.row))
+
+
+async def _delete(request: web.Request, owner: str, kept: KeptConversation) -> None:
+    said, items = await _found(request, kept)
+    store = request.app[SHARED].store.conversations
     if len([item for item in items if item["type"] != REASONING]) > 1:
-        raise ItemInUse("This item is one message with the items beside it, which would be deleted as well.")
+        raise Conflict(
+            "This item is one message with the items beside it, which would be deleted as well.", code=IN_USE
+        )
     if not said[-1].turn:
         for copy in kept.copies_of(said[-1]):
             await store.unhear(kept.conversation.row.id, copy)
     elif kept.is_last(said):
         await store.delete_turn(owner, said[-1].turn)
     else:
-        raise ItemInUse("Something was said after this answer, which would lose what it follows. Delete that first.")
-    return _answer(describe_for_openai(kept.conversation.row))
+        raise Conflict(
+            "Something was said after this answer, which would lose what it follows. Delete that first.", code=IN_USE
+        )
 
 
 async def _asked(request: web.Request) -> KeptConversation:
     return await kept_conversation(request.app[SHARED], owner_asking(request), request.match_info["id"])
 
 
-def _found(request: web.Request, kept: KeptConversation) -> tuple[Sequence[Any], list[dict[str, Any]]]:
+async def _found(request: web.Request, kept: KeptConversation) -> tuple[Sequence[Any], list[dict[str, Any]]]:
     item_id = request.match_info["item"]
-    if (found := kept.item(item_id)) is None:
+    if (found := await asyncio.to_thread(kept.item, item_id)) is None:
         raise NotFound(f"The conversation {kept.conversation.row.id!r} has no item {item_id[:80]!r}.")
     return found
 
@@ -157,14 +160,14 @@ async def _body(request: web.Request) -> Mapping[str, Any]:
 
 
 def _items(body: Mapping[str, Any], *, needed: bool) -> list[Any]:
-    items = body.get("items") or []
+    items = [] if body.get("items") is None else body["items"]
     if not isinstance(items, list) or len(items) > MOST_ITEMS or (needed and not items):
         raise RequestError(f"items has to be a list of at most {MOST_ITEMS} items.", param="items")
     return items
 
 
 def _metadata(body: Mapping[str, Any]) -> dict[str, str]:
-    metadata = body.get("metadata") or {}
+    metadata = {} if body.get("metadata") is None else body["metadata"]
     if not isinstance(metadata, dict) or len(metadata) > MOST_PAIRS or not all(map(_fits, metadata.items())):
         raise RequestError(METADATA, param="metadata")
     return metadata

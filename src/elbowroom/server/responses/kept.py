@@ -8,13 +8,11 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import Any, Final, Literal
 
-from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall, assistant_message
 from elbowroom.agents.turn import Shared
 from elbowroom.context.branch import ConversationTree, Node
 from elbowroom.context.conversation import Conversation, KeptMessage
-from elbowroom.context.transcript import Message, calls_of, text_of
-from elbowroom.providers.base import ReasoningDelta, TextDelta
-from elbowroom.server.encode import THOUGHTS
+from elbowroom.context.transcript import Message
+from elbowroom.server.conversations import branch_used_last, events_of, history_of
 from elbowroom.server.responses.body import NOTHING_REPEATED
 from elbowroom.server.responses.encode import BACKGROUND_END, Event, OutputItems, described, response_id_of, turn_of
 from elbowroom.server.responses.input import items_of
@@ -55,7 +53,8 @@ class KeptResponse:
 
     def history(self) -> list[Message]:
         """Return the messages up to it, as the client has them, without the `instructions` that were sent."""
-        return _history(self.tree.branch_to(self.node, with_unfinished=False))
+        branch = self.tree.branch_to(self.node, with_unfinished=False)
+        return history_of(kept for kept in branch if not _instructs(kept))
 
     def items(self) -> list[dict[str, Any]]:
         """Return its output items."""
@@ -108,7 +107,7 @@ class KeptConversation:
 
     def history(self) -> list[Message]:
         """Return the messages, as a client has them, without the `instructions` that were sent."""
-        return _history(self._branch())
+        return history_of(kept for kept in self._branch() if not _instructs(kept))
 
     def items(self) -> list[tuple[Sequence[KeptMessage], list[dict[str, Any]]]]:
         """Return what was said as items, by the messages that they stand for, the oldest first."""
@@ -138,10 +137,7 @@ class KeptConversation:
         return [*meant, *(kept for kept in same if kept.id not in branch)]
 
     def _branch(self) -> list[KeptMessage]:
-        ends = [node for node in self.tree.nodes if not node.is_system and node.last.turn_status != "streaming"]
-        if not ends:
-            return [kept for kept in self.conversation.messages if not kept.turn]
-        return self.tree.branch_to(max(ends, key=lambda node: node.last.number), with_unfinished=False)
+        return branch_used_last(self.conversation, self.tree)
 
 
 async def read_conversation(shared: Shared, owner: str, named: str) -> KeptConversation | None:
@@ -188,17 +184,9 @@ def unkept(response_id: str, status: str) -> dict[str, Any]:
 
 def _told(items: OutputItems, said: Sequence[KeptMessage]) -> Iterator[Event]:
     """Yield the events of what was said, and close the items."""
-    for event in _said(said):
+    for event in events_of(said):
         yield from items.take(event)
     yield from items.close()
-
-
-def _history(branch: Sequence[KeptMessage]) -> list[Message]:
-    messages: list[Message] = []
-    for turn, said in groupby(branch, key=lambda kept: kept.turn):
-        sent = list(said)
-        messages += [_answer(sent)] if turn else [kept.message for kept in sent if not _instructs(kept)]
-    return messages
 
 
 def _items(branch: Iterable[KeptMessage]) -> Iterator[tuple[Sequence[KeptMessage], list[dict[str, Any]]]]:
@@ -223,34 +211,4 @@ def _item_key(kept: KeptMessage) -> str:
 
 def _instructs(kept: KeptMessage) -> bool:
     """Tell whether this was sent as `instructions`; a system message of an `input` is a list of parts."""
-    return kept.message.get("role") == "system" and isinstance(kept.message.get("content"), str)
-
-
-def _answer(said: Sequence[KeptMessage]) -> Message:
-    """Return a turn as the client's one message of it, with its thoughts where its calls wait for results."""
-    texts = [event.text for event in _said(said) if isinstance(event, TextDelta)]
-    message = assistant_message("".join(texts), _client_calls(said))
-    thoughts = [kept.reasoning for kept in said if kept.reasoning]
-    return {**message, THOUGHTS: thoughts[-1]} if thoughts and "tool_calls" in message else message
-
-
-def _said(said: Sequence[KeptMessage]) -> Iterator[AnswerEvent]:
-    """Yield what a client was shown of a turn, whose replies are kept as the model gave them."""
-    shown = Answer()
-    for kept in said:
-        if kept.message.get("role") == "assistant":
-            shown.begin_step()
-            if kept.reasoning:
-                yield shown.take(ReasoningDelta(kept.reasoning))
-            if text := text_of(kept.message):
-                yield shown.take(TextDelta(text))
-    yield from _client_calls(said)
-
-
-def _client_calls(said: Sequence[KeptMessage]) -> list[ToolCall]:
-    """Return the calls that the client has to answer: those without a result in a complete turn."""
-    if any(kept.status != "complete" for kept in said):
-        return []
-    answered = {kept.message.get("tool_call_id") for kept in said if kept.message.get("role") == "tool"}
-    calls = [call for kept in said for call in calls_of(kept.message) if call.get("id") not in answered]
-    return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+    return not kept.turn and kept.message.get("role") == "system" and isinstance(kept.message.get("content"), str)

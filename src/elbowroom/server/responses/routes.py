@@ -1,6 +1,8 @@
 """`/v1/responses`: OpenAI's newer API over the same answers as chats; kept responses are read from their turns."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
@@ -10,7 +12,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
 from elbowroom.agents.answering import answer
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.turn import RunSettings
-from elbowroom.errors import NotFound, RequestError
+from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import counted, name_conversation
 from elbowroom.server.encode import to_json
 from elbowroom.server.event_stream import EventStream, json_answer
@@ -26,7 +28,7 @@ from elbowroom.server.responses.background import (
 )
 from elbowroom.server.responses.compacting import compact_response, compacted
 from elbowroom.server.responses.encode import Event, KeptEncoder, ResponseEncoder, turn_of
-from elbowroom.server.responses.kept import KeptResponse, find_response, unkept
+from elbowroom.server.responses.kept import find_response, unkept
 from elbowroom.server.state import SHARED, run_settings_of
 
 NOBODY_RUNS: Final = "The model is not told of tools that only OpenAI's servers run: {}."
@@ -49,55 +51,57 @@ def add_response_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_post(f"{one}/cancel{end}", cancel_response)
 
 
-class ResponseInUse(RequestError):
-    """A response cannot be deleted while later ones go on from it: they would silently lose their beginning."""
-
-    status = 409
-    code = "response_in_use"
-
-    def __init__(self, kept: KeptResponse) -> None:
-        conversation = kept.conversation.row.id
-        super().__init__(
-            f"Something was said behind the response {kept.id!r}, which would lose its beginning. Delete the responses "
-            f"behind it first, or all of it with DELETE /v1/conversations/{conversation}."
-        )
-
-
 async def create_response(request: web.Request) -> web.StreamResponse:
     """Answer one request with the agent or raw model that it names."""
-    asked = await read_asked(request)
-    note_target(asked.target)
-    settings = run_settings_of(request.app, asked.chat.caller)
+    with ExitStack() as until:
+        asked = await read_asked(request, until)
+        note_target(asked.target)
+        settings = run_settings_of(request.app, asked.chat.caller)
+        if asked.request.background:
+            return await _answer_in_background(request, settings, asked, until)
+        return await _answer_waiting(request, settings, asked, until)
+
+
+async def _answer_waiting(
+    request: web.Request, settings: RunSettings, asked: Asked, until: ExitStack
+) -> web.StreamResponse:
+    """Answer a client that waits for the whole response or its events; close the stack before it has read the last."""
     encoder = _encoder(settings, asked)
-    if asked.request.background:
-        return await _answer_in_background(request, settings, asked, encoder)
+
+    async def answered(headers: MutableMapping[str, str], sink: Sink) -> Answer:
+        with until:
+            return await _answered(settings, asked, encoder, headers, sink)
+
     if asked.request.stream:
         stream = EventStream(request, asked.target.name)
-        return await stream.answer(encoder, partial(_answered, settings, asked, encoder, stream.response.headers))
+        return await stream.answer(encoder, partial(answered, stream.response.headers))
     headers: dict[str, str] = {}
 
     async def keep(events: Sequence[AnswerEvent]) -> None:
         encoder.events(events)
 
-    whole = await _answered(settings, asked, encoder, headers, keep)
+    whole = await answered(headers, keep)
     return await json_answer(encoder.response(whole), headers)
 
 
 async def _answer_in_background(
-    request: web.Request, settings: RunSettings, asked: Asked, encoder: ResponseEncoder
+    request: web.Request, settings: RunSettings, asked: Asked, until: ExitStack
 ) -> web.StreamResponse:
-    """Begin to answer, and show the response as it is now, or its events as they come. Raises RequestError."""
+    """Begin to answer, and show the response as it is now, or its events as they come. Raises RequestError.
+
+    What the stack closes belongs to the answer from its beginning on.
+    """
     if not asked.is_kept or settings.shared.recording.conversations is None:
         raise RequestError(
             "background needs a response that is kept, and this one would not be: store is false in the request or in "
             "the settings, or the model's provider only passes requests through.",
             param="background",
         )
+    encoder = _encoder(settings, asked)
     encoder.began(turn := new_turn())
     answering = partial(_answered, settings, asked, encoder, {}, turn=turn)
-    begun = request.app[BACKGROUND].begin(
-        keeper_of(request, asked.request.body), encoder, answering, asked.request.body
-    )
+    owner, body = keeper_of(request, asked.request.body), asked.request.body
+    begun = request.app[BACKGROUND].begin(owner, encoder, answering, body, until)
     if asked.request.stream:
         return await EventStream(request, asked.target.name).answer(FollowedEncoder(), partial(begun.follow, -1))
     return web.json_response(begun.response, dumps=to_json)
@@ -188,7 +192,7 @@ async def list_input_items(request: web.Request) -> web.Response:
     kept = await find_response(request.app[SHARED], keeper_of(request), request.match_info["id"])
     if kept is None:
         raise _unknown(request.match_info["id"])
-    return json_of_page(request, kept.input_items())
+    return json_of_page(request, await asyncio.to_thread(kept.input_items))
 
 
 def json_of_page(request: web.Request, items: list[dict[str, Any]]) -> web.Response:
@@ -225,9 +229,13 @@ async def delete_response(request: web.Request) -> web.Response:
     kept = await find_response(request.app[SHARED], owner, response_id)
     if kept is None:
         raise _unknown(response_id)
-    if not kept.is_last:
-        raise ResponseInUse(kept)
     shared, conversation = request.app[SHARED], kept.conversation.row.id
+    if not kept.is_last:
+        raise Conflict(
+            f"Something was said behind the response {kept.id!r}, which would lose its beginning. Delete the responses "
+            f"behind it first, or all of it with DELETE /v1/conversations/{conversation}.",
+            code="response_in_use",
+        )
     await shared.queue.load()
     if kept.is_alone and not shared.running.of(owner, conversation):
         shared.queue.clear(conversation)

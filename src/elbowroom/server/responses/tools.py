@@ -133,7 +133,9 @@ def _tools(tool: Any, where: str, leave_out: Callable[[str], object], namespace:
             yield _custom(tool, where, namespace)
         case "namespace":
             inner, name = tool.get("tools"), _name(tool, where)
-            for index, each in enumerate(inner if isinstance(inner, list) else ()):
+            if not isinstance(inner, list):
+                raise RequestError(f"{where}.tools has to be a list.", param=f"{where}.tools")
+            for index, each in enumerate(inner):
                 yield from _tools(each, f"{where}.tools[{index}]", leave_out, name)
         case "local_shell" | "apply_patch":
             description, parameters = FIXED[kind]

@@ -26,7 +26,14 @@ from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number
 from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
 from elbowroom.store.sql.limits import GOING, delete_messages
 from elbowroom.store.sql.pages import read_message, read_page
-from elbowroom.store.sql.reading import conversation_row, read_conversation, read_overview, read_queue, read_turns
+from elbowroom.store.sql.reading import (
+    conversation_row,
+    read_conversation,
+    read_overview,
+    read_pins,
+    read_queue,
+    read_turns,
+)
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 from elbowroom.store.sql.statements import TAILS, interrupting, values
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
@@ -90,6 +97,11 @@ class SqlConversations:
     def turns(self, connection: Connection, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
         """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
         return read_turns(connection, conversation, set(keys)) if is_sound_id(conversation) else []
+
+    @reading
+    def pins(self, connection: Connection, conversation: str) -> frozenset[str]:
+        """Return the keys of a conversation's pinned messages; of one that was said in a turn the key of the turn."""
+        return read_pins(connection, conversation) if is_sound_id(conversation) else frozenset()
 
     @reading
     def queue(self, connection: Connection) -> list[QueuedMessage]:

@@ -29,9 +29,12 @@ from sqlalchemy import (
     literal,
     literal_column,
 )
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, Dialect
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
+from sqlalchemy.util import LRUCache
 
 from elbowroom.store.base import StoreDamaged, StoreUnavailable
 from elbowroom.store.lock import LOG, has_log
@@ -80,9 +83,29 @@ MOST_VARIABLES: Final = 500
 """How many values one statement may carry; SQLite's oldest limit is 999."""
 WAL_RESET_FIXED: Final = (3, 51, 3)
 """Before it one connection could damage the file that resets the log while another commits: only one here does both."""
+DRIVER: Final = "sqlite+elbowroom"
+TRANSLATIONS: Final[LRUCache[Any, Any]] = LRUCache(500)
+"""What statements are in the database's words, for all engines of the process: that costs more than most questions."""
 Writing = Insert | Update | Delete
 Values = Mapping[str, Any]
 Name = TypeVar("Name", str, int)
+
+
+class SharedDialect(SQLiteDialect_pysqlite):
+    """SQLite, equal to every other of this kind, so that engines share translations."""
+
+    supports_statement_cache = True
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether a statement is the same in both."""
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        """Return one number for all."""
+        return hash(type(self))
+
+
+registry.register(DRIVER.replace("+", "."), __name__, SharedDialect.__name__)
 
 
 def create_engines(path: Path | None, readers: int, *, is_read_only: bool = False) -> tuple[Engine, Engine]:
@@ -91,16 +114,16 @@ def create_engines(path: Path | None, readers: int, *, is_read_only: bool = Fals
     One that `is_read_only` refuses what is to be written. Errors never quote the values that were to be written.
     """
     if path is None:
-        engine = _engine(URL.create("sqlite", database=":memory:"), 1, (), "BEGIN")
+        engine = _engine(URL.create(DRIVER, database=":memory:"), 1, (), "BEGIN")
         return engine, engine
     if is_read_only:
         # Without a log beside it nobody writes the file; SQLite needs to be told, for it cannot make files of its own.
         query = {"uri": "true", "mode": "ro"} | ({} if has_log(path) else {"immutable": "1"})
-        url = URL.create("sqlite", database=path.absolute().as_uri(), query=query)
+        url = URL.create(DRIVER, database=path.absolute().as_uri(), query=query)
         return _engine(url, readers, READING, "BEGIN"), _engine(url, 1, READING, "BEGIN IMMEDIATE")
     if sqlite3.sqlite_version_info < WAL_RESET_FIXED:
         log.debug("SQLite %s has a flaw that only two programs on one file would come upon.", sqlite3.sqlite_version)
-    url = URL.create("sqlite", database=str(path))
+    url = URL.create(DRIVER, database=str(path))
     return _engine(url, readers, READING, "BEGIN"), _engine(url, 1, WRITING, "BEGIN IMMEDIATE")
 
 
@@ -227,6 +250,7 @@ def _engine(url: URL, connections: int, pragmas: Sequence[str], begin: str) -> E
         # The transaction is begun below, not by the driver; a connection wanders between the store's own threads.
         connect_args={"isolation_level": None, "check_same_thread": False},
         hide_parameters=True,
+        execution_options={"compiled_cache": TRANSLATIONS},
         poolclass=QueuePool,
         pool_size=connections,
         max_overflow=0,

@@ -102,6 +102,14 @@ def read_turns(connection: Connection, conversation: str, keys: set[str]) -> lis
     return [_kept_turn(turn, found[turn.id]) for turn in meant if len(found[turn.id]) > bool(turn.key)]
 
 
+def read_pins(connection: Connection, conversation: str) -> frozenset[str]:
+    """Return the keys of a conversation's pinned messages; of one that was said in a turn the key of the turn."""
+    own, key = messages.c, func.coalesce(messages.c.key, turns.c.key)
+    pinned = select(key).select_from(messages.outerjoin(turns, turns.c.id == own.turn))
+    found = connection.scalars(pinned.where(own.conversation == conversation, own.is_pinned))
+    return frozenset(filter(None, found))
+
+
 def conversation_row(row: Row[Any]) -> ConversationRow:
     """Return a conversation as a list shows it."""
     usage = StepUsage(
@@ -209,6 +217,7 @@ def _kept_message(
         row.at,
         turn.status if turn else None,
         lost=lost,
+        is_pinned=bool(row.is_pinned),
     )
 
 
@@ -221,9 +230,15 @@ def _compaction(row: Row[Any]) -> KeptCompaction:
     details = None
     if row.seconds is not None:
         details = CompactionDetails(
-            row.seconds, row.groups_kept, row.messages_kept, row.messages_removed, decoded_text(row.summary)
+            row.seconds,
+            row.groups_kept,
+            row.messages_kept,
+            row.messages_removed,
+            decoded_text(row.summary),
+            decoded_text(row.focus or ""),
         )
-    return KeptCompaction(row.before, row.after, row.rung, row.at, details)
+    edited = None if row.edited is None else decoded_text(row.edited)
+    return KeptCompaction(row.before, row.after, row.rung, row.at, details, edited, row.undone)
 
 
 def _is_meant(turn: Row[Any], keys: set[str]) -> bool:

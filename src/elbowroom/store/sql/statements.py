@@ -1,5 +1,6 @@
 """The SQL that writes changes of conversations; a statement that refers to nothing does nothing."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -41,7 +42,7 @@ def values(**given: Any) -> dict[str, Any]:
     return {f"new_{name}": value for name, value in given.items()}
 
 
-def _inserting(table: Table, taken: dict[str, ColumnElement[Any]], condition: ColumnElement[bool]) -> Insert:
+def _inserting(table: Table, taken: Mapping[str, ColumnElement[Any]], condition: ColumnElement[bool]) -> Insert:
     """Insert a row where the condition is true; columns that are not `taken` from elsewhere are given."""
     columns = _columns(table, taken)
     return insert(table).from_select(list(columns), select(*columns.values()).where(condition))
@@ -56,7 +57,7 @@ def _inserting_each(table: Table, taken: dict[str, ColumnElement[Any]]) -> Inser
     return skipping(insert(table).values(_columns(table, taken)).inline())
 
 
-def _columns(table: Table, taken: dict[str, ColumnElement[Any]]) -> dict[str, ColumnElement[Any]]:
+def _columns(table: Table, taken: Mapping[str, ColumnElement[Any]]) -> dict[str, ColumnElement[Any]]:
     """Return the columns of a new row; those that are not `taken` from elsewhere are given."""
     given = [column for column in table.columns if column is not table.autoincrement_column]
     return {
@@ -78,6 +79,9 @@ _ZEROS: Final[dict[str, ColumnElement[Any]]] = {
 }
 _NOT_KNOWN: Final = {name: literal(None, conversations.c[name].type) for name in (*FILL, "metadata")}
 
+_NOT_PINNED: Final = literal(None, messages.c.is_pinned.type)
+_AS_MADE: Final = {name: literal(None, compactions.c[name].type) for name in ("edited", "undone")}
+
 BEGIN_CONVERSATION: Final = _inserting(
     conversations,
     {**_ZEROS, **_NOT_KNOWN, "is_counted": literal(False), "title": literal("")},
@@ -95,6 +99,7 @@ HEAR: Final = _inserting_each(
         .scalar_subquery(),
         "turn": literal(""),
         "status": literal("complete"),
+        "is_pinned": _NOT_PINNED,
     },
 )
 TITLE: Final = (
@@ -117,7 +122,12 @@ BEGIN_TURN: Final = _inserting(
 )
 ADD: Final = _inserting(
     messages,
-    {"conversation": _conversation_of_turn(), "key": literal(None, messages.c.key.type), "parent": literal("")},
+    {
+        "conversation": _conversation_of_turn(),
+        "key": literal(None, messages.c.key.type),
+        "parent": literal(""),
+        "is_pinned": _NOT_PINNED,
+    },
     and_(_is_there(turns, "turn"), ~_is_there(messages, "id")),
 )
 HAS_MORE: Final = (
@@ -158,13 +168,23 @@ FILL_WINDOW: Final = (
     .where(conversations.c.id == _conversation_of_turn())
     .values({name: bound(name) for name in FILL})
 )
-COMPACT: Final = _inserting(compactions, {}, _is_there(conversations, "conversation"))
+COMPACT: Final = _inserting(compactions, _AS_MADE, _is_there(conversations, "conversation"))
 _SAME_COMPACTION: Final = select(compactions.c.conversation).where(
     compactions.c.conversation == bound("conversation"),
     compactions.c.before == bound("before"),
     compactions.c.after == bound("after"),
 )
-REUSE: Final = _inserting(compactions, {}, and_(_is_there(conversations, "conversation"), ~_SAME_COMPACTION.exists()))
+REUSE: Final = _inserting(
+    compactions, _AS_MADE, and_(_is_there(conversations, "conversation"), ~_SAME_COMPACTION.exists())
+)
+_MADE_THEN: Final = and_(compactions.c.conversation == bound("conversation"), compactions.c.at == bound("at"))
+EDIT_SUMMARY: Final = update(compactions).where(_MADE_THEN).values(edited=bound("edited"))
+UNDO: Final = update(compactions).where(_MADE_THEN).values(undone=bound("undone"))
+PIN: Final = (
+    update(messages)
+    .where(messages.c.conversation == bound("conversation"), messages.c.id == bound("message"))
+    .values(is_pinned=bound("is_pinned", Boolean()))
+)
 COUNT_COMPACTION: Final = (
     update(conversations)
     .where(conversations.c.id == bound("conversation"))

@@ -11,9 +11,12 @@ from elbowroom.context.transcript import Message, text_of
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import (
     UNSOUND,
+    CompactionUndone,
     Deleted,
     Described,
     KeptChange,
+    Pinned,
+    SummaryEdited,
     TurnDeleted,
     Unheard,
     check,
@@ -242,6 +245,19 @@ class Plan:
         """Write what a client keeps beside a conversation."""
         self._write(sql.DESCRIBE, values(conversation=change.conversation, metadata=encoded(dict(change.metadata))))
 
+    def edit_summary(self, change: SummaryEdited) -> None:
+        """Write a summary as a person has changed it."""
+        given = values(conversation=change.conversation, at=change.at, edited=encoded(change.text))
+        self._write(sql.EDIT_SUMMARY, given)
+
+    def undo(self, change: CompactionUndone) -> None:
+        """Write that a compaction is taken back."""
+        self._write(sql.UNDO, values(**asdict(change)))
+
+    def pin(self, change: Pinned) -> None:
+        """Write whether a message is pinned."""
+        self._write(sql.PIN, values(**asdict(change)))
+
     def _write(self, statement: Any, given: dict[str, Any]) -> None:
         if self.groups and self.groups[-1][0] is statement:
             self.groups[-1][1].append(given)
@@ -294,6 +310,9 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     TurnDeleted: Plan.delete_turn,
     Unheard: Plan.unhear,
     Described: Plan.describe,
+    SummaryEdited: Plan.edit_summary,
+    CompactionUndone: Plan.undo,
+    Pinned: Plan.pin,
 }
 """How each kind of change is planned."""
 
@@ -332,8 +351,10 @@ def _part_values(message: str, position: int, part: Part, status: str) -> dict[s
 
 def _details(details: kinds.CompactionDetails | None) -> dict[str, Any]:
     """Return the columns of a compaction that not every one has."""
-    known = asdict(details) if details else dict.fromkeys(DETAILS)
-    return known | ({"summary": encoded(details.summary)} if details else {})
+    if details is None:
+        return dict.fromkeys(DETAILS)
+    focus = encoded(details.focus) if details.focus else None
+    return asdict(details) | {"summary": encoded(details.summary), "focus": focus}
 
 
 def title_of(message: Message) -> str:

@@ -1,14 +1,16 @@
 """A conversation of very many messages: few orders to the pruning agent, a result that is good, and no held loop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size
 
 from elbowroom.context.budget import Budget
+from elbowroom.context.compaction import drafts, order
 from elbowroom.context.compaction.oldest import AT_ONCE, MOST_GROUPS
 from elbowroom.context.compaction.outcome import Compaction
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Message, Transcript, written, written_out
 
 WINDOW = 8192
 MOST_CALLS = 12
@@ -95,6 +97,31 @@ async def test_very_many_groups_hold_nobody_up() -> None:
     pauses = Pauses()
     await climbed(many(5000, "Message {}."), ScriptedPruner("no plan", window=WINDOW, shares_prefix=False), pauses)
     assert pauses.count >= 5000 / AT_ONCE
+
+
+async def test_many_groups_that_fit_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two pauses few groups are written out, also of a history of which a model can be shown all."""
+    longest, since = 0, 0
+
+    def noted(written_as: Callable[[Any], str]) -> Callable[[Any], str]:
+        def as_text(message: Any) -> str:
+            nonlocal longest, since
+            since += 1
+            longest = max(longest, since)
+            return written_as(message)
+
+        return as_text
+
+    async def pause() -> None:
+        nonlocal since
+        since = 0
+
+    monkeypatch.setattr(order, "written_out", noted(written_out))
+    monkeypatch.setattr(drafts, "written", noted(written))
+    messages = many(1500, "Message {}.")
+    means = ladder(2 * WINDOW, ScriptedPruner("no plan"), messages, pause=pause)
+    assert isinstance(await means.climb(Transcript.of(messages)), Compaction)
+    assert longest <= order.MOST_ROWS + AT_ONCE
 
 
 async def test_own_model_that_has_read_it_all_is_asked_on_top_of_it() -> None:

@@ -1,5 +1,6 @@
 """Edits that clients want of their histories, as pure functions over messages."""
 
+import asyncio
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from elbowroom.context.outputs import ClearThoughts, ClearToolUses, Edit, EditedHistory, Editor, is_stub, ref_to
+from elbowroom.context.outputs.edits import AT_ONCE
 from elbowroom.context.transcript import Message, text_of, written
 
 OWNER = "ann"
@@ -40,7 +42,8 @@ def chat(calls: int, **options: Any) -> list[dict[str, Any]]:
 
 async def edited(messages: Sequence[Message], *edits: Edit, last: str = "", **options: Any) -> EditedHistory:
     """Return the history after these edits."""
-    return await Editor(OWNER, size_of, {}, **options).edited(messages, edits, last)
+    pause = options.pop("pause", lambda: asyncio.sleep(0))
+    return await Editor(OWNER, size_of, {}, pause, **options).edited(messages, edits, last)
 
 
 def stubs_in(messages: Sequence[Message]) -> list[int]:
@@ -131,6 +134,30 @@ async def test_arguments_go_where_that_is_wanted() -> None:
         assert messages[1]["tool_calls"][0]["function"]["arguments"] in [text for _, text in done.outputs]
     untouched = await edited(messages, ClearToolUses("tool_uses", 0, keep=1, inputs=frozenset({"other"})))
     assert untouched.messages[1] is messages[1]
+
+
+@pytest.mark.parametrize("names_refs", [True, False])
+async def test_what_was_cleared_is_not_cleared_again(names_refs: bool) -> None:
+    """A history that comes back with cleared calls, as after a compaction, has the same bytes and keeps no stub."""
+    messages, edit = chat(3), ClearToolUses("tool_uses", 0, keep=1, inputs=True)
+    for message in messages[1::2][:2]:
+        message["tool_calls"][0]["function"]["arguments"] = f'{{"text": "{LONG * 2}"}}'
+    once = await edited(messages, edit, names_refs=names_refs)
+    again = await edited(once.messages, edit, last=once.last, names_refs=names_refs)
+    assert len(once.outputs) == 4
+    assert (again.messages, again.outputs) == (once.messages, ())
+
+
+async def test_many_calls_are_cleared_some_at_a_time() -> None:
+    """Others have their turn after every few calls, however many there are."""
+    pauses = 0
+
+    async def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    await edited(chat(201, text="The tide was low. " * 20), ClearToolUses("tool_uses", 0, keep=1), pause=pause)
+    assert pauses == 200 // AT_ONCE
 
 
 async def test_failures_keep_their_words() -> None:

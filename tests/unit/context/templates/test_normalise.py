@@ -137,6 +137,12 @@ def test_interrupted_tool_turn_is_acknowledged() -> None:
     assert normalise(history, TemplateDemands(no_user_after_result=True)) == expected
 
 
+def test_a_user_stands_before_an_answer_that_was_put_in() -> None:
+    """Where the template wants a user first, one stands before the neutral answer to a history of calls."""
+    demands = TemplateDemands(user_first=True, no_user_after_result=True)
+    assert normalise([LOOK, FOUND, MORE], demands) == [CONTINUE, LOOK, FOUND, ACKNOWLEDGED, MORE]
+
+
 def test_answers_on_both_sides_of_a_call_are_kept_apart() -> None:
     """Two answers around a call cannot be one; the user says something neutral between them."""
     history = [ASK, ANSWER, LOOK, FOUND, ADD]

@@ -1,5 +1,6 @@
 """Applies the edits that a client wants of its history, and keeps whole what they clear."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,9 @@ class ClientEdits:
         """Return a history after the edits; `chain` is that of the client's messages, `size_of` counts prompts."""
         owner, chosen = self.request.caller.owner, self.settings
         errors = chosen.preserve_errors_verbatim
-        editor = Editor(owner, size_of, chosen.kinds, names_refs=chosen.enabled, keeps_errors=errors)
+        editor = Editor(
+            owner, size_of, chosen.kinds, lambda: asyncio.sleep(0), names_refs=chosen.enabled, keeps_errors=errors
+        )
         return await editor.edited(messages, self.request.edits, self.cleared.find(chain) or "")
 
     async def keep(self, done: EditedHistory, chain: Chain) -> None:

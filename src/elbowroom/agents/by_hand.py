@@ -1,0 +1,216 @@
+"""What a person does about the compactions of a conversation: orders one, sees it ahead, takes it back, edits, pins."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from elbowroom.agents.answer import COUNTED, Answer, Sink, tell_nobody
+from elbowroom.agents.catalog import Target
+from elbowroom.agents.dry_run import check_compacts, compact_request, count_request
+from elbowroom.agents.offered import offered_unasked
+from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn
+from elbowroom.context.budget import TARGET_RATIO, Budget
+from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, smallest, with_words
+from elbowroom.context.seam import command_in, notice_line, without_notices
+from elbowroom.context.transcript import Group, Message, Transcript, text_of, with_text, written
+from elbowroom.errors import Conflict
+from elbowroom.providers.base import TextDelta
+
+NOTHING_STANDS: Final = (
+    "No summary stands in this conversation: nothing of it was compacted, or that was taken back already."
+)
+ORIGINALS_TOO_LARGE: Final = (
+    "The originals do not fit: they need {needed:,} tokens, and of the window of {window:,} a prompt and the room for "
+    "its reply may take {trigger:,} before it is compacted. Load the model with a larger context length, and take the "
+    "compaction back then."
+)
+SUMMARY_TOO_LARGE: Final = (
+    "With this summary the conversation needs {needed:,} tokens, and of the window of {window:,} a prompt and the room "
+    "for its reply may take {trigger:,} before it is compacted. Write a shorter one."
+)
+
+
+async def answer_command(
+    target: Target, request: ChatRequest, sink: Sink, settings: RunSettings, said: Answer
+) -> Answer:
+    """Compact the conversation, as its last message orders, and say in one line what that has freed.
+
+    Raises RequestError where nothing is ever compacted.
+    """
+    check_compacts(target, settings)
+    before = without_notices(request.messages[:-1])
+    told = "There is nothing to compact yet."
+    said.begin_step()
+    if any(message.get("role") == "user" for message in before):
+        chat = replace(request, messages=tuple(map(dict, before)), focus=command_in(request.messages[-1]) or "")
+        done = await compact_request(target, chat, settings, sink)
+        told = f"Compacted: {done.before:,} to {done.after:,} tokens in {done.seconds:.1f} s."
+        if done.rung is None:
+            told = f"Nothing could be freed: the conversation takes {done.before:,} tokens."
+        usage = {"prompt_tokens": done.after, "completion_tokens": 0, "total_tokens": done.after}
+        said.usages.append({**usage, "elbowroom": COUNTED})
+    line = TextDelta(notice_line(told).strip())
+    if settings.live is not None:
+        settings.live.said([line])
+        settings.live.called(())
+    await sink([said.take(line)])
+    return said
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """A message of the prompt, its size in tokens, and what a compaction would do with it."""
+
+    message: Message
+    tokens: int
+    stays: bool
+    is_pinned: bool
+
+    @property
+    def is_summary(self) -> bool:
+        """Tell whether it is the summary that an earlier compaction has left."""
+        return is_summary(Group((self.message,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a compaction by hand would do: `before` and `after` are the sizes of the prompt in tokens.
+
+    `rung` is None where nothing could be freed. `summary` is empty where no pruning agent was asked, and `after` is
+    about what one would leave.
+    """
+
+    window: int
+    trigger: int
+    before: int
+    after: int
+    rung: Rung | None
+    summary: str
+    messages: tuple[Foreseen, ...]
+
+
+async def preview(target: Target, request: ChatRequest, settings: RunSettings, *, asks_pruner: bool) -> Preview:
+    """Return what a compaction of the request's history would do, and keep nothing of it.
+
+    Raises RequestError where nothing is ever compacted.
+    """
+    check_compacts(target, settings)
+    settings = replace(settings, live=await settings.shared.recording.found(target, request))
+    offered = await offered_unasked(target, request, settings)
+    turn = Turn(target, offered.request, tell_nobody, settings)
+    fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    budget, messages = fit.manager.budget, fit.history.messages
+    before, outcome = await fit.preview(info, asks_pruner=asks_pruner)
+    done = outcome if isinstance(outcome, Compaction) else None
+    staying = {id(message) for message in (done.messages if done is not None else messages)}
+    pinned = {
+        id(each)
+        for group in Transcript.of(messages).pinning(await fit.pinned()).groups
+        for each in group.messages
+        if group.is_pinned
+    }
+    sizes = await asyncio.to_thread(lambda: [fit.counter.text(written(message)) for message in messages])
+    foreseen = (
+        Foreseen(message, size, id(message) in staying, id(message) in pinned)
+        for message, size in zip(messages, sizes, strict=True)
+    )
+    summary = inner_summary(done.summary) if done is not None and asks_pruner else ""
+    after, rung = (done.after, done.rung) if done is not None else (before, None)
+    return Preview(budget.window, budget.trigger, before, after, rung, summary, tuple(foreseen))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChat:
+    """A kept conversation as a chat that its client would send, and whose window was last so large; None for unknown.
+
+    The client's tools are not kept, and not counted.
+    """
+
+    target: Target
+    request: ChatRequest
+    settings: RunSettings
+    last_window: int | None
+
+    async def recall(self) -> Recall:
+        """Return what knows its compactions."""
+        shared, caller = self.settings.shared, self.request.caller
+        live = await shared.recording.found(self.target, self.request)
+        messages = without_notices(self.request.messages)
+        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live)
+
+    async def size_of(self, messages: Sequence[Message]) -> tuple[int, Budget | None]:
+        """Return how large the prompt with these messages is, and the budget of its window where one is known."""
+        offered = await offered_unasked(self.target, self.request, self.settings)
+        asked = replace(offered.request, messages=tuple(dict(message) for message in messages))
+        sized = await count_request(self.target, asked, offered.specs, self.settings.shared.histories, fits_tools=True)
+        window = sized.window or self.last_window
+        budget = Budget(window, self.settings.compaction.threshold_ratio) if window is not None else None
+        return sized.count.tokens, budget
+
+    async def fitting(self, messages: Sequence[Message], refusal: str) -> int:
+        """Return how large the prompt with these messages is. Raises Conflict where it would be compacted at once."""
+        needed, budget = await self.size_of(messages)
+        if budget is not None and budget.occupied(needed) >= budget.trigger:
+            told = refusal.format(needed=needed, window=budget.window, trigger=budget.trigger)
+            raise Conflict(told, code="does_not_fit")
+        return needed
+
+
+async def undo(chat: KeptChat) -> tuple[str, int]:
+    """Take the newest summary back; return it, and the size of the prompt without it. Raises Conflict."""
+    recall = await chat.recall()
+    async with recall.lock():
+        standing = await _standing(recall)
+        needed = await chat.fitting(standing.without, ORIGINALS_TOO_LARGE)
+        await recall.undo(standing)
+    return inner_summary(text_of(standing.summary)), needed
+
+
+async def edit(chat: KeptChat, words: str) -> tuple[str, str, int]:
+    """Put a person's words in the place of the newest summary; return that, the words as they stand, and the size.
+
+    Raises Conflict.
+    """
+    recall = await chat.recall()
+    async with recall.lock():
+        standing = await _standing(recall)
+        before = text_of(standing.summary)
+        summary = with_text(standing.summary, with_words(before, words))
+        changed = [summary if message == standing.summary else message for message in standing.messages]
+        needed = await chat.fitting(changed, SUMMARY_TOO_LARGE)
+        await recall.edit(standing, summary)
+    return inner_summary(before), inner_summary(text_of(summary)), needed
+
+
+async def _standing(recall: Recall) -> Standing:
+    standing = await recall.standing()
+    if standing is None:
+        raise Conflict(NOTHING_STANDS, code="nothing_compacted")
+    return standing
+
+
+async def check_pin(chat: KeptChat, key: str) -> None:
+    """Raise Conflict where the message with this key cannot be pinned: it was summarised, or leaves too little room."""
+    check_compacts(chat.target, chat.settings)
+    recall = await chat.recall()
+    chain = recall.chain
+    if key not in chain.keys:
+        raise Conflict("Only messages of the branch that was used last can be pinned.", code="other_branch")
+    wanted = recall.of_client[chain.ends[chain.keys.index(key)] - 1]
+    restored = await recall.restored()
+    if not any(group.is_pinned for group in Transcript.of(restored).pinning([wanted]).groups):
+        raise Conflict(
+            "This message was summarised already. Take the compaction back first, and pin it then.",
+            code="already_summarised",
+        )
+    pins = [*await recall.pinned(restored), wanted]
+    needed, budget = await chat.size_of(smallest(restored, pins))
+    if budget is not None and needed > (most := int(budget.window * TARGET_RATIO)):
+        raise Conflict(
+            f"With this message pinned, {needed:,} of the window's {budget.window:,} tokens could never be freed, and "
+            f"only half of it, {most:,}, may be kept so. Unpin another message, or load the model with a larger "
+            "context length.",
+            code="too_much_pinned",
+        )

@@ -1,0 +1,15 @@
+"""The tables of version 8: what a person wants of compactions, and has changed about them."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "8"
+down_revision = "7"
+
+
+def upgrade() -> None:
+    """Let messages be pinned, and compactions be focused, edited and undone; none of those that are there is."""
+    op.add_column("messages", sa.Column("is_pinned", sa.Boolean))
+    op.add_column("compactions", sa.Column("focus", sa.Text))
+    op.add_column("compactions", sa.Column("edited", sa.Text))
+    op.add_column("compactions", sa.Column("undone", sa.Float))

@@ -1,0 +1,279 @@
+"""One response at a time answers a conversation of OpenAI's clients; the `openai` client is told what to do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import AGENT, MODEL, elbowroom_with_studio, eventually
+from openai import APIStatusError, AsyncOpenAI, ConflictError, DefaultAsyncHttpxClient
+from openai.types.responses import Response
+from openai_client import Trio, client_of
+from serving import Served, serve, settings_for
+
+from elbowroom.demo import Cut, Script, SimulatedLMStudio, SimulatedModel, WaitFor
+from elbowroom.server.conversations import LOCKS
+from elbowroom.server.responses import background
+from elbowroom.server.state import SHARED
+
+BEGUN = "One two three. "
+WAYS = {"whole": {}, "stream": {"stream": True}, "background": {"background": True}}
+Way = dict[str, Any]
+
+
+@pytest.fixture
+async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
+    """Run elbowroom in front of a simulated LM Studio, and a client that asks once."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio), client_of(served) as client:
+        yield client, studio, served
+
+
+async def conversation_of(client: AsyncOpenAI) -> str:
+    """Make a conversation with one message and return its id."""
+    items: Any = [{"type": "message", "role": "user", "content": "Begin."}]
+    return (await client.conversations.create(items=items)).id
+
+
+async def read(answer: Any) -> Any:
+    """Read an answer to its end, be it a stream or whole, and return what came last."""
+    if isinstance(answer, Response):
+        return answer
+    return [event async for event in answer][-1].response
+
+
+def answering(client: AsyncOpenAI, conversation: str, text: str = "First?", **way: Any) -> "asyncio.Task[Any]":
+    """Begin to ask in a task, which reads the answer to its end."""
+
+    async def ask() -> Any:
+        return await read(await client.responses.create(model="writer", input=text, conversation=conversation, **way))
+
+    return asyncio.create_task(ask())
+
+
+async def texts_of(client: AsyncOpenAI, conversation: str) -> list[str]:
+    """Return what was said in the branch that was used last, the oldest first."""
+    page: Any = await client.conversations.items.list(conversation, order="asc", limit=100)
+    return [part["text"] for item in page.to_dict()["data"] for part in item["content"]]
+
+
+async def runs(served: Served) -> None:
+    """Wait until an answer has begun."""
+    await eventually(lambda: served.app[SHARED].running.phases() == ["streaming"], "no answer begins")
+
+
+async def is_free(served: Served) -> None:
+    """Wait until no conversation is kept for an answer."""
+    await eventually(lambda: not served.app[LOCKS].answered, "a conversation stays locked")
+
+
+@pytest.mark.fault("two clients at once", "streaming", "of one `conversation` the second is told to wait")
+@pytest.mark.parametrize("second", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("first", WAYS.values(), ids=WAYS)
+async def test_second_response_is_refused(trio: Trio, first: Way, second: Way) -> None:
+    """Whichever way both ask, the second gets a 409 that says what to do, and the conversation stays one branch."""
+    client, studio, served = trio
+    release = asyncio.Event()
+    studio.enqueue(Script(BEGUN, WaitFor(release), "Four."), "Five.")
+    conversation = await conversation_of(client)
+    asked = answering(client, conversation, **first)
+    await runs(served)
+    with pytest.raises(ConflictError) as refused:
+        await client.responses.create(model="writer", input="Second?", conversation=conversation, **second)
+    assert (refused.value.code, refused.value.param) == ("conversation_locked", "conversation")
+    assert f"stop it with POST /v1/conversations/{conversation}/cancel" in refused.value.message
+    release.set()
+    await asked
+    await is_free(served)
+    await answering(client, conversation, "Third?", **second)
+    await is_free(served)
+    assert await texts_of(client, conversation) == ["Begin.", "First?", f"{BEGUN}Four.", "Third?", "Five."]
+
+
+async def test_items_are_neither_added_nor_deleted_meanwhile(trio: Trio) -> None:
+    """While a response runs, its conversation is not changed by items or deleted; it can be read, and others go on."""
+    client, studio, served = trio
+    release = asyncio.Event()
+    studio.enqueue(Script(BEGUN, WaitFor(release)), "Elsewhere.")
+    conversation, items = await conversation_of(client), client.conversations.items
+    [said] = (await items.list(conversation)).data
+    asked = answering(client, conversation)
+    await runs(served)
+    new: Any = [{"type": "message", "role": "user", "content": "More."}]
+    for change in (items.create(conversation, items=new), items.delete(str(said.id), conversation_id=conversation)):
+        with pytest.raises(ConflictError) as refused:
+            await change
+        assert refused.value.code == "conversation_locked"
+    with pytest.raises(ConflictError):
+        await client.conversations.delete(conversation)
+    assert await texts_of(client, conversation) == ["Begin.", "First?"]
+    assert (await answering(client, await conversation_of(client))).output_text == "Elsewhere."
+    release.set()
+    await asked
+    await items.create(conversation, items=new)
+    assert await texts_of(client, conversation) == ["Begin.", "First?", BEGUN, "More."]
+
+
+async def test_the_lock_stands_for_a_name_as_for_the_id(trio: Trio) -> None:
+    """A conversation that a chat has named is locked by its name and its id, and while a chat answers it as well."""
+    client, studio, served = trio
+    release, again = asyncio.Event(), asyncio.Event()
+    studio.enqueue(Script(BEGUN, WaitFor(release)), Script(BEGUN, WaitFor(again)))
+    body = {"model": "writer", "messages": [{"role": "user", "content": "First?"}], "stream": True}
+    chat = asyncio.create_task(served.http.post(served.chat_url, json=body, headers={"X-Conversation-Id": "trip"}))
+    await runs(served)
+    [named] = {turn.conversation for turn in served.app[SHARED].running.of("")}
+    for wanted in ("trip", named):
+        with pytest.raises(ConflictError):
+            await answering(client, wanted)
+    release.set()
+    async with await chat as answered:
+        await answered.read()
+    asked = answering(client, "trip")
+    await runs(served)
+    with pytest.raises(ConflictError):
+        await client.conversations.items.create(named, items=[{"role": "user", "content": "More."}])
+    again.set()
+    await asked
+
+
+async def fail(client: AsyncOpenAI, conversation: str, studio: SimulatedLMStudio, _: Served) -> None:
+    """Ask where the engine breaks off."""
+    studio.enqueue(Script(BEGUN, Cut()))
+    with pytest.raises(APIStatusError):
+        await answering(client, conversation)
+
+
+async def fail_in_background(client: AsyncOpenAI, conversation: str, studio: SimulatedLMStudio, served: Served) -> None:
+    """Ask in the background where the engine breaks off."""
+    studio.enqueue(Script(BEGUN, Cut()))
+    asked = await answering(client, conversation, background=True)
+    await eventually(lambda: not served.app[LOCKS].answered, "it does not end")
+    assert (await client.responses.retrieve(asked.id)).status == "failed"
+
+
+async def leave(client: AsyncOpenAI, conversation: str, studio: SimulatedLMStudio, _: Served) -> None:
+    """Leave a stream after its first words."""
+    studio.enqueue(Script(BEGUN, WaitFor(asyncio.Event())))
+    stream = await client.responses.create(model="writer", input="First?", conversation=conversation, stream=True)
+    async for event in stream:
+        if event.type == "response.output_text.delta":
+            break
+    await stream.close()
+
+
+async def cancel(client: AsyncOpenAI, conversation: str, studio: SimulatedLMStudio, served: Served) -> None:
+    """Cancel a response that is given in the background."""
+    studio.enqueue(Script(BEGUN, WaitFor(asyncio.Event())))
+    asked = await answering(client, conversation, background=True)
+    await runs(served)
+    assert (await client.responses.cancel(asked.id)).status == "cancelled"
+
+
+async def stop_by_conversation(client: AsyncOpenAI, conversation: str, studio: SimulatedLMStudio, at: Served) -> None:
+    """Stop the conversation, as the refusal says."""
+    studio.enqueue(Script(BEGUN, WaitFor(asyncio.Event())))
+    asked = answering(client, conversation, stream=True)
+    await runs(at)
+    await client.post(f"/conversations/{conversation}/cancel", cast_to=object)
+    assert (await asked).status == "cancelled"
+
+
+async def ask_wrongly(client: AsyncOpenAI, conversation: str, _: SimulatedLMStudio, served: Served) -> None:
+    """Ask with a wrong item, for nobody, for what cannot be in the background, and for too much at once."""
+    wrong: list[Way] = [
+        {"model": "nobody", "input": "a"},
+        {"model": "writer", "input": [{"type": "image"}]},
+        {"model": "writer", "input": "a", "background": True, "store": False},
+    ]
+    for body in wrong:
+        with pytest.raises(APIStatusError):
+            await client.responses.create(conversation=conversation, **body)
+        assert not served.app[LOCKS].answered
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(background, "MOST_AT_ONCE", 0)
+        with pytest.raises(APIStatusError):
+            await answering(client, conversation, background=True)
+    assert not served.app[LOCKS].answered
+
+
+Leaving = Callable[[AsyncOpenAI, str, SimulatedLMStudio, Served], Awaitable[None]]
+
+
+@pytest.mark.parametrize("leaving", [fail, fail_in_background, leave, cancel, stop_by_conversation, ask_wrongly])
+async def test_every_end_releases_it(trio: Trio, leaving: Leaving) -> None:
+    """However a response ends, the next one of its conversation is answered."""
+    client, studio, served = trio
+    conversation = await conversation_of(client)
+    await leaving(client, conversation, studio, served)
+    await is_free(served)
+    studio.enqueue("At last.")
+    assert (await answering(client, conversation, "And now?")).output_text == "At last."
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_the_end_of_the_server_releases_it(tmp_path: Path, way: Way) -> None:
+    """A stop of the server leaves no conversation locked, whichever way it was being answered."""
+    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
+        studio.enqueue(Script(BEGUN, WaitFor(asyncio.Event())))
+        async with serve(tmp_path, settings_for(studio.base_url, agents=AGENT)) as served, client_of(served) as client:
+            asked = answering(client, await conversation_of(client), **way)
+            await runs(served)
+            assert len(served.app[LOCKS].answered) == 1
+        assert not served.app[LOCKS].answered
+        await asyncio.wait([asked])
+        _ = asked.exception()
+
+
+async def test_the_client_waits_by_itself(trio: Trio) -> None:
+    """A client with its usual retries gets its answer once the first one has ended, without code for that."""
+    _, studio, served = trio
+    release, refused = asyncio.Event(), list[int]()
+
+    async def end_the_first(answer: Any) -> None:
+        if answer.status_code == 409:
+            refused.append(409)
+            release.set()
+
+    studio.enqueue(Script(BEGUN, WaitFor(release)), "Second.")
+    http = DefaultAsyncHttpxClient(trust_env=False, event_hooks={"response": [end_the_first]})
+    async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", http_client=http) as client:
+        conversation = await conversation_of(client)
+        asked = answering(client, conversation)
+        await runs(served)
+        assert (await answering(client, conversation, "Second?")).output_text == "Second."
+        assert refused
+        assert (await asked).output_text == BEGUN
+
+
+async def test_the_lock_is_the_owners(trio: Trio) -> None:
+    """To others a locked conversation is not there, as one that is not locked."""
+    client, _, served = trio
+    conversation = await conversation_of(client.with_options(default_headers={"X-Elbowroom-User": "ada"}))
+    with ExitStack() as until:
+        await served.app[LOCKS].hold("ada", conversation, until)
+        for owner, status in (("ada", 409), ("bob", 404)):
+            with pytest.raises(APIStatusError) as refused:
+                await answering(client.with_options(default_headers={"X-Elbowroom-User": owner}), conversation)
+            assert refused.value.status_code == status
+
+
+async def test_what_is_not_there_is_not_locked(trio: Trio) -> None:
+    """Two requests at once for a conversation that nobody has are both told that it is not there."""
+    client, _, _ = trio
+    asked = [answering(client, "conv_nowhere") for _ in range(2)]
+    refused = await asyncio.gather(*asked, return_exceptions=True)
+    assert [each.status_code for each in refused if isinstance(each, APIStatusError)] == [404, 404]
+
+
+async def test_nothing_is_deleted_between_reading_and_answering(trio: Trio) -> None:
+    """A conversation is not deleted once a response has begun to read it, though no model answers yet."""
+    client, _, served = trio
+    conversation = await conversation_of(client)
+    with ExitStack() as until:
+        await served.app[LOCKS].hold("", conversation, until)
+        with pytest.raises(ConflictError) as refused:
+            await client.conversations.delete(conversation)
+        assert refused.value.code == "conversation_locked"
+    assert (await client.conversations.delete(conversation)).deleted
