@@ -13,7 +13,7 @@ STATES: Final[tuple[State, ...]] = ("written", "deleted", "read")
 """The states in the order in which they get room: what was changed comes before what can be read again."""
 DELETING: Final = frozenset({"delete", "remove", "unlink", "trash", "rm"})
 LINES: Final = re.compile(r" lines \d+-\d*$")
-PLACE: Final = re.compile(r"\S*[\w)]\.[A-Za-z]\w{0,7}|(?:~|\.{1,2}|[A-Za-z]:)?[/\\].+|\w[^\s\"'`]*/[^\s\"'`]+")
+PLACE: Final = re.compile(r"[^\"'`\n]*[\w)]\.[A-Za-z]\w{0,7}|[^\"'`\n]*[/\\][^\"'`\n]*")
 """How a file's name looks: with an ending, or with folders."""
 LISTED: Final = re.compile(r"^- (written|deleted|read): (.+)$", re.MULTILINE)
 QUOTED: Final = re.compile(r"`([^`\n]+)`")
@@ -29,7 +29,7 @@ def files_in(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator
         for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
             kind = kind_of(tool, kinds)
             path = LINES.sub("", target_of(kind, arguments)) if kind in ("read", "write") else ""
-            if PLACE.fullmatch(path) and "`" not in path and error_in(texts.get(call_id, "")) is None:
+            if PLACE.fullmatch(path) and error_in(texts.get(call_id, "")) is None:
                 yield path, _state(kind, tool)
 
 

@@ -68,7 +68,7 @@ MARK = re.compile(rf"(?:(?=[^\x00-\x7f])|\b(?=\w))(?:{'|'.join(MARKS.values())})
 REQUEST = re.compile(r"\b(?:please|bitte|make sure|s'il|por favor)\b", re.IGNORECASE)
 FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-LIST_MARK = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
+LIST_MARK = re.compile(r"\A\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 
 
 MOST_CHANGES = 8
