@@ -15,9 +15,9 @@ from typing import Any
 from servers import Checkout
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction.division import Compaction
 from elbowroom.context.compaction.ladder import Ladder
 from elbowroom.context.compaction.order import Wishes
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import family_of

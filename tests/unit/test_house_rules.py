@@ -39,7 +39,7 @@ INSIDE = {
     ),
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
-        "| ledger memories branch compaction | chains manager put_back | reuse"
+        "| ledger memories branch compaction compaction.facts | chains manager put_back | reuse"
     ),
     "store": (
         "base | lock changes packed message_parts inspection | index | sql | write_behind "

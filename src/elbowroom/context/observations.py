@@ -21,8 +21,8 @@ class Observations:
     def cache_lost(self, model: str, reason: str, tokens: int, seconds: float | None) -> None:
         """The engine had to read so many tokens again, in so many seconds; None where nobody knows how long."""
 
-    def compacted(self, rung: str, seconds: float, freed: int) -> None:
-        """A conversation was compacted."""
+    def compacted(self, rung: str, seconds: float, freed: int, verdict: str) -> None:
+        """A conversation was compacted; `verdict` is pass, soft fail or hard fail."""
 
     def not_compacted(self) -> None:
         """A conversation could not be made any shorter."""

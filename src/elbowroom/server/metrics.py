@@ -114,8 +114,9 @@ class Metrics(Observations):
         self._lost.labels(model, reason).inc(tokens)
         self._lost_seconds.labels(model, reason).inc(seconds or 0)
 
-    def compacted(self, rung: str, seconds: float, freed: int) -> None:
-        """Count a compaction, with its seconds and the tokens that it freed."""
+    def compacted(self, rung: str, seconds: float, freed: int, verdict: str) -> None:
+        """Count a compaction, with its seconds, the tokens that it freed, and the verdict on it."""
+        self._verdicts.labels(verdict).inc()
         self._compactions.labels(rung).inc()
         self._compaction_seconds.labels(rung).observe(seconds)
         self._freed.inc(max(0, freed))
@@ -225,6 +226,9 @@ class Metrics(Observations):
             "compaction_duration_seconds", "Time that a compaction took.", ANSWERS, "rung"
         )
         self._freed = self._counter("compaction_freed_tokens", "Tokens by which compactions have shortened prompts.")
+        self._verdicts = self._counter(
+            "compaction_verdicts", "Compactions, by what the code finds that they have kept.", "verdict"
+        )
         self._not_compacted = self._counter("compaction_failures", "Conversations that could not be made shorter.")
         self._restarts = self._counter("restarts", "Model calls that were cut or blocked and sent again.")
 

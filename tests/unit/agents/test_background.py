@@ -11,7 +11,7 @@ from elbowroom.agents.admission import Admission, Priority
 from elbowroom.agents.admission.jobs import Background, Job
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.turn.compactor import Compactor
-from elbowroom.context.compaction.division import Compaction
+from elbowroom.context.compaction.outcome import Compaction
 
 POOL = ("lmstudio", "tiny")
 DONE = Compaction((), "plan", 10, 5, 1, "", 0)

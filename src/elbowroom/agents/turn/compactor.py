@@ -89,15 +89,19 @@ class Work:
     def _log(self, outcome: Compaction | Cannot, before: int, seconds: float) -> None:
         fields = {"agent": self.name, "before": before, "seconds": round(seconds, 3), "reason": self.reason}
         if isinstance(outcome, Compaction):
-            fields |= {"event": "compacted", "after": outcome.after, "rung": outcome.rung}
+            verdict = outcome.verdict
+            fields |= {"event": "compacted", "after": outcome.after, "rung": outcome.rung, "verdict": verdict.outcome}
+            fields |= {"facts": verdict.facts, "put_back": verdict.put_back, "lost": verdict.lost}
+            fields |= {"made_up": verdict.made_up}
             log.info(
-                "%s: compacted from %d to %d tokens in %.1f s (%s, %d groups replaced)",
+                "%s: compacted from %d to %d tokens in %.1f s (%s, %d groups replaced; %s)",
                 self.name,
                 before,
                 outcome.after,
                 seconds,
                 outcome.rung,
                 outcome.replaced_groups,
+                ": ".join(filter(None, (verdict.outcome, verdict.in_words))),
                 extra={FIELDS: fields},
             )
         else:
@@ -140,7 +144,9 @@ class Compactor:
     def note(self, done: Compaction, messages: int, focus: str = "") -> None:
         """Record the compaction of a conversation that had so many messages, and what a person wanted of it."""
         request_facts().compactions += 1
-        self.settings.shared.observations.compacted(done.rung, done.seconds, done.before - done.after)
+        self.settings.shared.observations.compacted(
+            done.rung, done.seconds, done.before - done.after, done.verdict.outcome
+        )
         if self.settings.live is None:
             return
         kept = len(done.messages) - bool(done.summary)
@@ -269,7 +275,9 @@ def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: s
     by_code = f"; by code: the pruning agent {late}" if late else ""
     if outcome.condensed_groups:
         by_code += f"; the oldest {outcome.condensed_groups:,} messages by code"
-    text = f"{COMPACTED} ({sizes}{by_code})"
+    verdict = outcome.verdict
+    found = f"; {verdict.outcome}: {verdict.in_words}" if verdict.outcome != "pass" else ""
+    text = f"{COMPACTED} ({sizes}{by_code}{found})"
     return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)
 
 

@@ -10,7 +10,6 @@ from elbowroom.context.compaction.calls import (
     summary_of_calls,
 )
 from elbowroom.context.compaction.division import (
-    Compaction,
     Rung,
     TaskState,
     inner_summary,
@@ -21,17 +20,16 @@ from elbowroom.context.compaction.division import (
     state_of,
     with_words,
 )
-from elbowroom.context.compaction.identifiers import find_identifiers
+from elbowroom.context.compaction.facts import State, find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.sealed import Seal, sealed_key
 from elbowroom.context.compaction.verdict import (
-    State,
     all_said,
     artifacts_in,
     made_up_in,
-    stands_in,
     unpaired,
 )
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,9 @@ LONGEST_USER: Final = 300
 LONGEST_ASSISTANT: Final = 200
 LONGEST_RESULT: Final = 120
 LONGEST_ARGUMENTS: Final = 100
+BROKEN: Final = re.compile(r"[^\s\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]+$")
+"""The beginning of a word or identifier at a cut: a part of a path or number would name something that nobody said."""
+BORDER: Final = re.compile(r"\s|$")
 
 
 def digest(
@@ -150,4 +154,7 @@ def _result(message: Message | None) -> str:
 
 def _first(text: str, length: int) -> str:
     line = " ".join(text[: 20 * length].split())
-    return line if len(line) <= length and len(text) <= 20 * length else f"{line[: length - 1]}…"
+    if len(line) <= length and len(text) <= 20 * length:
+        return line
+    cut = line[: length - 1]
+    return f"{cut if BORDER.match(line, length - 1) else BROKEN.sub('', cut) or cut}…"

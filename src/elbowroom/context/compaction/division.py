@@ -36,8 +36,9 @@ INTRODUCTION = (
     "answers."
 )
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
-RETAIN, SUMMARY, FACTS, RESULTS = "What must hold", "What happened", "Also mentioned", "Results of tools"
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{RESULTS})$", re.MULTILINE)
+RETAIN, SUMMARY, FACTS, FILES = "What must hold", "What happened", "Also mentioned", "Files"
+RESULTS = "Results of tools"
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{FILES}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
@@ -113,6 +114,12 @@ class Division:
     summaries: tuple[Group, ...]
     tail: tuple[Group, ...]
     summarised_from: int | None = None
+
+    @property
+    def messages(self) -> list[Message]:
+        """Return all messages: those of the system first, earlier summaries before what they do not tell."""
+        groups = (*self.system, *self.summaries, *(each.group for each in (*self.pinned, *self.old)), *self.tail)
+        return messages_of(groups)
 
 
 def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
@@ -243,27 +250,6 @@ def results_being_answered(groups: tuple[Group, ...]) -> frozenset[int]:
     return frozenset({place}) if is_begun and groups[place].kind == "tools" else frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
-
-    The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
-    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took. The first
-    `condensed_groups` of the replaced ones were so many that code alone has told of them.
-    """
-
-    messages: tuple[Message, ...]
-    rung: Rung
-    before: int
-    after: int
-    replaced_groups: int
-    summary: str
-    tail: int
-    groups_kept: int = 0
-    seconds: float = 0.0
-    condensed_groups: int = 0
-
-
 def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> list[Message]:
     """Return system, the summary, the groups that stay in their order, and the tail.
 
@@ -293,13 +279,15 @@ def smallest(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[
     return build(divide(transcript, tails_from=shortest), "", ())
 
 
-def summary_message(retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "") -> str:
+def summary_message(
+    retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "", files: str = ""
+) -> str:
     """Return the message that stands for the removed groups, between tags that mark it as information.
 
-    `results` says where the results of removed tool calls can be read.
+    `results` says where the results of removed tool calls can be read, `files` which files they have read and changed.
     """
     listed = "\n".join(f"- {fact}" for fact in facts)
-    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (RESULTS, results))
+    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (FILES, files), (RESULTS, results))
     fenced = ((title, TAG.sub("<\\\\", text.strip())) for title, text in sections if text)
     body = "\n\n".join(f"## {title}\n{text}" for title, text in fenced)
     return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
@@ -312,17 +300,18 @@ class Carried:
     retain: str = ""
     summary: str = ""
     facts: str = ""
+    files: str = ""
     results: str = ""
 
     @property
     def text(self) -> str:
-        """Return all sections but that on the results of tools."""
+        """Return the sections that a pruning agent has to carry over; code carries the others."""
         return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
 
 
 def carried_by(summaries: Sequence[Group]) -> Carried:
     """Return the sections of earlier summaries, joined section by section."""
-    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], RESULTS: []}
+    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], FILES: [], RESULTS: []}
     for group in summaries:
         before, *rest = HEADING.split(inner_summary(group.text))
         found[SUMMARY].append(before.strip())

@@ -7,14 +7,34 @@ from typing import Final
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.digest import digest
-from elbowroom.context.compaction.division import Division, NumberedGroup, TaskState, build, carried_by, summary_message
-from elbowroom.context.compaction.facts import Fact, Held, Weight, facts_of, lost
+from elbowroom.context.compaction.division import (
+    Division,
+    NumberedGroup,
+    TaskState,
+    build,
+    carried_by,
+    is_summary,
+    summary_message,
+)
+from elbowroom.context.compaction.facts import (
+    Fact,
+    Held,
+    State,
+    Weight,
+    facts_of,
+    files_in,
+    files_listed,
+    listed_files,
+    lost,
+)
 from elbowroom.context.compaction.oldest import AT_ONCE
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
 from elbowroom.context.outputs import is_cleared
 from elbowroom.context.transcript import Group, Message, written, written_out
 
 FACTS_SHARE: Final = 10  # one part in ten of the window
+FILES_SHARE: Final = 32
+CHANGES_SHARE: Final = 4  # of the room for facts
 LEAST_LEFT: Final = 200
 MOST_UNTOLD: Final = 5
 FRAME: Final = 8  # tokens that a template needs around a message
@@ -77,8 +97,10 @@ class Drafts:
         self._state = state
         self._size = size
         self._facts_room = window // FACTS_SHARE
+        self._files_room = window // FILES_SHARE
         self._pause = pause
         self._found: dict[int, list[Fact]] = {}
+        self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
         self._fact_sizes: dict[str, int] = {}
         self._staying = Held(map(written_out, _staying(division)))
@@ -86,7 +108,7 @@ class Drafts:
         self._removed = removed
         self._stays_from = stays_from
         self._results = removed.results or self._carried.results
-        self._frame = size(summary_message("-", "-", ["-"], state, self._results)) + FRAME
+        self._frame = size(summary_message("-", "-", ["-"], state, self._results, "-")) + FRAME
 
     async def planned(self, plan: Plan, most: int) -> Draft | str:
         """Return the draft of a plan, whose summary may take `most` tokens, or the reason against it.
@@ -105,7 +127,11 @@ class Drafts:
         return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
 
     async def digested(self, room: int) -> Draft:
-        """Return a draft with a digest of the old groups below the earlier summaries, in so much room."""
+        """Return a draft with a digest of the old groups below the earlier summaries, in so much room.
+
+        Facts have their room before the digest, down to half of what that could take: it quotes whoever spoke last.
+        """
+        room = min(room, max(room // 2, self.room - self._frame - self._facts_room - self._files_room))
         retain = self._cut(self._carried.retain, room // 4)
         summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
         left = room - self._size(retain) - self._size(summary)
@@ -129,9 +155,11 @@ class Drafts:
         retain = self._cut(self._carried.retain, room // 2)
         held = [Held([retain, *map(written_out, _staying(division))])]
         removed = [*division.summaries, *(each.group for each in division.old)]
-        facts = self._listed(await self._lost(removed, held), room - self._size(retain))
-        has_any = retain or facts or self._results
-        text = summary_message(retain, "", facts, self._state, self._results) if has_any else ""
+        files = await self._files_of(removed, min(self._files_room, (room - self._size(retain)) // 2))
+        held[0].add([files])
+        facts = self._listed(await self._lost(removed, held), room - self._size(f"{retain}\n{files}"))
+        has_any = retain or facts or files or self._results
+        text = summary_message(retain, "", facts, self._state, self._results, files) if has_any else ""
         return Draft(division, Plan(retain, ""), (), text)
 
     def results_alone(self, division: Division) -> Draft:
@@ -192,14 +220,17 @@ class Drafts:
         for start in range(0, len(ordered), AT_ONCE):
             held.add(written_out(each.group) for each in ordered[start : start + AT_ONCE])
             await self._pause()
+        room = min(self._facts_room + self._files_room, self.room - self._frame - self._size(told))
+        removed = [*self.division.summaries, *(each.group for each in self.division.old if each.id not in stays)]
+        files = await self._files_of(removed, min(self._files_room, room // 2))
+        held.add([files])
         if among is None:
-            removed = [each.group for each in self.division.old if each.id not in stays]
-            missing = await self._lost([*self.division.summaries, *removed], [self._staying, held])
+            missing = await self._lost(removed, [self._staying, held])
         else:
             missing = [fact for fact in among if not held.tells(fact)]
         await self._pause()
-        listed = self._listed(missing, min(self._facts_room, self.room - self._frame - self._size(told)))
-        summary = summary_message(plan.retain, plan.summary, listed, self._state, self._results)
+        listed = self._listed(missing, min(self._facts_room, room - self._size(files)))
+        summary = summary_message(plan.retain, plan.summary, listed, self._state, self._results, files)
         return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
 
     async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
@@ -207,19 +238,61 @@ class Drafts:
         return lost([fact for group in removed for fact in await self._facts_of(group)], held)
 
     def _listed(self, missing: Sequence[Fact], room: int) -> list[str]:
-        """Return as many facts as there is room for, and note the conditions among the others as untold."""
+        """Return as many facts as there is room for, and note the conditions among the others as untold.
+
+        Sentences about changes take a quarter of the room; of further ones only the newest value is listed.
+        """
         listed: list[str] = []
         untold: list[str] = []
+        for_changes = room // CHANGES_SHARE
         for fact in missing:
-            size = self._fact_sizes.get(fact.text) or self._size(f"- {fact.text}\n")
-            self._fact_sizes[fact.text] = size
+            text = fact.text
+            size = self._size_listed(text)
+            if fact.weight is Weight.CHANGE and size > for_changes:
+                text = fact.core
+                size = self._size_listed(text)
+            elif fact.weight is Weight.CHANGE:
+                for_changes -= size
             if size <= room:
-                listed.append(fact.text)
+                listed.append(text)
                 room -= size
             elif fact.weight is Weight.CONDITION:
                 untold.append(fact.text)
         self.untold = tuple(untold[:MOST_UNTOLD])
         return listed
+
+    def _size_listed(self, text: str) -> int:
+        """Return the tokens of a fact's line, counted once."""
+        if text not in self._fact_sizes:
+            self._fact_sizes[text] = self._size(f"- {text}\n")
+        return self._fact_sizes[text]
+
+    async def _files_of(self, removed: Sequence[Group], room: int) -> str:
+        """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
+        files: dict[str, State] = {}
+        for group in removed:
+            touched = files_listed(carried_by([group]).files) if is_summary(group) else self._touched_by(group)
+            for path, state in touched:
+                files.pop(path, None)
+                files[path] = state
+            await self._pause()
+        for path, state in (each for group in _staying(self.division) for each in self._touched_by(group)):
+            if path in files:
+                files[path] = state
+        return listed_files(files, self._size, room)
+
+    def _touched_by(self, group: Group) -> list[tuple[str, State]]:
+        """Return the files that the calls of a group have touched, looked for once."""
+        if group.kind != "tools":
+            return []
+        if id(group) not in self._touched:
+            self._touched[id(group)] = list(files_in([group], self._removed.kinds))
+        return self._touched[id(group)]
+
+    async def all_facts(self) -> list[Fact]:
+        """Return the facts of everything that a compaction may remove."""
+        groups = (*self.division.summaries, *(each.group for each in self.division.old))
+        return [fact for group in groups for fact in await self._facts_of(group)]
 
     async def _facts_of(self, group: Group) -> list[Fact]:
         """Return the facts of a group, searched for once."""

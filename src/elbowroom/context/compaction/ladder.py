@@ -12,7 +12,6 @@ from elbowroom.context.budget import Budget, fault_in, is_rescue, least_room
 from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unusable, as_plan
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import (
-    Compaction,
     Division,
     Rung,
     TaskState,
@@ -37,6 +36,8 @@ from elbowroom.context.compaction.order import (
     PruningRequest,
     Wishes,
 )
+from elbowroom.context.compaction.outcome import Compaction
+from elbowroom.context.compaction.verdict import judge
 from elbowroom.context.transcript import Group, Transcript
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
@@ -146,7 +147,9 @@ class Ladder:
             done = await self._by_digest(drafts, before)
             if done is not None:
                 return done
-        return await self._by_last_messages(transcript, drafts, before)
+        drafts = drafts or self._drafts(transcript, division, room)
+        last = await self._by_last_messages(transcript, drafts, before)
+        return await self._judged(drafts, last) if isinstance(last, Compaction) else last
 
     def cap(self, room: int) -> int:
         """Return how many tokens a summary may have in a room of this size."""
@@ -246,9 +249,7 @@ class Ladder:
             self.on_rung(done)
         return None
 
-    async def _by_last_messages(
-        self, transcript: Transcript, drafts: Drafts | None, before: int
-    ) -> Compaction | Cannot:
+    async def _by_last_messages(self, transcript: Transcript, drafts: Drafts, before: int) -> Compaction | Cannot:
         """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them.
 
         Only where none of these fit with it, the first request goes too.
@@ -260,10 +261,10 @@ class Ladder:
             division = divide(transcript, tails_from=start, keeping=keeping)
             cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
             if self._fault(cut) is None:
-                told = await self._with_facts(cut, division, drafts or self._drafts(transcript, division, 0))
+                told = await self._with_facts(cut, division, drafts)
                 if told.summary or not self.tells_all:
                     return told
-            noted = (drafts or self._drafts(transcript, division, 0)).results_alone(division)
+            noted = drafts.results_alone(division)
             cuts += [await self._compaction(noted, cut.rung, before), cut] if noted.summary else [cut]
         for with_reserve in (True, False):
             for cut in () if self.tells_all else cuts:
@@ -292,9 +293,15 @@ class Ladder:
             done = await self._compaction(draft, rung, before)
             fault = self._fault(done)
             if fault is None:
-                return done
+                judged = await self._judged(drafts, done)
+                return judged.verdict.fault or judged
             draft = await drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
         return draft
+
+    async def _judged(self, drafts: Drafts, done: Compaction) -> Compaction:
+        """Return a compaction with the verdict on it."""
+        verdict = await judge(drafts.division.messages, done.messages, await drafts.all_facts(), self.pause)
+        return replace(done, verdict=verdict)
 
     async def _compaction(self, draft: Draft, rung: Rung, before: int) -> Compaction:
         messages = tuple(draft.messages)

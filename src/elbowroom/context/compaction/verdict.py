@@ -1,15 +1,15 @@
-"""Says what of a conversation a shorter one still holds, by code alone."""
+"""Judges a compaction by code alone: what of the conversation the shorter one still holds."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Final
 
-from elbowroom.context.compaction.division import is_summary
-from elbowroom.context.compaction.identifiers import find_identifiers
-from elbowroom.context.transcript import Group, Message, text_of
+from elbowroom.context.compaction.division import carried_by, is_summary
+from elbowroom.context.compaction.facts import Fact, Held, State, Weight, find_identifiers, lost
+from elbowroom.context.compaction.outcome import Verdict
+from elbowroom.context.transcript import Group, Message, called, calls_of, text_of, written
 
-State = Literal["read", "written", "deleted"]
 STATES: Final[Mapping[State, re.Pattern[str]]] = {
     "read": re.compile(r"\bread|gelesen|読", re.IGNORECASE),
     "written": re.compile(r"\bwrit|\bwrote|\bedit|\bchanged|geschrieben|geändert|書", re.IGNORECASE),
@@ -22,6 +22,57 @@ OWN_FIGURES: Final = re.compile(
     r"(?:read|ran) \d+ \w+|\d+ (?:edits?|searches|search|other calls?|of these failed)|\(\d+ times\)|[\d,]+ bytes"
 )
 """What elbowroom itself counts in a summary."""
+
+
+AT_ONCE: Final = 50
+"""Messages that are read between two pauses."""
+MOST_SEARCHED: Final = 2_000_000
+"""Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
+
+
+async def judge(
+    before: Sequence[Message], after: Sequence[Message], facts: Sequence[Fact], pause: Callable[[], Awaitable[None]]
+) -> Verdict:
+    """Judge the messages `after` a compaction by those `before`, whose removed ones had these facts.
+
+    `pause` is awaited every few milliseconds.
+    """
+    summaries = [Group((message,)) for message in after if is_summary(Group((message,)))]
+    staying = [message for message in after if not is_summary(Group((message,)))]
+    carried = carried_by(summaries)
+    told = f"{carried.retain}\n{carried.summary}"
+    held, listed = Held([told]), Held([carried.facts, carried.files])
+    for start in range(0, len(staying), AT_ONCE):
+        held.add(map(written, staying[start : start + AT_ONCE]))
+        await pause()
+    weighty = {fact.core: fact for fact in facts if fact.weight <= Weight.OF_USER}
+    untold = lost(weighty.values(), [held])
+    gone = [fact for fact in untold if not listed.tells(fact)]
+    demands = sum(fact.weight is Weight.CONDITION for fact in gone)
+    await pause()
+    named = identifiers_in(told)
+    strange = await _unsaid(named, before, pause)
+    broken = max(0, unpaired(after) - unpaired(before))
+    return Verdict(len(weighty), len(untold) - len(gone), len(gone), demands, len(named), strange, broken)
+
+
+async def _unsaid(named: set[str], messages: Sequence[Message], pause: Callable[[], Awaitable[None]]) -> int:
+    """Return how many of the identifiers stand in none of the messages; 0 where these are too long to be searched."""
+    searched = 0
+    for at, message in enumerate(messages):
+        text = " ".join(all_said([message]).split())
+        searched += len(text)
+        if searched > MOST_SEARCHED or not named:
+            return 0
+        named = {each for each in named if " ".join(each.split()) not in text}
+        if at % AT_ONCE == 0:
+            await pause()
+    return len(named)
+
+
+def identifiers_in(told: str) -> set[str]:
+    """Return the identifiers in the text of a summary, without what elbowroom itself counts in it."""
+    return {each.core for each in find_identifiers(OWN_FIGURES.sub(" ", told))}
 
 
 def artifacts_in(text: str, states: Mapping[str, State]) -> list[str]:
@@ -40,11 +91,11 @@ def unpaired(prompt: Sequence[Message]) -> int:
     strange = 0
     for message in prompt:
         if message.get("role") == "tool":
-            strange += message.get("tool_call_id") not in waiting
+            strange += str(message.get("tool_call_id")) not in waiting
             waiting.discard(str(message.get("tool_call_id")))
         else:
             strange += len(waiting)
-            waiting = {str(call.get("id")) for call in message.get("tool_calls") or ()}
+            waiting = {str(call.get("id")) for call in calls_of(message)}
     return strange + len(waiting)
 
 
@@ -54,8 +105,7 @@ def made_up_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterato
     said = "\n".join([all_said(history), *names])
     for message in prompt:
         if is_summary(Group((message,))):
-            text = OWN_FIGURES.sub(" ", text_of(message))
-            for found in {each.core for each in find_identifiers(text)}:
+            for found in identifiers_in(text_of(message)):
                 if found not in said and " ".join(found.split()) not in " ".join(said.split()):
                     yield found
 
@@ -65,30 +115,13 @@ def all_said(messages: Sequence[Message]) -> str:
     lines: list[str] = []
     for message in messages:
         lines.append(text_of(message))
-        lines += [_call(call) for call in message.get("tool_calls") or ()]
+        lines += [f"{name} {_values(arguments)}" for name, arguments in called(message)]
     return "\n".join(lines)
 
 
-def _call(call: Mapping[str, Any]) -> str:
-    function = call["function"]
+def _values(arguments: str) -> str:
     try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:
-        arguments = {"": function["arguments"]}
-    return " ".join([function["name"], *(str(value) for value in arguments.values())])
-
-
-def stands_in(wanted: str, text: str) -> bool:
-    """Tell whether a text holds this, and not merely within a longer word or number."""
-    at = text.find(wanted)
-    while at != -1:
-        before, after = text[at - 1 : at], text[at + len(wanted) : at + len(wanted) + 2]
-        is_inner = _joins(before, wanted[:1]) or _joins(wanted[-1:], after[:1])
-        if not is_inner and not re.fullmatch(r"[.,]\d", after):
-            return True
-        at = text.find(wanted, at + 1)
-    return False
-
-
-def _joins(left: str, right: str) -> bool:
-    return left.isascii() and right.isascii() and left.isalnum() and right.isalnum()
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return " ".join(map(str, given.values())) if isinstance(given, dict) else arguments

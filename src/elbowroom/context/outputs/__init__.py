@@ -1,5 +1,6 @@
 """What is shown of a tool's output? Views that fit, tiers by age, edits that clients want, and stubs of old results."""
 
+from elbowroom.context.outputs.changes import CHANGED, LONGEST_CHANGE
 from elbowroom.context.outputs.edits import (
     AppliedEdit,
     ClearThoughts,
@@ -32,13 +33,16 @@ from elbowroom.context.outputs.output import (
     ref_to_media,
     references_in,
     utf8,
+    words_in,
 )
 from elbowroom.context.outputs.stubs import (
     MARK,
     error_below,
+    error_in,
     failure_of,
     is_cleared,
     is_stub,
+    news_in,
     one_line,
     outcome_of_tests,
     ref_of,
@@ -51,6 +55,8 @@ from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, Limits, view_
 
 __all__ = [
     "BLOCK_CHARACTERS",
+    "CHANGED",
+    "LONGEST_CHANGE",
     "MARK",
     "READ_TOOL",
     "SEARCH_TOOL",
@@ -68,6 +74,7 @@ __all__ = [
     "ToolOutputRef",
     "ToolOutputs",
     "error_below",
+    "error_in",
     "failure_of",
     "has_note",
     "is_cleared",
@@ -78,6 +85,7 @@ __all__ = [
     "largest_fit",
     "material_in",
     "names_of",
+    "news_in",
     "note_on_whole",
     "one_line",
     "outcome_of_tests",
@@ -94,4 +102,5 @@ __all__ = [
     "utf8",
     "view_of",
     "with_material",
+    "words_in",
 ]

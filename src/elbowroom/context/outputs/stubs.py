@@ -15,11 +15,13 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from elbowroom.caches import Recent
+from elbowroom.context.outputs.changes import LONGEST_CHANGE, change_in
 from elbowroom.context.outputs.failures import MOST_AROUND, failure_in
 from elbowroom.context.outputs.view import bytes_of_whole, ref_in_view
 from elbowroom.context.transcript import Group, as_json, text_of
 from elbowroom.settings.model import ToolKind
 
+NEWS: Final = "; it says: "
 LONG_RESULT: Final = 4000
 """Characters from which a result can be trimmed softly."""
 
@@ -127,7 +129,7 @@ def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str, *, keep
     """Return the stub of a result; the words of an error, or the failing parts of an output, stand below it."""
     error = failure_of(kind, arguments, text) if keeps_errors else None
     if error is None:
-        return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}]"
+        return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}{_news(text)}]"
     if kind != "execute" or error == error_in(text):
         return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
     counts = outcome_of_tests(text)
@@ -209,6 +211,17 @@ def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str,
             yield from _leaves(item, key, depth - 1)
     elif value is not None:
         yield key, value if isinstance(value, str) else as_json(value)
+
+
+def _news(text: str) -> str:
+    """Return what a result says has changed, for the end of its stub."""
+    change = one_line(change_in(text), LONGEST_CHANGE)
+    return f"{NEWS}{change}" if change else ""
+
+
+def news_in(text: str) -> str:
+    """Return what a stub says has changed; "" for any other text."""
+    return text.partition("\n")[0].partition(NEWS)[2].removesuffix("]") if is_stub(text) else ""
 
 
 def _gist(kind: ToolKind, text: str) -> str:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.context.compaction.division import SUMMARY_TAG
-from elbowroom.context.compaction.facts import Held, facts_of, find_conditions, lost
-from elbowroom.context.compaction.identifiers import find_identifiers
+from elbowroom.context.compaction.facts import Held, facts_of, find_identifiers, lost
+from elbowroom.context.compaction.facts.sentences import find_changes, find_conditions
 from elbowroom.context.transcript import Group, Transcript
 
 LOG = '2024-05-01 12:00:{:02d} INFO server.py: request id=8f3a{:04x} took 12.5 ms from 10.0.0.7:5123 status "ok"\n'
@@ -170,6 +170,13 @@ def test_condition_is_the_sentence_it_stands_in() -> None:
     assert list(find_conditions("好的。必须用蓝色。谢谢。")) == ["必须用蓝色。"]
 
 
+def test_a_number_within_a_condition_is_no_mark_of_a_list() -> None:
+    """A condition is quoted with its dates, and with the number that it ends with."""
+    said = "Never later than 5. Mai 2027, and at most 500. Go on."
+    assert list(find_conditions(said)) == ["Never later than 5. Mai 2027, and at most 500."]
+    assert list(find_conditions("3. Never use tabs.")) == ["Never use tabs."]
+
+
 def test_long_sentence_is_cut_around_its_mark() -> None:
     """A condition of any length is kept, the words around its mark."""
     (cut,) = find_conditions(f"{'so ' * 200}you must never use red {'and ' * 200}")
@@ -274,6 +281,48 @@ def test_what_a_pruning_agent_told_comes_before_what_code_has_listed() -> None:
     assert lost_facts([user(told), user("See c.csv.")], "") == [
         *("The port is 2345", "c.csv", "line 4711", "a.csv", "b.csv")
     ]
+
+
+CHANGES = [
+    ("The port has changed: it is 4711 now.", "4711", ()),
+    ("The budget is no longer €5,000 but €7,500.", "€7,500", ("€5,000",)),
+    ("Die Miete ist nicht mehr 520 €, sondern 640 €.", "640", ("520",)),
+    ("締切は5月1日ではなく5月3日になりました。", "5月3日", ("5月1日",)),
+]
+
+
+@pytest.mark.parametrize(("sentence", "newest", "outdated"), CHANGES)
+def test_changes_are_quoted_with_their_newest_value(sentence: str, newest: str, outdated: tuple[str, ...]) -> None:
+    """Whoever says that something has changed: what holds now is known, and the old value where it is named."""
+    (change,) = find_changes(f"So be it. {sentence} Go on.")
+    assert change.sentence == sentence
+    assert newest in change.newest
+    assert len(change.outdated) == len(outdated)
+    for group in (user(sentence), assistant(sentence), tool("{}", sentence)):
+        assert lost_facts([group], "")[0] == sentence
+    assert sentence not in lost_facts([user(sentence)], f"It is {newest}.")
+
+
+def test_an_outdated_value_is_no_loss_and_the_newest_change_comes_first() -> None:
+    """What a later sentence has replaced takes no room; a value that was brought back counts again."""
+    first, second = "The port is no longer 2345 but 3456.", "The port is no longer 3456 but 4567."
+    facts = lost_facts([user("The port is 2345."), user(first), assistant(second)], "")
+    assert facts == [second]
+    back = "The port is no longer 4567 but 2345."
+    assert lost_facts([user("The port is 2345."), user(first), assistant(second), user(back)], "")[0] == back
+
+
+def test_questions_and_cut_sentences_tell_no_change() -> None:
+    """A sentence that was cut may have lost its new value."""
+    assert not list(find_changes("Is it no longer 5,000 but 7,000? It is no longer 5,000 but…"))
+
+
+def test_plain_names_are_carried_on_by_their_line() -> None:
+    """What an earlier summary has given a name in plain words stays, as long as the next one does not tell it."""
+    facts = lost_facts([user(earlier(summary="- main dish: smoked trout"))], "")
+    assert facts == ["main dish: smoked trout"]
+    assert lost_facts([user(earlier(facts="- main dish: smoked trout"))], "") == facts
+    assert lost_facts([user(earlier(summary="- main dish: smoked trout"))], "They eat smoked trout.") == []
 
 
 def test_words_of_elbowroom_are_no_facts() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from compacting import FORGETFUL, ScriptedPruner, chat, ladder, said, used
 
-from elbowroom.context.compaction.division import SUMMARY_TAG, Compaction
+from elbowroom.context.compaction.division import SUMMARY_TAG
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Transcript
 
 WINDOW = 3000

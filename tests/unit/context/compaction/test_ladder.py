@@ -16,9 +16,10 @@ from random_histories import always_the_same, histories, words_in
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.calls import RemovedCalls
-from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG, Compaction
+from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Message, Transcript
 
@@ -100,6 +101,19 @@ async def test_bad_answer_is_asked_for_once_more_and_then_code_does_it(
     assert pruner.asked[0] != pruner.asked[1]
     for told in ("lorem", "CUDA", "something happened", "tool_call", "sorry", "what must hold"):
         assert told not in str(done.messages)
+
+
+async def test_a_hard_fail_takes_the_next_rung() -> None:
+    """A summary whose names are mostly made up is small enough and of the right form, and is not used all the same."""
+    messages = long_chat()
+    reasons: list[str] = []
+    made_up = plan("-", " ".join(f"src/phantom/table_{number}.py" for number in range(404, 412)))
+    pruner = ScriptedPruner(made_up, window=16_384)
+    done = await climbed(messages, pruner, on_rung=reasons.append)
+    assert (done.rung, done.verdict.made_up, len(pruner.asked)) == ("digest", 0, 2)
+    assert len(reasons) == 2
+    assert all(reason.startswith("Most of the paths") for reason in reasons)
+    assert "phantom" not in str(done.messages)
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD.keys())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size, used
 
-from elbowroom.context.compaction.division import Compaction
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192

@@ -8,8 +8,8 @@ from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import drafts, order
-from elbowroom.context.compaction.division import Compaction
 from elbowroom.context.compaction.oldest import AT_ONCE, MOST_GROUPS
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript, written, written_out
 
 WINDOW = 8192

@@ -10,7 +10,7 @@ import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, size
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction.division import Compaction
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Message, Transcript
 

@@ -4,7 +4,7 @@ import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, said, size
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction.division import Compaction
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from compacting import FORGETFUL, ScriptedPruner, chat, ladder, said, size
 
-from elbowroom.context.compaction.division import SUMMARY_TAG, Compaction
+from elbowroom.context.compaction.division import SUMMARY_TAG
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192

@@ -1,0 +1,57 @@
+"""The files that calls have read, written and deleted, with their last state, as a summary lists them."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+from elbowroom.context.outputs import error_in, kind_of, target_of, words_in
+from elbowroom.context.transcript import Group, called, readable
+from elbowroom.settings.model import ToolKind
+
+State = Literal["read", "written", "deleted"]
+STATES: Final[tuple[State, ...]] = ("written", "deleted", "read")
+"""The states in the order in which they get room: what was changed comes before what can be read again."""
+DELETING: Final = frozenset({"delete", "remove", "unlink", "trash", "rm"})
+LINES: Final = re.compile(r" lines \d+-\d*$")
+PLACE: Final = re.compile(r"[^\"'`\n]*[\w)]\.[A-Za-z]\w{0,7}|[^\"'`\n]*[/\\][^\"'`\n]*")
+"""How a file's name looks: with an ending, or with folders."""
+LISTED: Final = re.compile(r"^- (written|deleted|read): (.+)$", re.MULTILINE)
+QUOTED: Final = re.compile(r"`([^`\n]+)`")
+
+
+def files_in(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[tuple[str, State]]:
+    """Yield each file that a call has read, written or deleted, in the order of the calls; failed calls did nothing."""
+    for group in groups:
+        first, *results = group.messages
+        texts = {str(result.get("tool_call_id")): readable(result) for result in results}
+        calls = [call for call in first.get("tool_calls") or () if isinstance(call, Mapping)]
+        ids = [str(call.get("id")) for call in calls if isinstance(call.get("function"), Mapping)]
+        for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
+            kind = kind_of(tool, kinds)
+            path = LINES.sub("", target_of(kind, arguments)) if kind in ("read", "write") else ""
+            if PLACE.fullmatch(path) and error_in(texts.get(call_id, "")) is None:
+                yield path, _state(kind, tool)
+
+
+def _state(kind: ToolKind, tool: str) -> State:
+    if kind == "read":
+        return "read"
+    return "deleted" if DELETING.intersection(words_in(tool)) else "written"
+
+
+def files_listed(text: str) -> Iterator[tuple[str, State]]:
+    """Yield the files that an earlier summary has listed."""
+    for state, paths in LISTED.findall(text):
+        yield from ((path, state) for path in QUOTED.findall(paths))
+
+
+def listed_files(files: Mapping[str, State], size: Callable[[str], int], room: int) -> str:
+    """Return one line for each state, as many of the newest files as there is room for; `files` are oldest first."""
+    told: dict[State, list[str]] = {state: [] for state in STATES}
+    for state in STATES:
+        for path in reversed([path for path, each in files.items() if each == state]):
+            room -= size(f", `{path}`") + (0 if told[state] else size(f"- {state}:\n"))
+            if room < 0:
+                break
+            told[state].insert(0, f"`{path}`")
+    return "\n".join(f"- {state}: {', '.join(paths)}" for state, paths in told.items() if paths)

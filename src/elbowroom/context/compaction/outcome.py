@@ -1,0 +1,78 @@
+"""The outcome of a compaction: the shorter conversation, and the verdict of the code on what it has kept."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from elbowroom.context.compaction.division import Rung
+from elbowroom.context.transcript import Message
+
+LEAST_HELD: Final = 0.9
+MOST_MADE_UP: Final = 3
+
+Outcome = Literal["pass", "soft fail", "hard fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a compaction has kept of the `facts` that matter: conditions, rules, changes, and the user's identifiers.
+
+    `put_back` facts were told by no pruning agent and are listed by code, `lost` ones stand nowhere any more, `demands`
+    of the user among them. Of the `told` identifiers in the pruning agent's words nobody has said those `made_up`.
+    `unpaired` are calls and results that had their counterpart before.
+    """
+
+    facts: int = 0
+    put_back: int = 0
+    lost: int = 0
+    demands: int = 0
+    told: int = 0
+    made_up: int = 0
+    unpaired: int = 0
+
+    @property
+    def fault(self) -> str:
+        """Return in words that quote nobody why the shorter conversation must not be used; "" where it may be."""
+        if self.unpaired:
+            return "Calls of tools would have lost their results."
+        if self.made_up > MOST_MADE_UP and 2 * self.made_up > self.told:
+            return "Most of the paths, numbers and names in the summary are not from the conversation."
+        if 2 * self.lost > self.facts:
+            return "More than half of what the user has said and demanded is not in it."
+        return ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the grade: a soft fail has lost a demand or a tenth of the facts, or tells what nobody has said."""
+        if self.fault:
+            return "hard fail"
+        is_whole = self.facts - self.lost >= LEAST_HELD * self.facts
+        return "pass" if is_whole and not self.demands and not self.made_up else "soft fail"
+
+    @property
+    def in_words(self) -> str:
+        """Return what was lost, put back and made up, in words for people; "" where there is nothing to tell."""
+        counts = ((self.put_back, "put back by code"), (self.lost, "lost"), (self.made_up, "made up"))
+        told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+        return f"of {self.facts:,} facts {told}" if told else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
+
+    The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
+    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took. The first
+    `condensed_groups` of the replaced ones were so many that code alone tells of them; `verdict` is what it has kept.
+    """
+
+    messages: tuple[Message, ...]
+    rung: Rung
+    before: int
+    after: int
+    replaced_groups: int
+    summary: str
+    tail: int
+    groups_kept: int = 0
+    seconds: float = 0.0
+    condensed_groups: int = 0
+    verdict: Verdict = Verdict()

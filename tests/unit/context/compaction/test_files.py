@@ -1,0 +1,45 @@
+"""The list of files that calls have touched, kept by code from one compaction to the next."""
+
+import json
+
+from elbowroom.context.compaction.facts import State, files_in, files_listed, listed_files
+from elbowroom.context.transcript import Group, Transcript
+
+
+def call(tool: str, path: str, result: str = "ok") -> Group:
+    """Return a call for a file, with its result."""
+    function = {"name": tool, "arguments": json.dumps({"path": path, "start_line": 1, "end_line": 9})}
+    return Transcript.of(
+        [
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "function": function}]},
+            {"role": "tool", "tool_call_id": "a", "content": result},
+        ]
+    ).groups[0]
+
+
+def test_calls_tell_what_was_done_to_files() -> None:
+    """Reading, writing and deleting by the tool's name; failed calls, questions and other targets do not count."""
+    groups = [
+        *(call("read_file", "src/a.py"), call("write_file", "src/b c.py"), call("delete_note", "old.md")),
+        *(call("read_file", "gone.py", "Error: no such file"), call("search", "src/a.py"), call("get_user", "dana")),
+    ]
+    assert list(files_in(groups, {})) == [("src/a.py", "read"), ("src/b c.py", "written"), ("old.md", "deleted")]
+    assert list(files_in([call("look", "x.csv")], {"look": "read"})) == [("x.csv", "read")]
+
+
+def test_lines_are_read_back() -> None:
+    """The next compaction finds the same files in the same states."""
+    files: dict[str, State] = {"src/a.py": "read", "src/b c.py": "written", "old.md": "deleted"}
+    lines = listed_files(files, len, 1000)
+    assert lines == "- written: `src/b c.py`\n- deleted: `old.md`\n- read: `src/a.py`"
+    assert dict(files_listed(lines)) == files
+
+
+def test_changed_files_and_the_newest_ones_have_room_first() -> None:
+    """The lines stay within the room; what was only read can be read again."""
+    files: dict[str, State] = {f"{number}.py": "written" for number in range(5)}
+    files["read.py"] = "read"
+    lines = listed_files(files, len, 34)
+    assert lines == "- written: `3.py`, `4.py`"
+    assert len(lines) <= 34
+    assert listed_files(files, len, 0) == listed_files({}, len, 1000) == ""
