@@ -4,7 +4,7 @@ plan -> one retry with reasons -> a digest made by code -> system and the last m
 each rung is counted here, and taken only if it is clearly smaller and at or below the target.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -252,34 +252,49 @@ class Ladder:
     async def _by_last_messages(self, transcript: Transcript, drafts: Drafts, before: int) -> Compaction | Cannot:
         """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them.
 
-        Only where none of these fit with it, the first request goes too.
+        Fewer stay where there is no room for a note on where the results of removed calls can be read. Only where none
+        of the messages fit with it, the first request goes too.
         """
-        cuts: list[Compaction] = []
+        noted: list[Compaction] = []
+        fitting: list[Compaction] = []
+        too_large: list[Compaction] = []
         starts = list(tail_starts(transcript.groups, 0))
         keepings = dict.fromkeys((self._first_request(transcript.groups), frozenset[int]()))
         for keeping, start in product(keepings, starts):
             division = divide(transcript, tails_from=start, keeping=keeping)
             cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
+            note = drafts.results_alone(division)
             if self._fault(cut) is None:
                 told = await self._with_facts(cut, division, drafts)
-                if told.summary or not self.tells_all:
+                if told.summary or not (self.tells_all or note.summary):
                     return told
-            noted = drafts.results_alone(division)
-            cuts += [await self._compaction(noted, cut.rung, before), cut] if noted.summary else [cut]
+                fitting.append(cut)
+            else:
+                too_large.append(cut)
+            noted += [await self._compaction(note, cut.rung, before)] if note.summary else []
+        return self._rescued([*noted, *fitting, *too_large], before)
+
+    def _rescued(self, cuts: Sequence[Compaction], before: int) -> Compaction | Cannot:
+        """Return the first that is better than none."""
         for with_reserve in (True, False):
             for cut in () if self.tells_all else cuts:
-                if is_rescue(before, cut.after, self.budget, with_reserve=with_reserve):
+                is_better = is_rescue(before, cut.after, self.budget, with_reserve=with_reserve)
+                if is_better or self._fault(cut) is None:
                     return cut
         return Cannot(min([before, *(cut.after for cut in cuts)]))
 
     async def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Compaction:
-        """Return the last messages below as many of the facts from before them as fit."""
+        """Return the last messages below as many of the facts from before them as fit.
+
+        Where the results of removed calls can be read stands there also at the price of a part of the gain.
+        """
         told = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
         for draft in (told, drafts.results_alone(division)):
             fuller = await self._compaction(draft, cut.rung, cut.before)
             if self._fault(fuller) is None:
                 return fuller
-        return cut
+        is_smaller = fuller.after < fuller.before and self.budget.occupied(fuller.after) <= self.target
+        return fuller if fuller.summary and is_smaller else cut
 
     def _drafts(self, transcript: Transcript, division: Division, room: int) -> Drafts:
         state = self.state or state_of(division.tail)
