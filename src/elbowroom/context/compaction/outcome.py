@@ -16,15 +16,16 @@ Outcome = Literal["pass", "soft fail", "hard fail"]
 class Verdict:
     """What a compaction has kept of the `facts` that matter: conditions, rules, changes, and the user's identifiers.
 
-    `put_back` facts were told by no pruning agent and are listed by code, `lost` ones stand nowhere any more, `demands`
-    of the user among them. Of the `told` identifiers in the pruning agent's words nobody has said those `made_up`.
-    `unpaired` are calls and results that had their counterpart before.
+    `put_back` facts were told by no pruning agent and are listed by code, `lost` ones stand nowhere any more; of the
+    user's `demands` among the facts those are `demands_lost`. Of the `told` identifiers in the pruning agent's words
+    nobody has said those `made_up`. `unpaired` are calls and results that had their counterpart before.
     """
 
     facts: int = 0
     put_back: int = 0
     lost: int = 0
     demands: int = 0
+    demands_lost: int = 0
     told: int = 0
     made_up: int = 0
     unpaired: int = 0
@@ -36,8 +37,8 @@ class Verdict:
             return "Calls of tools would have lost their results."
         if self.made_up > MOST_MADE_UP and 2 * self.made_up > self.told:
             return "Most of the paths, numbers and names in the summary are not from the conversation."
-        if 2 * self.lost > self.facts:
-            return "More than half of what the user has said and demanded is not in it."
+        if self.demands_lost > 1 and 2 * self.demands_lost > self.demands:
+            return "Most of what the user has demanded is not in it."
         return ""
 
     @property
@@ -46,7 +47,7 @@ class Verdict:
         if self.fault:
             return "hard fail"
         is_whole = self.facts - self.lost >= LEAST_HELD * self.facts
-        return "pass" if is_whole and not self.demands and not self.made_up else "soft fail"
+        return "pass" if is_whole and not self.demands_lost and not self.made_up else "soft fail"
 
     @property
     def in_words(self) -> str:

@@ -48,12 +48,12 @@ async def judge(
     weighty = {fact.core: fact for fact in facts if fact.weight <= Weight.OF_USER}
     untold = lost(weighty.values(), [held])
     gone = [fact for fact in untold if not listed.tells(fact)]
-    demands = sum(fact.weight is Weight.CONDITION for fact in gone)
+    demands, missing = (sum(fact.weight is Weight.CONDITION for fact in some) for some in (weighty.values(), gone))
     await pause()
     named = identifiers_in(told)
     strange = await _unsaid(named, before, pause)
     broken = max(0, unpaired(after) - unpaired(before))
-    return Verdict(len(weighty), len(untold) - len(gone), len(gone), demands, len(named), strange, broken)
+    return Verdict(len(weighty), len(untold) - len(gone), len(gone), demands, missing, len(named), strange, broken)
 
 
 async def _unsaid(named: set[str], messages: Sequence[Message], pause: Callable[[], Awaitable[None]]) -> int:

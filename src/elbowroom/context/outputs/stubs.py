@@ -22,6 +22,7 @@ from elbowroom.context.transcript import Group, as_json, text_of
 from elbowroom.settings.model import ToolKind
 
 NEWS: Final = "; it says: "
+LONGEST_NEWS: Final = 140
 LONG_RESULT: Final = 4000
 """Characters from which a result can be trimmed softly."""
 
@@ -216,7 +217,7 @@ def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str,
 def _news(text: str) -> str:
     """Return what a result says has changed, for the end of its stub."""
     change = one_line(change_in(text), LONGEST_CHANGE)
-    return f"{NEWS}{change}" if change else ""
+    return f"{NEWS}{change}" if 0 < len(change) <= LONGEST_NEWS else ""
 
 
 def news_in(text: str) -> str:

@@ -52,21 +52,21 @@ async def test_what_code_has_listed_is_put_back() -> None:
 async def test_a_lost_demand_is_a_soft_fail() -> None:
     """One demand of the user that stands nowhere is enough, and is told to people by its number."""
     verdict = await judged([summary("The hall costs €77,367, the ferry 21:50, pier64@example.org.")])
-    assert (verdict.outcome, verdict.demands, verdict.fault) == ("soft fail", 1, "")
+    assert (verdict.outcome, verdict.demands_lost, verdict.fault) == ("soft fail", 1, "")
     assert verdict.in_words == "of 4 facts 1 lost"
 
 
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        ([summary("They planned a feast.")], "More than half"),
+        ([summary("They planned a feast.")], "has demanded"),
         ([summary(" ".join([*SAID, "10.9.8.7:66, a/b.py, GHO-1, c/d.md, XY-2, e/f.py, g/h.py"]))], "are not from"),
         ([summary(" ".join(SAID)), {"role": "tool", "tool_call_id": "a", "content": "ok"}], "lost their results"),
     ],
 )
 async def test_hard_fails(after: list[Message], words: str) -> None:
     """Most of it lost, most of it made up, or a result without its call: the reason quotes nobody."""
-    verdict = await judged(after)
+    verdict = await judged(after, [*SAID, "Always write prices with tax."])
     assert verdict.outcome == "hard fail"
     assert words in verdict.fault
     assert "ferry" not in verdict.fault
