@@ -184,6 +184,20 @@ async def test_undo_of_the_second_leaves_the_first(tmp_path: Path) -> None:
         assert [each["undone"] is None for each in (await log.shown())["compactions"]] == [True, False]
 
 
+async def test_undo_of_a_summary_made_anew_leaves_the_one_before(tmp_path: Path) -> None:
+    """A compaction of a compaction, with nothing said in between, is taken back alone, also where it was edited."""
+    async with kept_log(tmp_path) as log:
+        [first] = summaries_in((await log.compact())["messages"])
+        [second] = summaries_in((await log.compact())["messages"])
+        assert second != first
+        assert (await log.call("PUT", "/summary", {"summary": "Boat 7919 leaks."}))[0] == 200
+        assert (await log.call("POST", "/compact/undo"))[0] == 200
+        assert summaries_in(await log.ask()) == [first]
+        assert [each["undone"] is None for each in (await log.shown())["compactions"]] == [True, False]
+        assert (await log.call("POST", "/compact/undo"))[0] == 200
+        assert not summaries_in(await log.ask())
+
+
 async def test_originals_that_do_not_fit_are_not_brought_back(tmp_path: Path) -> None:
     """Where the originals would be compacted at once, the answer says how many tokens they need and what there is."""
     async with kept_log(tmp_path, window=1000) as log:
