@@ -152,6 +152,16 @@ async def test_preview_says_what_would_go_and_changes_nothing(tmp_path: Path) ->
         assert done["after"] < done["before"]
 
 
+async def test_two_compactions_at_once_pay_once(tmp_path: Path) -> None:
+    """Of two that are ordered together only one asks the pruning agent; both answers say what it has done."""
+    async with kept_log(tmp_path) as log:
+        one, other = await asyncio.gather(log.compact(), log.compact())
+        assert len(orders_of(log.studio)) == 1
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+        assert len((await log.shown())["compactions"]) == 1
+        assert summaries_in(await log.ask()) == summaries_in(one["messages"])
+
+
 async def test_undo_brings_the_originals_back(tmp_path: Path) -> None:
     """After an undo the next request has all originals, also after later turns; the compaction is marked as undone."""
     async with kept_log(tmp_path) as log:
