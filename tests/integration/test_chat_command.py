@@ -90,6 +90,17 @@ async def test_the_conversation_keeps_the_command_beside_its_branch(tmp_path: Pa
         assert line["content"] in kept[1]
 
 
+async def test_a_command_that_nobody_answered_is_not_sent(tmp_path: Path) -> None:
+    """A client that has no answer to it, since that failed or was stopped, sends it along; no model reads it."""
+    async with small_window(tmp_path, window=4000) as (served, studio):
+        said = history(2)
+        said.append(await answered(served, RAW_MODEL, said))
+        await answered(served, RAW_MODEL, [*said, COMMAND, COMMAND, NEXT])
+        prompt = [text_of(each) for each in turns_of(studio)[-1].body["messages"]]
+        assert not any("/compact" in each for each in prompt)
+        assert prompt[-2:] == [said[-1]["content"], NEXT["content"]]
+
+
 @pytest.mark.parametrize(
     ("text", "compaction"),
     [

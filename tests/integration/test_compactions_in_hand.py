@@ -152,6 +152,16 @@ async def test_preview_says_what_would_go_and_changes_nothing(tmp_path: Path) ->
         assert done["after"] < done["before"]
 
 
+async def test_two_compactions_at_once_pay_once(tmp_path: Path) -> None:
+    """Of two that are ordered together only one asks the pruning agent; both answers say what it has done."""
+    async with kept_log(tmp_path) as log:
+        one, other = await asyncio.gather(log.compact(), log.compact())
+        assert len(orders_of(log.studio)) == 1
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+        assert len((await log.shown())["compactions"]) == 1
+        assert summaries_in(await log.ask()) == summaries_in(one["messages"])
+
+
 async def test_undo_brings_the_originals_back(tmp_path: Path) -> None:
     """After an undo the next request has all originals, also after later turns; the compaction is marked as undone."""
     async with kept_log(tmp_path) as log:
@@ -182,6 +192,20 @@ async def test_undo_of_the_second_leaves_the_first(tmp_path: Path) -> None:
         assert (await log.call("POST", "/compact/undo"))[0] == 200
         assert summaries_in(await log.ask()) == [first]
         assert [each["undone"] is None for each in (await log.shown())["compactions"]] == [True, False]
+
+
+async def test_undo_of_a_summary_made_anew_leaves_the_one_before(tmp_path: Path) -> None:
+    """A compaction of a compaction, with nothing said in between, is taken back alone, also where it was edited."""
+    async with kept_log(tmp_path) as log:
+        [first] = summaries_in((await log.compact())["messages"])
+        [second] = summaries_in((await log.compact())["messages"])
+        assert second != first
+        assert (await log.call("PUT", "/summary", {"summary": "Boat 7919 leaks."}))[0] == 200
+        assert (await log.call("POST", "/compact/undo"))[0] == 200
+        assert summaries_in(await log.ask()) == [first]
+        assert [each["undone"] is None for each in (await log.shown())["compactions"]] == [True, False]
+        assert (await log.call("POST", "/compact/undo"))[0] == 200
+        assert not summaries_in(await log.ask())
 
 
 async def test_originals_that_do_not_fit_are_not_brought_back(tmp_path: Path) -> None:

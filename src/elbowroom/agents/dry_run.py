@@ -18,7 +18,7 @@ from elbowroom.agents.prompt import (
 )
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.agents.turn import RunSettings, Turn
-from elbowroom.context.compaction import Compaction
+from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.seam import without_notices
 from elbowroom.errors import ModelNotFound, RequestError
 from elbowroom.providers.base import ModelInfo
@@ -114,15 +114,18 @@ async def compact_request(
     check_compacts(target, settings)
     began = time.monotonic()
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
+    if settings.live is not None:
+        await settings.shared.background.end(settings.live.conversation)  # this compaction takes its place
     offered = await offered_unasked(target, request, settings)
     turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
     fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
     messages = fit.history.messages
     before, outcome = await fit.compact_by_hand(info)
     seconds = time.monotonic() - began
-    if isinstance(outcome, Compaction):
-        return CompactedRequest(outcome.messages, outcome.before, outcome.after, outcome.rung, seconds)
-    return CompactedRequest(tuple(messages), before, before, None, seconds)
+    if isinstance(outcome, Cannot):
+        return CompactedRequest(tuple(messages), before, before, None, seconds)
+    left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.history.messages)
+    return CompactedRequest(left, outcome.before, outcome.after, outcome.rung, seconds)
 
 
 def check_compacts(target: Target, settings: RunSettings) -> None:

@@ -258,15 +258,18 @@ def notice_line(text: str) -> str:
 def without_notices(messages: Iterable[Message]) -> list[Message]:
     """Return a history without the notices that a client has sent back as words of the assistant.
 
-    A person's command that was answered by nothing but notices is left out with its answer.
+    A person's command that was answered by nothing but notices is left out with its answer, and so is a command that
+    was not answered at all.
     """
     stripped = [
         message if type(content := message.get("content")) is str and MARK not in content else _stripped(message)
         for message in messages
     ]
     places = [at for at, message in enumerate(stripped[:-1]) if command_in(message) is not None]
-    answered = {at for at in places if _says_nothing(stripped[at + 1])}
-    return [each for at, each in enumerate(stripped) if not {at, at - 1} & answered] if answered else stripped
+    answers = {at + 1 for at in places if _says_nothing(stripped[at + 1])}
+    commands = {at for at in places if at + 1 in answers or stripped[at + 1].get("role") == "user"}
+    left_out = answers | commands
+    return [each for at, each in enumerate(stripped) if at not in left_out] if left_out else stripped
 
 
 def command_in(message: Message) -> str | None:

@@ -239,11 +239,21 @@ class PromptFit:
         await self.compactor.tell_done_by_another()
         return None
 
-    async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot]:
-        """Compact because a person wants it, below the trigger too; return the size before as well."""
-        await self._take_in()
-        before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
-        outcome = await self._flush_then_compact(decision, info)
+    async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot | Written]:
+        """Compact because a person wants it, below the trigger too; return the size before as well.
+
+        Where another request has compacted the same messages meanwhile, the outcome is how it did.
+        """
+        lock, known = self.recall.lock(), self.recall.begun_with()
+        waits = lock.locked()
+        async with lock:
+            made = self.recall.begun_with() if waits and await self.recall_compactions() else None
+            if made is not None and made != known:
+                await self._hand_out(made)
+                return made.before, made
+            await self._take_in()
+            before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
+            outcome = await self._flush_then_compact(decision, info)
         if not isinstance(outcome, Compaction):
             await self._hand_out(Written(self.manager.budget.window, before, before, UNCHANGED))
         return before, outcome

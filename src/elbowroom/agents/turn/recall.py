@@ -1,6 +1,7 @@
 """Recalls the compactions of earlier turns, and keeps those of this one for the turns after it."""
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -16,7 +17,7 @@ from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction, inner_summary, is_summary, is_summary_message, sealed_key
 from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
-from elbowroom.context.ledger import Chain, Entry, LedgerRows, is_system, replacement, restored
+from elbowroom.context.ledger import KEY_BYTES, Chain, Entry, LedgerRows, is_system, replacement, restored
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, Transcript, text_of
@@ -56,11 +57,12 @@ class Written:
 class Standing:
     """The newest summary of a conversation: its message, the entries that hold it, and the prompt without any of them.
 
-    `messages` is the prompt with the newest of the entries.
+    `messages` is the prompt with the newest of the entries, `replaced` what stood in the place of each before it.
     """
 
     summary: Message
     entries: tuple[Entry, ...]
+    replaced: tuple[Entry | None, ...]
     messages: list[Message]
     without: list[Message]
 
@@ -232,12 +234,15 @@ class Recall:
         """Yield the entries for beginnings of the conversation with their places in its chain, the longest first."""
         stored = await self._rows.keys() if keys is None else keys
         for place in reversed(range(len(self.chain.keys))):
-            key = self.chain.keys[place]
-            entry = self._notes.unsaved.get(key)
-            if entry is None and key in stored:
-                entry = next(iter(await self._rows.find([key])), None)
-            if entry is not None and entry.rung != UNDONE:
+            if (entry := await self._entry_of(self.chain.keys[place], stored)) is not None:
                 yield place, entry
+
+    async def _entry_of(self, key: str, stored: Collection[str]) -> Entry | None:
+        """Return the entry with a key; None where there is none, or its compaction was taken back."""
+        entry = self._notes.unsaved.get(key)
+        if entry is None and key in stored:
+            entry = next(iter(await self._rows.find([key])), None)
+        return entry if entry is not None and entry.rung != UNDONE else None
 
     async def restored(self) -> list[Message]:
         """Return the conversation as the model gets it: with its newest entry, and what the client never saw."""
@@ -249,9 +254,19 @@ class Recall:
         summary = next((summary for _, entry in found if (summary := summary_in(entry.messages)) is not None), None)
         if summary is None:
             return None
-        others = [each for each in found if summary not in each[1].messages]
-        holding = tuple(entry for _, entry in found if summary in entry.messages)
-        return Standing(summary, holding, await self._restored(found), await self._restored(others))
+        stored = await self._rows.keys()
+        before = [
+            (place, await self._entry_of(_key_of_replaced(entry), stored) if summary in entry.messages else entry)
+            for place, entry in found
+        ]
+        held = [at for at, (_, entry) in enumerate(found) if summary in entry.messages]
+        return Standing(
+            summary,
+            tuple(found[at][1] for at in held),
+            tuple(before[at][1] for at in held),
+            await self._restored(found),
+            await self._restored([(place, entry) for place, entry in before if entry is not None]),
+        )
 
     async def _restored(self, found: Sequence[tuple[int, Entry]]) -> list[Message]:
         place, entry = found[0] if found else (-1, None)
@@ -259,8 +274,11 @@ class Recall:
 
     async def undo(self, standing: Standing) -> None:
         """Take a summary out of all prompts, so that the next request has what stood there before."""
-        for entry in standing.entries:
-            self._keep(entry.key, (), Written(entry.window, entry.before, entry.after, UNDONE), ())
+        for entry, replaced in zip(standing.entries, standing.replaced, strict=True):
+            if replaced is not None:
+                self._keep_copy(entry.key, replaced)
+            else:
+                self._keep(entry.key, (), Written(entry.window, entry.before, entry.after, UNDONE), ())
         await self._notes.saved()
 
     async def edit(self, standing: Standing, summary: Message) -> None:
@@ -314,7 +332,10 @@ class Recall:
         whole = self._whole
         place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
         if place >= 0:
-            self._keep(whole.chain.keys[place], messages, written, self.of_client)
+            replaced = self._entry
+            self._keep(key := whole.chain.keys[place], messages, written, self.of_client)
+            if replaced is not None and replaced.key == key and summary_in(replaced.messages) != summary_in(messages):
+                self._keep_copy(_key_of_replaced(self._notes.unsaved[key]), replaced)
 
     def begun_with(self) -> Written | None:
         """Return how the earlier compaction was made with which the turn has begun; None where none summarised it."""
@@ -375,6 +396,11 @@ class Recall:
         )
         return bool(spoken) and spoken[-1].get("role") == last.get("role") and stands
 
+    def _keep_copy(self, key: str, entry: Entry) -> None:
+        """Keep an entry under another key."""
+        written = Written(entry.window, entry.before, entry.after, entry.rung)
+        self._keep(key, entry.messages, written, self.of_client)
+
     def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
         entry = Entry(
             key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
@@ -390,6 +416,12 @@ class Recall:
         finally:
             if self._notes.unsaved.get(entry.key) is entry:
                 del self._notes.unsaved[entry.key]
+
+
+def _key_of_replaced(entry: Entry) -> str:
+    """Return the key under which what an entry has replaced is kept; an edited summary leaves it as it is."""
+    sizes = f"{entry.key} {entry.before} {entry.after}"
+    return hashlib.blake2b(sizes.encode(), digest_size=KEY_BYTES).hexdigest()
 
 
 def _compacted(entry: Entry | None, place: int, whole: Expanded) -> list[Message]:
