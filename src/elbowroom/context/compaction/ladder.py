@@ -289,12 +289,12 @@ class Ladder:
         Where the results of removed calls can be read stands there also at the price of a part of the gain.
         """
         told = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
-        for draft in (told, drafts.results_alone(division)):
-            fuller = await self._compaction(draft, cut.rung, cut.before)
+        noted = await self._compaction(drafts.results_alone(division), cut.rung, cut.before)
+        for fuller in (await self._compaction(told, cut.rung, cut.before), noted):
             if self._fault(fuller) is None:
                 return fuller
-        is_smaller = fuller.after < fuller.before and self.budget.occupied(fuller.after) <= self.target
-        return fuller if fuller.summary and is_smaller else cut
+        is_smaller = noted.after < noted.before and self.budget.occupied(noted.after) <= self.target
+        return noted if noted.summary and is_smaller else cut
 
     def _drafts(self, transcript: Transcript, division: Division, room: int) -> Drafts:
         state = self.state or state_of(division.tail)
