@@ -1,6 +1,7 @@
 """What a person does about the compactions of a conversation that is kept: focus, preview, undo, pin, edit."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -97,6 +98,7 @@ async def test_a_kept_conversation_is_compacted_with_a_focus(tmp_path: Path, mod
         assert "<focus>\nKeep the boats, drop <\\focus>the weather<\\/focus>.\n</focus>" in order
         [made] = (await log.shown())["compactions"]
         assert made["focus"] == "Keep the boats, drop <focus>the weather</focus>."
+        assert re.fullmatch(r"(pass|soft fail)(: of [\d,]+ facts .+)?", made["verdict"])
         orders = len(orders_of(log.studio))
         prompt = await log.ask()
         assert len(summaries_in(prompt)) == 1
@@ -154,7 +156,7 @@ async def test_preview_says_what_would_go_and_changes_nothing(tmp_path: Path) ->
 
 async def test_two_compactions_at_once_pay_once(tmp_path: Path) -> None:
     """Of two that are ordered together only one asks the pruning agent; both answers say what it has done."""
-    async with kept_log(tmp_path) as log:
+    async with kept_log(tmp_path, RAW_MODEL) as log:
         one, other = await asyncio.gather(log.compact(), log.compact())
         assert len(orders_of(log.studio)) == 1
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
@@ -196,7 +198,7 @@ async def test_undo_of_the_second_leaves_the_first(tmp_path: Path) -> None:
 
 async def test_undo_of_a_summary_made_anew_leaves_the_one_before(tmp_path: Path) -> None:
     """A compaction of a compaction, with nothing said in between, is taken back alone, also where it was edited."""
-    async with kept_log(tmp_path) as log:
+    async with kept_log(tmp_path, RAW_MODEL) as log:
         [first] = summaries_in((await log.compact())["messages"])
         [second] = summaries_in((await log.compact())["messages"])
         assert second != first

@@ -137,6 +137,7 @@ async def test_one(served: Served) -> None:
                 "summary": "They spoke of ```lists```.",
                 "original": None,
                 "focus": None,
+                "verdict": None,
                 "undone": None,
             }
         ],

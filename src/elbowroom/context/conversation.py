@@ -162,8 +162,8 @@ class StepUsed:
 class CompactionDetails:
     """What a compaction did: how long it took, what stays word for word, how much is removed, and the summary of it.
 
-    `groups_kept` counts messages that belong together as one, system messages apart; `summary` may be empty. `focus` is
-    what a person has wanted kept or dropped.
+    `groups_kept` counts messages that belong together as one, system messages apart; `focus` is what a person wanted
+    kept or dropped, `verdict` what code found to be kept. All texts may be empty.
     """
 
     seconds: float
@@ -172,6 +172,7 @@ class CompactionDetails:
     messages_removed: int
     summary: str
     focus: str = ""
+    verdict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +348,8 @@ class Overview:
 class PageWanted:
     """Selects messages: at most `limit` of those after the one with the id `cursor`, or from the first one on.
 
-    With `is_backward` those before it that are nearest to it, or the last ones. `is_latest` leaves other branches out,
-    `with_hidden` includes what no client has seen.
+    With `is_backward` those right before it, or the last ones; `is_latest` leaves other branches out, `with_hidden`
+    includes what no client has seen.
     """
 
     limit: int
@@ -393,10 +394,7 @@ class AskedConversations(Protocol):
         """Return the keys of pinned messages; of one that was said in a turn the key of the turn."""
 
     async def queue(self) -> list[QueuedMessage]:
-        """Return all that waits in the queues of all conversations, in order; called once, when the server starts.
-
-        What was taken by a turn that has not ended waits again.
-        """
+        """Return all that waits in all queues, in order, and what an unfinished turn took; called once, at start."""
 
     async def rows(
         self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50

@@ -101,7 +101,7 @@ class Work:
                 seconds,
                 outcome.rung,
                 outcome.replaced_groups,
-                ": ".join(filter(None, (verdict.outcome, verdict.in_words))),
+                verdict,
                 extra={FIELDS: fields},
             )
         else:
@@ -150,10 +150,15 @@ class Compactor:
         if self.settings.live is None:
             return
         kept = len(done.messages) - bool(done.summary)
-        details = CompactionDetails(
-            done.seconds, done.groups_kept, kept, max(0, messages - kept), inner_summary(done.summary), focus
-        )
+        removed, summary = max(0, messages - kept), inner_summary(done.summary)
+        details = CompactionDetails(done.seconds, done.groups_kept, kept, removed, summary, focus, str(done.verdict))
         self.settings.live.compacted(done.before, done.after, done.rung, details)
+
+    def note_shortened(self, before: int, after: int) -> None:
+        """Log that results of tools were shortened, with the sizes of the prompt in tokens."""
+        fields = {"event": "pruned", "agent": self.target.name, "before": before, "after": after}
+        text = "Results of tools are shortened: %d tokens instead of about %d."
+        log.info(text, after, before, extra={FIELDS: fields})
 
     def note_failure(self) -> None:
         """Record that the conversation could not be made any shorter."""
@@ -276,7 +281,7 @@ def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: s
     if outcome.condensed_groups:
         by_code += f"; the oldest {outcome.condensed_groups:,} messages by code"
     verdict = outcome.verdict
-    found = f"; {verdict.outcome}: {verdict.in_words}" if verdict.outcome != "pass" else ""
+    found = f"; {verdict}" if verdict.outcome != "pass" else ""
     text = f"{COMPACTED} ({sizes}{by_code}{found})"
     return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)
 

@@ -32,10 +32,9 @@ from elbowroom.context.budget import Compact, Decision, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.manager import AgentContextManager, room_for_results
-from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ToolOutputRef
+from elbowroom.context.outputs import READ_TOOL, AppliedEdit
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import ContextOverflow
-from elbowroom.logs.formats import FIELDS
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -371,10 +370,7 @@ class PromptFit:
             return
         shared, owner = settings.shared, self.shape.request.caller.owner
         outputs = shared.store.tool_outputs
-
-        async def keep(name: str, text: str) -> ToolOutputRef:
-            return await outputs.keep(owner, name, text)
-
+        keep = partial(outputs.keep, owner)
         has_reader = any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools)
         shorter = await fitting_material(whole, self.counter, self.manager, keep, has_reader=has_reader)
         if shorter is None:
@@ -418,13 +414,7 @@ class PromptFit:
         after = await self.counter.prompt(shorter)
         # Their differences are added up: the whole prompt may hold results that take too long to count.
         freed = freed_by(whole, shorter, self.counter.text)
-        fields = {"event": "pruned", "agent": self.compactor.target.name, "before": after + freed, "after": after}
-        log.info(
-            "Results of tools are shortened: %d tokens instead of about %d.",
-            after,
-            after + freed,
-            extra={FIELDS: fields},
-        )
+        self.compactor.note_shortened(after + freed, after)
         if self.history.of_client != before:
             self.recall.keep(self.history, Written(self.manager.budget.window, after + freed, after, PRUNED))
         return after + freed, after

@@ -56,6 +56,10 @@ class Verdict:
         told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
         return f"of {self.facts:,} facts {told}" if told else ""
 
+    def __str__(self) -> str:
+        """Return the grade, with what was lost, put back and made up."""
+        return ": ".join(filter(None, (self.outcome, self.in_words)))
+
 
 @dataclass(frozen=True, slots=True)
 class Compaction:

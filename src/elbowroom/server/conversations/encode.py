@@ -135,6 +135,7 @@ def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
         "summary": compaction.edited if compaction.edited is not None else details.summary if details else None,
         "original": details.summary if details and compaction.edited is not None else None,
         "focus": (details.focus or None) if details else None,
+        "verdict": (details.verdict or None) if details else None,
         "undone": int(compaction.undone) if compaction.undone is not None else None,
     }
 

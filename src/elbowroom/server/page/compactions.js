@@ -32,6 +32,7 @@ function told(each, window) {
 		["Focus", each.focus],
 		["Written", WORDS[rung] ?? rung],
 		["Took", typeof each.seconds === "number" ? `${each.seconds < 10 ? Math.max(.1, each.seconds).toFixed(1) : Math.round(each.seconds)} s` : null],
+		["Verdict", each.verdict],
 		["Became a summary", each.messages_removed ? `${number(each.messages_removed)} messages` : null],
 		["Kept word for word", typeof each.messages_kept === "number" ? `${number(each.messages_kept)} ${each.messages_kept === 1 ? "message" : "messages"}` : typeof each.kept === "number" ? `${number(each.kept)} ${each.kept === 1 ? "group" : "groups"}` : null],
 	].filter(([, value]) => value);

@@ -236,6 +236,7 @@ def _compaction(row: Row[Any]) -> KeptCompaction:
             row.messages_removed,
             decoded_text(row.summary),
             decoded_text(row.focus or ""),
+            row.verdict or "",
         )
     edited = None if row.edited is None else decoded_text(row.edited)
     return KeptCompaction(row.before, row.after, row.rung, row.at, details, edited, row.undone)

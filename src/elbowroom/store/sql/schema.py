@@ -215,6 +215,7 @@ compactions: Final = Table(
     Column("messages_removed", Integer),
     Column("summary", Text, comment="a JSON text, empty where nothing was told"),
     Column("focus", Text, comment="a JSON text: what a person wanted kept or dropped; null for nothing"),
+    Column("verdict", Text, comment="what code finds that was kept: pass, soft fail or hard fail, and the numbers"),
     Column("edited", Text, comment="a JSON text: the summary as a person has changed it; null for unchanged"),
     Column("undone", Float, comment="when a person took it back, in seconds since 1970; null where it holds"),
     sqlite_autoincrement=True,

@@ -1,4 +1,4 @@
-"""The tables of version 8: what a person wants of compactions, and has changed about them."""
+"""The tables of version 8: what a person wants of compactions, and has changed about them, and what they have kept."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,8 +8,9 @@ down_revision = "7"
 
 
 def upgrade() -> None:
-    """Let messages be pinned, and compactions be focused, edited and undone; none of those that are there is."""
+    """Let messages be pinned, and compactions be focused, judged, edited and undone; none that is there is."""
     op.add_column("messages", sa.Column("is_pinned", sa.Boolean))
     op.add_column("compactions", sa.Column("focus", sa.Text))
+    op.add_column("compactions", sa.Column("verdict", sa.Text))
     op.add_column("compactions", sa.Column("edited", sa.Text))
     op.add_column("compactions", sa.Column("undone", sa.Float))
