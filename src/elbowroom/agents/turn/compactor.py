@@ -280,8 +280,7 @@ def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: s
     by_code = f"; by code: the pruning agent {late}" if late else ""
     if outcome.condensed_groups:
         by_code += f"; the oldest {outcome.condensed_groups:,} messages by code"
-    verdict = outcome.verdict
-    found = f"; {verdict}" if verdict.outcome != "pass" else ""
+    found = f"; {warning}" if (warning := outcome.verdict.warning) else ""
     text = f"{COMPACTED} ({sizes}{by_code}{found})"
     return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)
 

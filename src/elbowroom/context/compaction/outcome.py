@@ -56,6 +56,13 @@ class Verdict:
         told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
         return f"of {self.facts:,} facts {told}" if told else ""
 
+    @property
+    def warning(self) -> str:
+        """Return the few words that a person should read with the compaction; "" where it passes."""
+        lost = f"{self.lost:,} of {self.facts:,} facts left out" if self.lost else ""
+        made_up = f"{self.made_up:,} made up" if self.made_up else ""
+        return "" if self.outcome == "pass" else ", ".join(filter(None, (lost, made_up)))
+
     def __str__(self) -> str:
         """Return the grade, with what was lost, put back and made up."""
         return ": ".join(filter(None, (self.outcome, self.in_words)))

@@ -38,7 +38,7 @@ def summary(told: str, listed: Sequence[str] = ()) -> Message:
 async def test_all_that_is_told_or_stays_passes() -> None:
     """A fact is kept by the pruning agent's words, or by the message that it stands in."""
     verdict = await judged([summary(f"- {SAID[0]}\n- The hall costs €77,367."), user(SAID[2])])
-    assert (verdict.outcome, verdict.in_words) == ("pass", "")
+    assert (verdict.outcome, verdict.in_words, verdict.warning) == ("pass", "", "")
     assert verdict.facts >= 4
 
 
@@ -54,6 +54,7 @@ async def test_a_lost_demand_is_a_soft_fail() -> None:
     verdict = await judged([summary("The hall costs €77,367, the ferry 21:50, pier64@example.org.")])
     assert (verdict.outcome, verdict.demands_lost, verdict.fault) == ("soft fail", 1, "")
     assert verdict.in_words == "of 4 facts 1 lost"
+    assert verdict.warning == "1 of 4 facts left out"
 
 
 @pytest.mark.parametrize(
