@@ -17,12 +17,11 @@ STATES: Final[Mapping[State, re.Pattern[str]]] = {
 }
 SEGMENT: Final = re.compile(r"[\n;|]")
 OWN_FIGURES: Final = re.compile(
-    r"tool_output_cache(?:_grep)?|\(\d+ steps? (?:is|are) not listed\.\)|"
+    r"tool_output_cache(?:_grep)?|recall_conversation|\(\d+ steps? (?:is|are) not listed\.\)|"
     r"[\d,]+ characters|[\d,]+ results of earlier calls|\bref(?:_id)?=\"?\w+\"?|"
     r"(?:read|ran) \d+ \w+|\d+ (?:edits?|searches|search|other calls?|of these failed)|\(\d+ times\)|[\d,]+ bytes"
 )
-"""What elbowroom itself counts in a summary."""
-
+"""What elbowroom itself names and counts in a summary."""
 
 AT_ONCE: Final = 50
 """Messages that are read between two pauses."""
@@ -100,14 +99,15 @@ def unpaired(prompt: Sequence[Message]) -> int:
 
 
 def made_up_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:
-    """Yield the identifiers in the summaries of a prompt that nobody has said."""
+    """Yield the identifiers in the summaries of a prompt that nobody has said; of one cut with "…" the beginning counts."""
     names = (call["function"]["arguments"] for each in history for call in each.get("tool_calls") or ())
     said = "\n".join([all_said(history), *names])
     for message in prompt:
         if is_summary(Group((message,))):
-            for found in identifiers_in(text_of(message)):
+            for named in identifiers_in(text_of(message)):
+                found = named.removesuffix("…")
                 if found not in said and " ".join(found.split()) not in " ".join(said.split()):
-                    yield found
+                    yield named
 
 
 def all_said(messages: Sequence[Message]) -> str:
