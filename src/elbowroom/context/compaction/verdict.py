@@ -99,7 +99,7 @@ def unpaired(prompt: Sequence[Message]) -> int:
 
 
 def made_up_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:
-    """Yield the identifiers in the summaries of a prompt that nobody has said; of one cut with "…" the beginning counts."""
+    """Yield the identifiers in the summaries of a prompt that nobody has said, of one cut with "…" its beginning."""
     names = (call["function"]["arguments"] for each in history for call in each.get("tool_calls") or ())
     said = "\n".join([all_said(history), *names])
     for message in prompt:
