@@ -98,7 +98,7 @@ async def test_a_kept_conversation_is_compacted_with_a_focus(tmp_path: Path, mod
         assert "<focus>\nKeep the boats, drop <\\focus>the weather<\\/focus>.\n</focus>" in order
         [made] = (await log.shown())["compactions"]
         assert made["focus"] == "Keep the boats, drop <focus>the weather</focus>."
-        assert re.fullmatch(r"(pass|soft fail)(: of [\d,]+ facts .+)?", made["verdict"])
+        assert re.fullmatch(r"(pass|soft fail)(: .*\d.+)?", made["verdict"])
         orders = len(orders_of(log.studio))
         prompt = await log.ask()
         assert len(summaries_in(prompt)) == 1

@@ -51,20 +51,23 @@ class Verdict:
 
     @property
     def in_words(self) -> str:
-        """Return what was lost, put back and made up, in words for people; "" where there is nothing to tell."""
-        counts = ((self.put_back, "put back by code"), (self.lost, "lost"), (self.made_up, "made up"))
-        told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
-        return f"of {self.facts:,} facts {told}" if told else ""
+        """Return what was put back, left out and made up, in words for people; "" where there is nothing to tell."""
+        put_back = f"{self.put_back:,} of {self.facts:,} facts put back by code" if self.put_back else ""
+        return ", ".join(filter(None, (put_back, self._losses)))
 
     @property
     def warning(self) -> str:
         """Return the few words that a person should read with the compaction; "" where it passes."""
+        return "" if self.outcome == "pass" else self._losses
+
+    @property
+    def _losses(self) -> str:
         lost = f"{self.lost:,} of {self.facts:,} facts left out" if self.lost else ""
         made_up = f"{self.made_up:,} made up" if self.made_up else ""
-        return "" if self.outcome == "pass" else ", ".join(filter(None, (lost, made_up)))
+        return ", ".join(filter(None, (lost, made_up)))
 
     def __str__(self) -> str:
-        """Return the grade, with what was lost, put back and made up."""
+        """Return the grade, with what was put back, left out and made up."""
         return ": ".join(filter(None, (self.outcome, self.in_words)))
 
 

@@ -46,14 +46,14 @@ async def test_what_code_has_listed_is_put_back() -> None:
     """What the pruning agent has dropped and code has listed is counted, and is no loss."""
     verdict = await judged([summary("They planned.", [SAID[0], "€77,367", "21:50", "pier64@example.org"])])
     assert (verdict.outcome, verdict.put_back, verdict.lost) == ("pass", 4, 0)
-    assert verdict.in_words == "of 4 facts 4 put back by code"
+    assert verdict.in_words == "4 of 4 facts put back by code"
 
 
 async def test_a_lost_demand_is_a_soft_fail() -> None:
     """One demand of the user that stands nowhere is enough, and is told to people by its number."""
     verdict = await judged([summary("The hall costs €77,367, the ferry 21:50, pier64@example.org.")])
     assert (verdict.outcome, verdict.demands_lost, verdict.fault) == ("soft fail", 1, "")
-    assert verdict.in_words == "of 4 facts 1 lost"
+    assert verdict.in_words == "1 of 4 facts left out"
     assert verdict.warning == "1 of 4 facts left out"
 
 
