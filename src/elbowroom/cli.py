@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config, autostart, status, memories, connect, doctor, quality."""
+"""The command line: serve, demo, count, config, autostart, status, memories, connect, obsidian, doctor, quality."""
 
 import argparse
 import asyncio
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from elbowroom import __version__
 from elbowroom.connect.command import add_connect
+from elbowroom.connect.obsidian import add_obsidian
 from elbowroom.doctor.command import add_doctor
 from elbowroom.errors import ElbowroomError, WrongSettings
 from elbowroom.logs.set_up import log_to_terminal, logging_to_file
@@ -115,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_obsidian(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_quality(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser

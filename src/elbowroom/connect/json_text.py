@@ -1,4 +1,4 @@
-"""Sets values in the text of a JSON file; comments, order and formatting of the rest stay."""
+"""Changes the text of a JSON file; comments, order and formatting of the rest stay."""
 
 import json
 import re
@@ -41,14 +41,38 @@ def with_values(text: str, values: Mapping[str, Any]) -> str:
     return text
 
 
+def with_item(text: str, item: str) -> str:
+    """Return the text of a JSON list with this item at its end, where it is not in it yet. Raises ValueError."""
+    root = _root(text)
+    return text if item in root.value else _added(text, root, len(root.entries), item)
+
+
+def without_item(text: str, item: str) -> str:
+    """Return the text of a JSON list without this item. Raises ValueError."""
+    root = _root(text)
+    if item not in root.value:
+        return text
+    at, ends = root.value.index(item), [root.start + 1, *(node.end for node in root.entries.values())]
+    if at + 1 < len(root.entries):
+        start, end = root.entries[at].start, root.entries[at + 1].start
+    else:
+        start, end = ends[at], root.last_end if at else root.end - 1
+    return without_item(text[:start] + text[end:], item)
+
+
 def parsed(text: str) -> Node:
     """Return the object that a text holds. Raises ValueError, which names the line."""
+    root = _root(text)
+    if not isinstance(root.value, dict):
+        raise _wrong(text, root.start, "an object in braces is expected")
+    return root
+
+
+def _root(text: str) -> Node:
     root = _value(text, _after_gap(text, 0))
     end = _after_gap(text, root.end)
     if end < len(text):
         raise _wrong(text, end, "nothing more is expected")
-    if not isinstance(root.value, dict):
-        raise _wrong(text, root.start, "an object in braces is expected")
     return root
 
 

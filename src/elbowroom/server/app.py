@@ -34,6 +34,7 @@ from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, report_requests
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
+from elbowroom.server.obsidian import add_obsidian_routes
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.quality import add_quality_routes
@@ -130,6 +131,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_queue_routes(app, BASE, END)
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
+    add_obsidian_routes(app)
     add_quality_routes(app)
     add_response_routes(app, BASE, END)
     add_item_routes(app, BASE, END)

@@ -121,7 +121,7 @@ def _check(request: web.Request, rules: AccessRules) -> None:
 def _check_host(request: web.Request, rules: AccessRules) -> None:
     if not request.raw_path.startswith(("/", "*")):
         raise RequestError("The request names its target as a whole address, as to a proxy; elbowroom is none.")
-    address, port = _arrival(request)
+    address, port = arrival(request)
     hosts = request.headers.getall(hdrs.HOST, [])
     if len(hosts) != 1 or not rules.allows_host(hosts[0], address, port):
         named = ", ".join(repr(host) for host in hosts) or "nothing"
@@ -131,7 +131,8 @@ def _check_host(request: web.Request, rules: AccessRules) -> None:
         )
 
 
-def _arrival(request: web.Request) -> tuple[str, int]:
+def arrival(request: web.Request) -> tuple[str, int]:
+    """Return the address and the port of this computer at which a request has arrived."""
     name = request.transport.get_extra_info("sockname") if request.transport else None
     return (name[0], name[1]) if isinstance(name, tuple) else ("", 0)
 

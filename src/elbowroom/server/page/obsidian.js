@@ -1,0 +1,45 @@
+// The vaults of this computer, and elbowroom's own plugin in them.
+import { api } from "./api.js";
+import { act, confirm, h, named, panel } from "./dom.js";
+
+const ROUTE = "/api/obsidian";
+
+export function vaultsPanel(signal) {
+	const list = h("ul.plain.plugins", h("li", "Looking for vaults…"));
+	const said = h("div", { role: "status" });
+	const show = async () => {
+		const { data, problems } = await api(ROUTE, { signal });
+		list.replaceChildren(...data.map((vault) => row(vault, said, show)));
+		if (!data.length) list.append(h("li", "No vault of Obsidian was found on this computer. For one that is not on Obsidian's list: elbowroom obsidian install ~/Notes"));
+		list.append(...problems.map((problem) => h("li", problem)));
+	};
+	show().catch((error) => list.replaceChildren(h("li", error.message)));
+	return panel("Obsidian: our own plugin",
+		h("p.about", "Chat, the gauge, compactions and the queue inside of Obsidian, with commands in the editor. It is copied into a vault of this computer."),
+		list, said);
+}
+
+function row(vault, said, show) {
+	const run = (what, body) => async () => {
+		const { changes, notes } = await api(`${ROUTE}/${what}`, { method: "POST", body: { vault: vault.id, ...body() } });
+		said.replaceChildren(h("ul.checks", changes.map((line) => h("li", h("code", line)))), ...notes.map((note) => h("p.help", note)));
+		await show();
+	};
+	const enable = h("input", { type: "checkbox", id: `enable-${vault.id}`, checked: true });
+	const install = named(act(verb(vault), run("install", () => ({ enable: vault.enabled || enable.checked })), vault.installed === null ? "primary" : "small"), `${verb(vault)} in ${vault.name}`);
+	const remove = named(act("Remove", async () => {
+		if (await confirm(`Remove the plugin from ${vault.name}?`, "Its own settings stay in the vault.", "Remove")) await run("remove", () => ({}))();
+	}, "small"), `Remove from ${vault.name}`);
+	const can = !vault.problem && !vault.linked;
+	return h("li", h("h3", vault.name), h("p.about", vault.path), h("p", vault.problem ?? state(vault)),
+		can && !vault.enabled && h("p", enable, " ", h("label", { for: enable.id }, "Switch it on as well")),
+		can && h("div.actions", (!vault.up_to_date || !vault.enabled) && install, vault.installed !== null && remove));
+}
+
+const verb = ({ installed, up_to_date }) => (installed === null ? "Install" : up_to_date ? "Switch on" : "Update");
+
+function state({ installed, linked, up_to_date, enabled }) {
+	if (linked) return "A link of somebody who develops the plugin: it is left as it is.";
+	if (installed === null) return "Not installed.";
+	return `Version ${installed || "unknown"}, ${up_to_date ? "up to date" : "not the one that this elbowroom brings"}, switched ${enabled ? "on" : "off"}.`;
+}
