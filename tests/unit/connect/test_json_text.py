@@ -1,10 +1,12 @@
 """Settings in JSON are changed where they have to be; comments, order and form of the rest stay."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.connect.json_text import parsed, with_values
+from elbowroom.connect.json_text import parsed, with_item, with_values, without_item
 
 NEW = {"provider": {"elbowroom": {"n": 1}}, "model": "m", "list": [{"id": "q", "n": 1}]}
 OLD = """{
@@ -84,3 +86,27 @@ def test_all_that_is_set_is_there(old: dict[str, object], new: dict[str, object]
     found = parsed(text).value
     assert {key: found[key] for key in old.keys() - new.keys()} == {key: old[key] for key in old.keys() - new.keys()}
     assert {key for key, value in new.items() if not isinstance(value, dict | list) and found[key] != value} == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[]", '[\n  "ours"\n]'),
+        ('["a"]', '["a", "ours"]'),
+        ('[\n  "a",\n  "b"\n]', '[\n  "a",\n  "b",\n  "ours"\n]'),
+        ('[\r\n\t"a"\r\n]\r\n', '[\r\n\t"a",\r\n\t"ours"\r\n]\r\n'),
+        ('["ours", 1]', '["ours", 1]'),
+    ],
+)
+def test_an_item_of_a_list(old: str, new: str) -> None:
+    """It comes to the end in the form of the list, is there once, and can be taken out again."""
+    assert with_item(old, "ours") == new
+    assert "".join(without_item(new, "ours").split()) == "".join(old.replace('"ours", ', "").split())
+
+
+@given(st.lists(st.sampled_from(["a", "b", "ours", 1, None])), st.sampled_from([None, 2, "\t"]))
+def test_lists_without_an_item(items: list[object], indent: int | str | None) -> None:
+    """Wherever and however often it stands, the rest of the list stays and is still JSON."""
+    text = without_item(json.dumps(items, indent=indent), "ours")
+    assert json.loads(text) == [item for item in items if item != "ours"]
+    assert json.loads(with_item(text, "ours")) == [*json.loads(text), "ours"]

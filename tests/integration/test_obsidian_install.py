@@ -1,0 +1,338 @@
+"""`elbowroom obsidian`: what stands in a vault afterwards, what stays as it was, and what a person is told."""
+
+import asyncio
+import errno
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from pytest_aiohttp.plugin import AiohttpServer
+
+from elbowroom.cli import main
+from elbowroom.connect.obsidian import enabling
+from elbowroom.connect.obsidian import plugin as plugin_files
+from elbowroom.connect.obsidian.plugin import FILES, packaged, version_of
+
+VERSION = version_of(packaged()["manifest.json"])
+NOT_RUNNING = "elbowroom does not run at http://127.0.0.1:1. Start it"
+OTHERS = '[\n  "dataview",\n  "calendar"\n]'
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a home folder with an Obsidian that knows one vault, whose path has a space and an umlaut."""
+    home = tmp_path / "home"
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(home))
+    monkeypatch.setenv("APPDATA", str(home / "AppData"))
+    monkeypatch.setenv("ELBOWROOM_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("ELBOWROOM_CONFIG", str(home / "settings.toml"))
+    for name in ("XDG_CONFIG_HOME", "ELBOWROOM_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    lists = {"win32": "AppData/obsidian", "darwin": "Library/Application Support/obsidian"}
+    folder = home / lists.get(sys.platform, ".config/obsidian")
+    folder.mkdir(parents=True)
+    (vault_in(home) / ".obsidian").mkdir(parents=True)
+    rows = {"abc": {"path": str(vault_in(home)), "ts": 1, "open": True}}
+    (folder / "obsidian.json").write_text(json.dumps({"vaults": rows}), encoding="utf-8")
+    (home / "settings.toml").write_text("# mine\n", encoding="utf-8")
+    return home
+
+
+def vault_in(home: Path) -> Path:
+    """Return the vault's folder."""
+    return home / "Meine Notizen \u00e4"
+
+
+@pytest.fixture
+def config(home: Path) -> Path:
+    """Return the vault's folder of settings, with plugins of others that are switched on."""
+    config = vault_in(home) / ".obsidian"
+    (config / "community-plugins.json").write_bytes(OTHERS.encode())
+    return config
+
+
+@pytest.fixture
+def plugin(config: Path) -> Path:
+    """Return the folder into which the plugin comes."""
+    return config / "plugins" / "elbowroom"
+
+
+def obsidian(action: str, *arguments: str) -> int:
+    """Run the command where no elbowroom listens."""
+    ports = [] if "--address" in arguments else ["--port", "1"]
+    return main(["obsidian", action, *ports, *arguments])
+
+
+def in_folder(folder: Path) -> dict[str, bytes]:
+    """Return the files below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def with_version(plugin: Path, version: str) -> None:
+    """Put a plugin of this version there."""
+    plugin.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (plugin / name).write_text("old", encoding="utf-8")
+    (plugin / "manifest.json").write_text(json.dumps({"id": "elbowroom", "version": version}), encoding="utf-8")
+
+
+def test_install(plugin: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The three files and the address are there, the list of plugins is as it was, and the next steps are told."""
+    assert obsidian("install") == 0
+    assert in_folder(plugin) == {**packaged(), "data.json": b'{\n  "address": "http://127.0.0.1:1"\n}'}
+    assert (config / "community-plugins.json").read_text(encoding="utf-8") == OTHERS
+    told = capsys.readouterr().out
+    for name in FILES:
+        assert f"+ {Path('.obsidian', 'plugins', 'elbowroom', name)}\n" in told
+    assert f"Elbowroom {VERSION} is installed." in told
+    assert "leave Restricted mode by Turn on community plugins" in told
+    assert "server.host = 127.0.0.1" in told
+    assert NOT_RUNNING in told
+
+
+def test_enable_and_remove(home: Path, plugin: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The list gets the plugin in its own form and loses it again; the plugin's settings go only with `--all`."""
+    before = in_folder(home)
+    assert obsidian("install", "--enable") == 0
+    assert json.loads((config / "community-plugins.json").read_bytes()) == ["dataview", "calendar", "elbowroom"]
+    assert "Reload app without saving" in capsys.readouterr().out
+    assert obsidian("list") == 0
+    assert f"  {VERSION}, up to date, switched on\n" in capsys.readouterr().out
+    assert obsidian("remove") == 0
+    assert in_folder(plugin).keys() == {"data.json"}
+    assert "Its own settings stay in" in capsys.readouterr().out
+    assert obsidian("remove", "--all") == 0
+    assert in_folder(home) == before
+    assert not plugin.exists()
+    assert obsidian("remove") == 0
+    assert "The plugin is not installed there." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["install", "update", "remove"])
+def test_dry_run(home: Path, plugin: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows each change, and makes none."""
+    with_version(plugin, "0.0.1")
+    (plugin / "data.json").write_text("{}", encoding="utf-8")
+    before = in_folder(home)
+    wide = ["--agents-vault"] if action != "update" else []
+    assert obsidian(action, "--dry-run", *wide) == 0
+    assert in_folder(home) == before
+    told = capsys.readouterr().out
+    assert f"{'-' if action == 'remove' else '~'} {Path('.obsidian', 'plugins', 'elbowroom', 'main.js')}\n" in told
+    assert told.endswith("Nothing was changed: this is what would be.\n")
+
+
+def test_the_plugins_own_settings_stay(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is in data.json is never written over; another address in it is told."""
+    with_version(plugin, "0.0.1")
+    own = b'{"address": "http://nas:2345/", "secret": "mine"}'
+    (plugin / "data.json").write_bytes(own)
+    assert obsidian("install") == 0
+    assert in_folder(plugin) == {**packaged(), "data.json": own}
+    told = capsys.readouterr().out
+    assert f"Elbowroom: from 0.0.1 to {VERSION}." in told
+    assert "The plugin's own settings say http://nas:2345/; that is kept." in told
+
+
+def test_a_newer_version_stays(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is replaced only with `--force`."""
+    with_version(plugin, "999.0.0")
+    before = in_folder(plugin)
+    assert obsidian("install") == obsidian("update") == 1
+    assert in_folder(plugin) == before
+    assert "has version 999.0.0, which is newer than" in capsys.readouterr().err
+    assert obsidian("update", "--force") == 0
+    assert in_folder(plugin) == packaged()
+    assert f"Elbowroom: from 999.0.0 to {VERSION}." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("manifest", [b"", b"{", b"[1]", b'{"version": 5}', b'{"version": "\\u001b[2J"}', b"\xff"])
+def test_a_broken_plugin_is_replaced(plugin: Path, manifest: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """A manifest that tells no version keeps nobody from the new one."""
+    with_version(plugin, "0.0.1")
+    (plugin / "manifest.json").write_bytes(manifest)
+    assert obsidian("update") == 0
+    assert f"from an unknown version to {VERSION}" in capsys.readouterr().out
+    assert in_folder(plugin) == packaged()
+
+
+def test_update_goes_to_every_vault(home: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each vault that has the plugin gets it, whatever happens in another one; a vault without it gets nothing."""
+    rows = {"abc": {"path": str(vault_in(home))}}
+    for number, name in enumerate(("Newer", "Older", "Without")):
+        (home / name / ".obsidian").mkdir(parents=True)
+        rows[name] = {"path": str(home / name)}
+        if name != "Without":
+            with_version(home / name / ".obsidian" / "plugins" / "elbowroom", ("999.0.0", "0.0.1")[number])
+    list_file = next(home.rglob("obsidian.json"))
+    list_file.write_text(json.dumps({"vaults": rows}), encoding="utf-8")
+    with_version(plugin, VERSION)
+    assert obsidian("update") == 1
+    told = capsys.readouterr()
+    assert in_folder(plugin) == in_folder(home / "Older" / ".obsidian" / "plugins" / "elbowroom") == packaged()
+    assert f"from 0.0.1 to {VERSION}" in told.out
+    assert f"elbowroom: Newer ({home / 'Newer'}): " in told.err
+    assert not (home / "Without" / ".obsidian" / "plugins").exists()
+    assert obsidian("update", "Without") == 1
+    assert "The plugin is not installed there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("linked", ["folder", "file"])
+def test_a_link_is_left(tmp_path: Path, plugin: Path, config: Path, linked: str) -> None:
+    """Who develops the plugin has a link there: it stays, and nothing is written to where it leads."""
+    elsewhere = tmp_path / "developed"
+    with_version(elsewhere, "0.0.1")
+    before = in_folder(elsewhere)
+    plugin.parent.mkdir()
+    try:
+        if linked == "folder":
+            plugin.symlink_to(elsewhere, target_is_directory=True)
+        else:
+            plugin.mkdir()
+            (plugin / "main.js").symlink_to(elsewhere / "main.js")
+    except OSError:
+        pytest.skip("links need rights on Windows")
+    assert obsidian("install", "--enable") == obsidian("update") == 0
+    assert json.loads((config / "community-plugins.json").read_bytes())[-1] == "elbowroom"
+    assert obsidian("remove", "--all") == 0
+    assert (config / "community-plugins.json").read_text(encoding="utf-8") == OTHERS
+    assert in_folder(elsewhere) == before
+    assert (plugin if linked == "folder" else plugin / "main.js").is_symlink()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b'["dataview",', b"\xff", b"null"])
+def test_a_broken_list_of_plugins_is_left(
+    plugin: Path, config: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files are installed and removed all the same, and a sentence says why the list is as it was."""
+    (config / "community-plugins.json").write_bytes(content)
+    assert obsidian("install", "--enable") == 0
+    assert in_folder(plugin).keys() >= set(FILES)
+    assert "community-plugins.json is left as it is, since it is no list in JSON" in capsys.readouterr().out
+    assert obsidian("list") == obsidian("remove", "--all") == 0
+    assert not plugin.exists()
+    assert (config / "community-plugins.json").read_bytes() == content
+
+
+def test_obsidian_writes_meanwhile(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Obsidian adds to the list while it is changed is kept; one that changes without end is left."""
+    file, add = config / "community-plugins.json", enabling.with_item
+    written = iter(['["dataview", "new"]', '["new"]'])
+
+    def slow(text: str, item: str) -> str:
+        file.write_text(next(written, text), encoding="utf-8")
+        return add(text, item)
+
+    monkeypatch.setattr(enabling, "with_item", slow)
+    assert obsidian("install", "--enable") == 0
+    assert json.loads(file.read_bytes()) == ["new", "elbowroom"]
+    endless: Iterator[str] = (f'["{number}"]' for number in range(1000))
+    written = endless
+    file.write_text("[]", encoding="utf-8")
+    assert obsidian("install", "--enable") == 1
+    assert not json.loads(file.read_bytes())[0].startswith("elbowroom")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.ENOSPC, "Make room on the disk of"), (errno.EROFS, "Let the user that runs elbowroom write in the folder")],
+)
+def test_a_write_that_fails_leaves_the_old_version(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, said: str
+) -> None:
+    """All files are replaced or none, and nothing is left beside them; a new folder goes again."""
+    write = plugin_files.write_new
+
+    def failing(path: Path, content: bytes) -> None:
+        if "styles.css" in path.name:
+            raise OSError(number, os.strerror(number))
+        write(path, content)
+
+    monkeypatch.setattr(plugin_files, "write_new", failing)
+    assert obsidian("install") == 1
+    assert not plugin.exists()
+    with_version(plugin, "0.0.1")
+    before = in_folder(plugin)
+    assert obsidian("install") == 1
+    assert in_folder(plugin) == before
+    assert said in capsys.readouterr().err
+
+
+def test_the_agents_vault(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is set on demand, in a file that stays a person's, never in place of another one without `--force`."""
+    settings, folder = home / "settings.toml", vault_in(home)
+    assert obsidian("install") == 0
+    assert settings.read_text(encoding="utf-8") == "# mine\n"
+    assert "Agents work in no vault yet" in capsys.readouterr().out
+    assert obsidian("install", "--agents-vault") == 0
+    assert tomllib.loads(settings.read_text(encoding="utf-8")) == {"vault": {"path": str(folder)}}
+    assert settings.read_text(encoding="utf-8").startswith("# mine\n")
+    assert "No agent has the tools for it yet" in capsys.readouterr().out
+    assert obsidian("remove") == 0
+    assert "Agents still work in this vault" in capsys.readouterr().out
+    assert obsidian("remove", "--agents-vault") == 0
+    assert "path" not in tomllib.loads(settings.read_text(encoding="utf-8")).get("vault", {})
+    other = f"[vault]\npath = {json.dumps(str(home / 'Other'))}\n"
+    settings.write_text(other, encoding="utf-8")
+    assert obsidian("install", "--agents-vault") == 1
+    assert settings.read_text(encoding="utf-8") == other
+    assert "--agents-vault with --force replaces it" in capsys.readouterr().err
+    assert obsidian("install", "--agents-vault", "--force") == 0
+    assert tomllib.loads(settings.read_text(encoding="utf-8"))["vault"]["path"] == str(folder)
+
+
+def test_what_a_phone_needs(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where elbowroom listens to others, nothing is missing but names of its own."""
+    monkeypatch.setenv("ELBOWROOM_TOKEN", "t")
+    for more, said in (("", True), ('allowed_hosts = ["nas.local"]\n', False)):
+        (home / "settings.toml").write_text(f'[server]\nhost = "0.0.0.0"\n{more}', encoding="utf-8")
+        assert obsidian("install") == 0
+        assert ("add it to server.allowed_hosts" in capsys.readouterr().out) is said
+
+
+@pytest.mark.parametrize(("status", "body", "said"), [
+    (201, {"code": "ABCD-2345", "expires": 1}, "Pairing code: ABCD-2345\n"),
+    (401, {"error": {"message": "No."}}, "asks for its token"),
+    (429, {"error": {"message": "Too many."}}, "gives no code: Too many."),
+    (404, {"error": {"message": "Nothing."}}, "or one without pairing"),
+    (200, [], "or one without pairing"),
+])  # fmt: skip
+async def test_pairing(
+    aiohttp_server: AiohttpServer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    body: object,
+    said: str,
+) -> None:
+    """The code of the running elbowroom is shown, or what keeps it from giving one."""
+    asked = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((request.headers["Authorization"], await request.json()))
+        return web.json_response(body, status=status)
+
+    app = web.Application()
+    app.router.add_post("/api/pairing", answer)
+    server = await aiohttp_server(app)
+    monkeypatch.setenv("ELBOWROOM_TOKEN", "t\u00f6ken")
+    address = f"http://127.0.0.1:{server.port}"
+    done = await asyncio.to_thread(obsidian, "pair", "--address", f"{address}/v1/")
+    told = capsys.readouterr()
+    assert done == (0 if status == 201 else 1)
+    assert said in (told.out if status == 201 else told.err)
+    assert len(asked) == 1
+
+
+def test_pairing_where_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The person reads what to start."""
+    assert obsidian("pair") == 0
+    assert NOT_RUNNING in capsys.readouterr().out
+    assert obsidian("pair", "--address", "nas:1") == 1
+    assert "--address has to be where elbowroom is" in capsys.readouterr().err
