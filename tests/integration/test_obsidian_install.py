@@ -4,13 +4,17 @@ import asyncio
 import errno
 import json
 import os
+import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from flit_core.buildapi import build_sdist, build_wheel
 from pytest_aiohttp.plugin import AiohttpServer
 
 from elbowroom.cli import main
@@ -19,6 +23,7 @@ from elbowroom.connect.obsidian import plugin as plugin_files
 from elbowroom.connect.obsidian.plugin import FILES, packaged, version_of
 
 VERSION = version_of(packaged()["manifest.json"])
+ROOT = Path(__file__).parents[2]
 NOT_RUNNING = "elbowroom does not run at http://127.0.0.1:1. Start it"
 OTHERS = '[\n  "dataview",\n  "calendar"\n]'
 
@@ -336,3 +341,22 @@ def test_pairing_where_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert NOT_RUNNING in capsys.readouterr().out
     assert obsidian("pair", "--address", "nas:1") == 1
     assert "--address has to be where elbowroom is" in capsys.readouterr().err
+
+
+def test_it_is_in_the_package(home: Path, plugin: Path, tmp_path: Path) -> None:
+    """Who installs the wheel can install the plugin, and the source distribution has it as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        wheel = tmp_path / build_wheel(str(tmp_path))
+        source = tmp_path / build_sdist(str(tmp_path))
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/elbowroom/connect/plugin/{name}" for name in FILES} <= names
+    zipfile.ZipFile(wheel).extractall(tmp_path / "unpacked")
+    script = "import sys, elbowroom.cli as cli; print(cli.__file__); sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "obsidian", "install", "--port", "1"]
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "unpacked")}
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.startswith(str(tmp_path / "unpacked")), done.stderr
+    assert done.returncode == 0
+    assert {name: (plugin / name).read_bytes() for name in FILES} == packaged()
