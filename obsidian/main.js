@@ -1,0 +1,1 @@
+../src/elbowroom/connect/plugin/main.js

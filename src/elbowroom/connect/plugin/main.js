@@ -1,0 +1,476 @@
+// The plugin of elbowroom, joined from obsidian/src by obsidian/build.mjs.
+"use strict";
+
+const {
+	Events,
+	Plugin,
+	requestUrl,
+} = require("obsidian");
+
+// preferences.js
+
+// What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
+
+const SECRET = "elbowroom-token";
+
+/**
+ * @typedef {object} Preferences
+ * @property {string} address Where elbowroom is, as the person typed it.
+ * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
+ * @property {string} token The token itself, only where this Obsidian has no secret storage.
+ * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
+ * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
+ * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
+ * @property {Record<string, string>} seen elbowroom's settings when they were last read, shown while it is away.
+ */
+
+/** @type {Readonly<Preferences>} */
+const DEFAULTS = Object.freeze({
+	address: "http://127.0.0.1:2345",
+	secret: "",
+	token: "",
+	agent: "",
+	noticesAsPopups: true,
+	noteContext: "none",
+	seen: {},
+});
+
+/**
+ * Returns preferences from what a file holds, whatever that is: what has another type is as by default.
+ * @param {unknown} data
+ * @returns {Preferences}
+ */
+function preferencesFrom(data) {
+	const kept = /** @type {Record<string, unknown>} */ (data !== null && typeof data === "object" ? data : {});
+	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && kept[key] !== null);
+	const preferences = /** @type {Preferences} */ ({ ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
+	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
+	return preferences;
+}
+
+/**
+ * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
+ * without http:// before it. Empty where it is no address.
+ * @param {string} typed
+ */
+function baseAddress(typed) {
+	const text = typed.trim();
+	if (!text) return "";
+	try {
+		const url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
+		if (!/^https?:$/.test(url.protocol) || !url.hostname) return "";
+		const path = url.pathname.replace(/\/+/g, "/").replace(/(\/v1|\/chat|\/completions|\/models|\/)+$/, "");
+		return url.origin + path;
+	} catch {
+		return "";
+	}
+}
+
+/**
+ * Returns the token that goes with each request, empty for none.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+function tokenOf(app, preferences) {
+	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
+}
+
+/**
+ * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ * @param {string} token
+ */
+function keepToken(app, preferences, token) {
+	if (!app.secretStorage) {
+		preferences.token = token;
+		return;
+	}
+	app.secretStorage.setSecret(preferences.secret || SECRET, token);
+	preferences.secret ||= SECRET;
+	preferences.token = "";
+}
+
+// server.js
+
+// Requests to elbowroom. No other address is ever asked for anything.
+
+/**
+ * @typedef {object} ModelRow An agent, or a model as provider/model.
+ * @property {string} id
+ * @property {string} [name]
+ * @property {string} [owned_by]
+ * @property {number} [context_length] The window in tokens.
+ */
+
+/**
+ * @typedef {object} ContextFill How full the window of a conversation is, in tokens.
+ * @property {number} tokens
+ * @property {number} window
+ * @property {number | null} [trigger] From here on the older part is summarised.
+ * @property {number | null} [stop_at] Here an answer is stopped for that.
+ */
+
+/**
+ * @typedef {object} CompactionRow
+ * @property {number} at When, in seconds since 1970.
+ * @property {number} before Tokens of the prompt.
+ * @property {number} after
+ * @property {number | null} seconds
+ * @property {string} rung How it was done.
+ * @property {string | null} summary
+ * @property {number | null} messages_removed
+ * @property {number | null} undone When a person took it back.
+ */
+
+/**
+ * @typedef {object} ConversationRow
+ * @property {string} id
+ * @property {string} name
+ * @property {string} agent
+ * @property {string} title
+ * @property {number} created
+ * @property {number} updated
+ * @property {"running" | "idle"} status
+ * @property {ContextFill | null} context
+ * @property {CompactionRow[]} [compactions]
+ * @property {{ data: MessageRow[], has_more: boolean, next: string | null }} [messages] Where they were asked for.
+ */
+
+/**
+ * @typedef {object} ChatMessage
+ * @property {string} role
+ * @property {string | { type: string, text?: string }[] | null} [content]
+ * @property {{ id: string, function: { name: string, arguments: string } }[]} [tool_calls]
+ * @property {string} [tool_call_id]
+ */
+
+/**
+ * @typedef {object} MessageRow
+ * @property {string} id
+ * @property {number} number
+ * @property {number} created
+ * @property {string} status
+ * @property {string | null} turn
+ * @property {string | null} turn_status
+ * @property {Record<string, string>} calls The state of each call by its id.
+ * @property {boolean} hidden No client has seen it.
+ * @property {string} key
+ * @property {string} parent
+ * @property {string | null} reasoning
+ * @property {string | null} full_output
+ * @property {ChatMessage} message
+ */
+
+/**
+ * @typedef {object} QueuedRow
+ * @property {string} id
+ * @property {"steer" | "follow_up"} mode
+ * @property {ChatMessage} message
+ */
+
+/** @typedef {{ name: string, state: "ok" | "warning" | "problem", told: string, remedy: string | null }} DoctorRow */
+
+/**
+ * @typedef {object} SettingsAnswer
+ * @property {{ compaction: Record<string, unknown> } & Record<string, unknown>} values
+ * @property {Record<string, string>} locked What a flag or a variable sets, and which.
+ */
+
+/** @typedef {{ method?: string, body?: unknown, signal?: AbortSignal | null, headers?: Record<string, string> }} RequestOptions */
+
+/** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
+class ServerError extends Error {
+	/**
+	 * @param {string} message
+	 * @param {number} status
+	 * @param {{ code?: string | null, param?: string | null, retryAfter?: number | null }} [told]
+	 */
+	constructor(message, status, told = {}) {
+		super(message);
+		this.name = "ServerError";
+		this.status = status;
+		this.code = told.code ?? null;
+		this.param = told.param ?? null;
+		this.retryAfter = told.retryAfter ?? null;
+	}
+
+	/** Tells whether pairing, or another token, would help. */
+	get needsPairing() {
+		return this.status === 401 || this.code === "pairing_needed";
+	}
+}
+
+/**
+ * Returns the error that an answer tells of.
+ * @param {number} status
+ * @param {string} text The body.
+ * @param {(name: string) => string | null | undefined} header
+ */
+function errorOf(status, text, header) {
+	const value = parsed(text);
+	const told = /** @type {{ message?: string, code?: string, param?: string }} */ (isObject(value) && isObject(value.error) ? value.error : {});
+	const wait = Number.parseFloat(header("Retry-After") ?? "");
+	return new ServerError(told.message || `elbowroom answered with status ${status}.`, status, {
+		code: told.code, param: told.param, retryAfter: Number.isFinite(wait) ? wait : null,
+	});
+}
+
+/**
+ * @param {string} text
+ * @returns {unknown} Undefined where it is no JSON.
+ */
+function parsed(text) {
+	try {
+		return JSON.parse(text);
+	} catch {
+		return undefined;
+	}
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is Record<string, unknown>}
+ */
+function isObject(value) {
+	return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The elbowroom at the address that is set; address and token are read anew for each request. */
+class Server {
+	/** @param {{ address: () => string, token: () => string }} where */
+	constructor(where) {
+		this.where = where;
+	}
+
+	/** Returns the whole address of a route. Raises ServerError where none is set. */
+	/** @param {string} path */
+	url(path) {
+		const address = this.where.address();
+		if (!address) throw new ServerError("No address of elbowroom is set. Type it in the plugin's settings, such as http://127.0.0.1:2345.", 0);
+		return address + path;
+	}
+
+	/**
+	 * @param {Record<string, string>} more
+	 * @returns {Record<string, string>}
+	 */
+	headers(more = {}) {
+		const token = this.where.token();
+		return token ? { Authorization: `Bearer ${token}`, ...more } : more;
+	}
+
+	/** The sentence for an address at which nothing answers. */
+	away() {
+		return new ServerError(`elbowroom does not answer at ${this.where.address()}. Is it running?`, 0);
+	}
+
+	/**
+	 * Asks for JSON. A signal only ends the waiting: Obsidian cannot take such a request back.
+	 * @param {string} path
+	 * @param {RequestOptions} [options]
+	 * @returns {Promise<unknown>} What the body holds; null where it is empty.
+	 * @throws {ServerError}
+	 */
+	async json(path, { method = "GET", body, signal, headers = {} } = {}) {
+		const url = this.url(path);
+		signal?.throwIfAborted();
+		const asked = requestUrl({
+			url, method, throw: false, headers: this.headers(headers),
+			...(body === undefined ? {} : { contentType: "application/json", body: JSON.stringify(body) }),
+		}).catch(() => { throw this.away(); });
+		const answer = await (signal ? Promise.race([asked, abortOf(signal)]) : asked);
+		if (answer.status >= 400) throw errorOf(answer.status, answer.text, (name) => headerIn(answer.headers, name));
+		return answer.text ? parsed(answer.text) ?? answer.text : null;
+	}
+
+	async health() {
+		return /** @type {{ version?: string }} */ (await this.json("/health"));
+	}
+
+	async models() {
+		const answer = /** @type {{ data: ModelRow[] }} */ (await this.json("/v1/models"));
+		return answer.data;
+	}
+
+	/**
+	 * Trades the code that elbowroom shows for a token.
+	 * @param {string} code
+	 * @param {string} name What this device is called there.
+	 */
+	async pair(code, name) {
+		return /** @type {{ token: string, id: string, name: string }} */ (await this.json("/api/pairing/claim", { method: "POST", body: { code, name } }));
+	}
+
+	async settings() {
+		return /** @type {SettingsAnswer} */ (await this.json("/api/settings"));
+	}
+
+	/** @param {Record<string, unknown>} patch */
+	async changeSettings(patch) {
+		return /** @type {SettingsAnswer} */ (await this.json("/api/settings", { method: "PATCH", body: patch }));
+	}
+
+	async agents() {
+		const answer = /** @type {{ data: { id: string, name?: string, enabled?: boolean }[] }} */ (await this.json("/api/agents"));
+		return answer.data;
+	}
+
+	async doctor() {
+		const answer = /** @type {{ data: DoctorRow[] }} */ (await this.json("/api/doctor"));
+		return answer.data;
+	}
+
+	/**
+	 * @param {{ q?: string, before?: string | null, limit?: number, signal?: AbortSignal }} [wanted]
+	 */
+	async conversations({ q = "", before = null, limit = 20, signal } = {}) {
+		const query = new URLSearchParams({ limit: String(limit), ...(q ? { q } : {}), ...(before ? { before } : {}) });
+		return /** @type {{ data: ConversationRow[], has_more: boolean, next: string | null }} */ (
+			await this.json(`/v1/conversations?${query}`, { signal }));
+	}
+
+	/**
+	 * @param {string} id
+	 * @param {{ limit?: number, signal?: AbortSignal }} [options] With `limit` its last messages come along.
+	 */
+	async conversation(id, { limit, signal } = {}) {
+		return /** @type {ConversationRow} */ (await this.json(`${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal }));
+	}
+
+	/**
+	 * @param {string} id
+	 * @param {{ before?: string, after?: string, limit?: number, order?: "asc" | "desc", signal?: AbortSignal }} [wanted]
+	 */
+	async messages(id, { signal, ...wanted } = {}) {
+		const given = Object.entries(wanted).filter(([, value]) => value !== undefined);
+		const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)]));
+		return /** @type {{ data: MessageRow[], has_more: boolean, next: string | null }} */ (
+			await this.json(`${route(id)}/messages?${query}`, { signal }));
+	}
+
+	/** @param {string} id */
+	async cancel(id) {
+		return this.json(`${route(id)}/cancel`, { method: "POST", body: {} });
+	}
+
+	/**
+	 * Says something to a conversation that is being answered.
+	 * @param {string} id
+	 * @param {string} content
+	 * @param {"steer" | "follow_up"} [mode]
+	 */
+	async queue(id, content, mode = "steer") {
+		return /** @type {{ id: string, position: number, running: boolean }} */ (
+			await this.json(`${route(id)}/queue`, { method: "POST", body: { content, mode } }));
+	}
+
+	/** @param {string} id */
+	async queued(id) {
+		const answer = /** @type {{ data: QueuedRow[] }} */ (await this.json(`${route(id)}/queue`));
+		return answer.data;
+	}
+
+	/**
+	 * @param {string} id
+	 * @param {string} message
+	 */
+	async unqueue(id, message) {
+		return this.json(`${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
+	}
+
+	/**
+	 * @param {string} id
+	 * @param {string} title
+	 */
+	async rename(id, title) {
+		return this.json(route(id), { method: "PATCH", body: { title } });
+	}
+
+	/** @param {string} id */
+	async remove(id) {
+		return this.json(route(id), { method: "DELETE" });
+	}
+
+	/**
+	 * @param {string} id
+	 * @param {{ focus?: string, preview?: boolean }} [wanted]
+	 */
+	async compact(id, wanted = {}) {
+		return /** @type {{ compacted: boolean, before: number, after: number, seconds: number }} */ (
+			await this.json(`${route(id)}/compact`, { method: "POST", body: wanted }));
+	}
+
+	/** @param {string} id */
+	async undo(id) {
+		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
+	}
+
+	/**
+	 * Counts messages with the model's own tokenizer, as they would be sent.
+	 * @param {string} model
+	 * @param {ChatMessage[]} messages
+	 * @param {AbortSignal} [signal]
+	 */
+	async countTokens(model, messages, signal) {
+		const answer = /** @type {{ input_tokens: number }} */ (
+			await this.json("/v1/chat/completions/input_tokens", { method: "POST", body: { model, messages }, signal }));
+		return answer.input_tokens;
+	}
+}
+
+/** @param {string} id */
+function route(id) {
+	return `/v1/conversations/${encodeURIComponent(id)}`;
+}
+
+/**
+ * @param {AbortSignal} signal
+ * @returns {Promise<never>}
+ */
+function abortOf(signal) {
+	return new Promise((_, fail) => {
+		const leave = () => fail(new DOMException("The request was given up.", "AbortError"));
+		if (signal.aborted) leave();
+		else signal.addEventListener("abort", leave, { once: true });
+	});
+}
+
+/**
+ * @param {Record<string, string>} headers
+ * @param {string} name
+ */
+function headerIn(headers, name) {
+	const found = Object.keys(headers).find((key) => key.toLowerCase() === name.toLowerCase());
+	return found === undefined ? null : headers[found];
+}
+
+// main.js
+
+// The plugin: what it adds to Obsidian, and what its parts share.
+
+class ElbowroomPlugin extends Plugin {
+	events = new Events();
+	preferences = preferencesFrom(null);
+	server = new Server({
+		address: () => baseAddress(this.preferences.address),
+		token: () => tokenOf(this.app, this.preferences),
+	});
+
+	async onload() {
+		this.preferences = preferencesFrom(await this.loadData());
+	}
+
+	/** Keeps the preferences, and tells all who show what depends on them. */
+	async savePreferences() {
+		await this.saveData(this.preferences);
+		this.events.trigger("settings");
+	}
+
+	async onExternalSettingsChange() {
+		this.preferences = preferencesFrom(await this.loadData());
+		this.events.trigger("settings");
+	}
+}
+
+module.exports = ElbowroomPlugin;
