@@ -70,11 +70,22 @@ def test_open_ones_come_first(tmp_path: Path, write: Write) -> None:
     ],
 )  # fmt: skip
 def test_odd_rows_are_passed_over(tmp_path: Path, write: Write, row: Any) -> None:
-    """What names no folder that is there hides no other vault."""
-    write(NATIVE, "Notes", odd=row)
-    assert names(tmp_path) == ["Notes"]
-    write(NATIVE, odd={"path": str(tmp_path / "Notes"), "ts": "soon", "open": "yes"})
-    assert names(tmp_path) == ["Notes"]
+    """What names no folder that is there hides no other vault, and is no problem."""
+    write(NATIVE, "Notes")
+    rows = {"odd": row, "good": {"path": str(tmp_path / "Notes"), "ts": "soon", "open": "yes"}}
+    (tmp_path / NATIVE / "obsidian.json").write_text(json.dumps({"vaults": rows}), encoding="utf-8")
+    known = known_vaults({"HOME": str(tmp_path)}, "linux")
+    assert [(vault.name, vault.is_open) for vault in known.vaults] == [("Notes", False)]
+    assert known.problems == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes with a path")
+def test_a_list_that_is_no_file(tmp_path: Path) -> None:
+    """A pipe, whose reader would wait for ever, and a folder are not read."""
+    (tmp_path / NATIVE).mkdir(parents=True)
+    os.mkfifo(tmp_path / NATIVE / "obsidian.json")
+    (tmp_path / "own" / "obsidian" / "obsidian.json").mkdir(parents=True)
+    assert names(tmp_path, XDG_CONFIG_HOME=str(tmp_path / "own")) == []
 
 
 @pytest.mark.parametrize(

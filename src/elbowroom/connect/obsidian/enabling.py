@@ -31,7 +31,7 @@ def enabling(config: Path) -> list[Change]:
     """Return what adds the plugin to the list. Raises Conflict where the list is not understood."""
     if is_enabled(config):
         return []
-    sign = "~" if (config / FILE).exists() else "+"
+    sign = "~" if os.path.exists(config / FILE) else "+"
     line = f'{sign} {Path(config.name, FILE)}: + "{ID}"'
     return [Change([line], partial(_change, config / FILE, partial(with_item, item=ID)))]
 

@@ -1,5 +1,6 @@
 """Installs, updates and removes the plugin in a vault: what changes, and what is said about it."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def removal(config: Path, *, with_data: bool) -> Plan:
         notes.append(_linked(plugin))
     elif not changes:
         notes.append("The plugin is not installed there.")
-    if not with_data and (plugin.path / DATA).exists():
+    if not with_data and os.path.exists(plugin.path / DATA):
         notes.append(f"Its own settings stay in {plugin.path / DATA}.")
     return Plan(changes, notes)
 

@@ -69,14 +69,14 @@ class PluginFolder:
         """Tell whether the folder or a file in it is a link, as those make it who develop the plugin."""
         real = os.path.join(os.path.realpath(self.path.parent), ID)
         return os.path.normcase(os.path.realpath(self.path)) != os.path.normcase(real) or any(
-            (self.path / name).is_symlink() for name in FILES
+            os.path.islink(self.path / name) for name in FILES
         )
 
     def version(self) -> str | None:
         """Return the installed version, empty where it is not told, None where nothing is installed."""
         content = self._read(MANIFEST)
         if content is None:
-            return "" if (self.path / FILES[0]).exists() else None
+            return "" if os.path.exists(self.path / FILES[0]) else None
         return version_of(content)
 
     def is_up_to_date(self, new: Mapping[str, bytes]) -> bool:
@@ -94,7 +94,7 @@ class PluginFolder:
                 "It is kept; elbowroom obsidian install --force replaces it.",
                 code="newer_plugin",
             )
-        lines = [self.told("~" if (self.path / name).exists() else "+", name) for name in new]
+        lines = [self.told("~" if os.path.exists(self.path / name) else "+", name) for name in new]
         return [Change(lines, partial(self._put, new))]
 
     def setting_address(self, address: str) -> list[Change]:

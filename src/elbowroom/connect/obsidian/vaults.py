@@ -78,7 +78,7 @@ def _lists(environ: Mapping[str, str], platform: str) -> list[Path]:
             home / ".var" / "app" / "md.obsidian.Obsidian" / "config" / "obsidian",
             home / "snap" / "obsidian" / "current" / ".config" / "obsidian",
         ]
-    return [file for folder in dict.fromkeys(folders) if os.path.lexists(file := folder / "obsidian.json")]
+    return [file for folder in dict.fromkeys(folders) if os.path.isfile(file := folder / "obsidian.json")]
 
 
 def _parsed(file: Path) -> Mapping[str, Any]:
@@ -100,7 +100,7 @@ def _vaults_of(rows: Mapping[str, Any]) -> Iterator[Vault]:
     """Yield the vaults whose folders are there; rows in another form are passed over."""
     for name, row in list(rows.items())[:MOST_VAULTS]:
         path = row.get("path") if isinstance(row, dict) else None
-        if isinstance(path, str) and _is_printed(path) and Path(path).is_absolute() and Path(path).is_dir():
+        if isinstance(path, str) and _is_printed(path) and Path(path).is_absolute() and os.path.isdir(path):
             at = row.get("ts")
             is_number = isinstance(at, int | float) and not isinstance(at, bool) and abs(at) < 1e18
             yield Vault(Path(path), name, row.get("open") is True, float(at) if is_number else 0.0)
@@ -137,7 +137,7 @@ def _by_path(known: KnownVaults, named: str) -> Vault:
     folder = Path(os.path.abspath(expanded(named)))
     if folder.name == USUAL:
         folder = folder.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         there = f" Obsidian knows these:{_listed(known.vaults)}" if known.vaults else ""
         raise ElbowroomError(" ".join([*known.problems, f"There is no vault and no folder {named}."]) + there)
     real = os.path.realpath(folder)
@@ -159,7 +159,7 @@ def config_folder(vault: Vault, named: str = "") -> Path:
     """
     if named:
         return _named_config(vault, named)
-    if (vault.folder / USUAL).is_dir():
+    if os.path.isdir(vault.folder / USUAL):
         return vault.folder / USUAL
     found = _config_folders(vault.folder)
     if len(found) == 1:
@@ -174,7 +174,7 @@ def _named_config(vault: Vault, named: str) -> Path:
     folder = vault.folder / named
     if Path(named).name != named or not named.startswith(".") or named == "..":
         raise ElbowroomError(f"--config-folder takes the name of a folder that begins with a dot, not {named}.")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ElbowroomError(f"{vault.folder} has no folder {named}.")
     return folder
 
@@ -188,7 +188,7 @@ def _config_folders(folder: Path) -> list[Path]:
 
 
 def _no_vault(folder: Path) -> str:
-    inside = next((outer for outer in folder.parents if (outer / USUAL).is_dir()), None)
+    inside = next((outer for outer in folder.parents if os.path.isdir(outer / USUAL)), None)
     if inside:
         return f"{folder} is a folder inside of the vault {inside}. Name the vault."
     return (
