@@ -87,7 +87,7 @@ async def test_a_page_cannot_pair_itself(tmp_path: Path, origin: str) -> None:
         token = await paired(served)
         for headers in ({"Origin": origin}, as_plugin(token, origin), {"Authorization": f"Bearer {token}"}):
             for method, path in (("POST", ""), ("GET", ""), ("DELETE", "/x")):
-                body = {} if method == "POST" else None
+                body: Any = {} if method == "POST" else None
                 assert (await ask(served, method, f"/api/pairing{path}", body, **headers))[0] == 403
 
 
@@ -208,7 +208,7 @@ async def test_without_a_token_it_says_how_to_pair(tmp_path: Path) -> None:
             ("GET", "/api/doctor"),
         ):
             for origin in (OBSIDIAN, PHONE, "http://localhost:3000"):
-                body = {} if method == "PATCH" else None
+                body: Any = {} if method == "PATCH" else None
                 status, answer = await ask(served, method, path, body, Origin=origin)
                 assert (status, answer["error"]["code"]) == (403, "pairing_needed")
                 assert "`elbowroom obsidian pair`" in answer["error"]["message"]
