@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -13,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from flit_core.buildapi import build_sdist, build_wheel
-from pytest_aiohttp.plugin import AiohttpServer
+from serving import serve, settings_for
 
 from elbowroom.cli import main
 from elbowroom.connect.obsidian import enabling
@@ -24,7 +24,8 @@ from elbowroom.connect.obsidian.plugin import FILES, packaged, version_of
 
 VERSION = version_of(packaged()["manifest.json"])
 ROOT = Path(__file__).parents[2]
-NOT_RUNNING = "elbowroom does not run at http://127.0.0.1:1. Start it"
+NOT_RUNNING = "Start it first. elbowroom obsidian pair shows a code later."
+OBSIDIAN = {"Origin": "app://obsidian.md"}
 OTHERS = '[\n  "dataview",\n  "calendar"\n]'
 
 
@@ -301,44 +302,26 @@ def test_what_a_phone_needs(home: Path, capsys: pytest.CaptureFixture[str], monk
         assert ("add it to server.allowed_hosts" in capsys.readouterr().out) is said
 
 
-@pytest.mark.parametrize(("status", "body", "said"), [
-    (201, {"code": "ABCD-2345", "expires": 1}, "Pairing code: ABCD-2345\n"),
-    (401, {"error": {"message": "No."}}, "asks for its token"),
-    (429, {"error": {"message": "Too many."}}, "gives no code: Too many."),
-    (404, {"error": {"message": "Nothing."}}, "or one without pairing"),
-    (200, [], "or one without pairing"),
-])  # fmt: skip
-async def test_pairing(
-    aiohttp_server: AiohttpServer,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    body: object,
-    said: str,
-) -> None:
-    """The code of the running elbowroom is shown, or what keeps it from giving one."""
-    asked = []
-
-    async def answer(request: web.Request) -> web.Response:
-        asked.append((request.headers["Authorization"], await request.json()))
-        return web.json_response(body, status=status)
-
-    app = web.Application()
-    app.router.add_post("/api/pairing", answer)
-    server = await aiohttp_server(app)
+async def test_pairing(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running elbowroom gives a code at the end of an installation, and another one later; each lets a plugin in."""
     monkeypatch.setenv("ELBOWROOM_TOKEN", "t\u00f6ken")
-    address = f"http://127.0.0.1:{server.port}"
-    done = await asyncio.to_thread(obsidian, "pair", "--address", f"{address}/v1/")
-    told = capsys.readouterr()
-    assert done == (0 if status == 201 else 1)
-    assert said in (told.out if status == 201 else told.err)
-    assert len(asked) == 1
+    settings = settings_for("http://127.0.0.1:9")
+    async with serve(tmp_path, settings, environ={"ELBOWROOM_TOKEN": "t\u00f6ken"}) as served:
+        for action in ("install", "pair"):
+            assert await asyncio.to_thread(obsidian, action, "--address", f"{served.url}/v1/") == 0
+            code = re.findall(r"^Pairing code: (\S+)\nType it in Obsidian", capsys.readouterr().out, re.MULTILINE)
+            claim = {"code": code[0], "name": "Obsidian"}
+            async with served.http.post(f"{served.url}/api/pairing/claim", json=claim, headers=OBSIDIAN) as response:
+                assert response.status == 201
+        monkeypatch.setenv("ELBOWROOM_TOKEN", "other")
+        assert await asyncio.to_thread(obsidian, "pair", "--address", served.url) == 1
+        assert "asks for its token" in capsys.readouterr().err
 
 
 def test_pairing_where_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """The person reads what to start."""
-    assert obsidian("pair") == 0
-    assert NOT_RUNNING in capsys.readouterr().out
+    assert obsidian("pair") == 1
+    assert "Start it first." in capsys.readouterr().err
     assert obsidian("pair", "--address", "nas:1") == 1
     assert "--address has to be where elbowroom is" in capsys.readouterr().err
 

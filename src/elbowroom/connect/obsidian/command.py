@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +12,8 @@ from typing import Any, Final
 
 from elbowroom.connect.obsidian.agents_vault import choosing, leaving, told
 from elbowroom.connect.obsidian.installation import Plan, described, installation, is_installed, removal, update
-from elbowroom.connect.obsidian.pairing import Running, pairing_lines
 from elbowroom.connect.obsidian.vaults import Vault, chosen_vault, config_folder, known_vaults
+from elbowroom.connect.pairing import ask_for_code
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.doubts import is_loopback, own_address, reached_host
 from elbowroom.settings.live import LiveSettings
@@ -61,7 +62,7 @@ class Asked:
         force: bool = options.force
         chosen = choosing(vault, self.live, os.environ, force=force) if options.agents_vault else []
         config = config_folder(vault, options.config_folder)
-        plan = installation(config, self._running().address, enable=options.enable, force=force)
+        plan = installation(config, self._address(), enable=options.enable, force=force)
         self._carry_out(vault, Plan([*plan.changes, *chosen], plan.notes))
         _say(self._afterwards(vault))
         return 0
@@ -88,18 +89,24 @@ class Asked:
 
     def pair(self) -> int:
         """Print a pairing code."""
-        _say(pairing_lines(self._running()))
+        _say(self._pairing())
         return 0
 
     def _vault(self) -> Vault:
         return chosen_vault(known_vaults(os.environ), self.options.vault)
 
-    def _running(self) -> Running:
-        loaded = self.live.current()
-        server = loaded.settings.server
+    def _address(self) -> str:
+        server = self.live.current().settings.server
         here = own_address(reached_host(server.host), server.port)
-        address = (self.options.address or here).rstrip("/").removesuffix("/v1")
-        return Running(address, server.token.reveal(loaded.folder, os.environ) or "")
+        return str(self.options.address or here).rstrip("/").removesuffix("/v1")
+
+    def _pairing(self) -> list[str]:
+        """Return the lines with a new code. Raises ElbowroomError, also where no elbowroom runs."""
+        loaded = self.live.current()
+        token = loaded.settings.server.token.reveal(loaded.folder, os.environ) or ""
+        code, expires = ask_for_code(self._address(), token)
+        until = time.strftime("%H:%M", time.localtime(expires))
+        return [f"Pairing code: {code}", f"Type it in Obsidian: Settings, Elbowroom. It is good until {until}, once."]
 
     def _updated(self, vault: Vault) -> int:
         try:
@@ -132,7 +139,10 @@ class Asked:
             yield agents
         if phone := _about_phones(settings.server):
             yield phone
-        yield from pairing_lines(self._running())
+        try:
+            yield from self._pairing()
+        except ElbowroomError as error:
+            yield f"{error} elbowroom obsidian pair shows a code later."
 
 
 ACTIONS: Final[Mapping[str, tuple[str, Callable[[Asked], int]]]] = {
