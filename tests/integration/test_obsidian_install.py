@@ -18,9 +18,11 @@ from flit_core.buildapi import build_sdist, build_wheel
 from serving import serve, settings_for
 
 from elbowroom.cli import main
+from elbowroom.connect.json_text import with_item
 from elbowroom.connect.obsidian import enabling
 from elbowroom.connect.obsidian import plugin as plugin_files
 from elbowroom.connect.obsidian.plugin import FILES, packaged, version_of
+from elbowroom.settings.files import write_new
 
 VERSION = version_of(packaged()["manifest.json"])
 ROOT = Path(__file__).parents[2]
@@ -228,12 +230,12 @@ def test_a_broken_list_of_plugins_is_left(
 
 def test_obsidian_writes_meanwhile(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Obsidian adds to the list while it is changed is kept; one that changes without end is left."""
-    file, add = config / "community-plugins.json", enabling.with_item
+    file = config / "community-plugins.json"
     written = iter(['["dataview", "new"]', '["new"]'])
 
     def slow(text: str, item: str) -> str:
         file.write_text(next(written, text), encoding="utf-8")
-        return add(text, item)
+        return with_item(text, item)
 
     monkeypatch.setattr(enabling, "with_item", slow)
     assert obsidian("install", "--enable") == 0
@@ -253,12 +255,11 @@ def test_a_write_that_fails_leaves_the_old_version(
     plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, said: str
 ) -> None:
     """All files are replaced or none, and nothing is left beside them; a new folder goes again."""
-    write = plugin_files.write_new
 
     def failing(path: Path, content: bytes) -> None:
         if "styles.css" in path.name:
             raise OSError(number, os.strerror(number))
-        write(path, content)
+        write_new(path, content)
 
     monkeypatch.setattr(plugin_files, "write_new", failing)
     assert obsidian("install") == 1

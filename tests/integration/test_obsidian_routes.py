@@ -83,7 +83,8 @@ async def test_only_vaults_of_the_list(served: Served, tmp_path: Path, vault: Pa
         (str(tmp_path / "Other"), 404), ("Notes", 404), ("../Other", 404), ("", 400), (5, 400), (["abc"], 400),
     ):  # fmt: skip
         assert (await ask(served, "POST", path, {"vault": named}))[0] == status
-    for body in ([], {}, {"vault": "abc", "enable": "yes", "all": 1}):
+    wrong: list[Any] = [[], {}, {"vault": "abc", "enable": "yes", "all": 1}]
+    for body in wrong:
         assert (await ask(served, "POST", path, body))[0] == 400
     assert not (tmp_path / "Other" / ".obsidian" / "plugins").exists()
     assert not (vault / ".obsidian" / "plugins").exists()
