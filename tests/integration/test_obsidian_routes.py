@@ -75,6 +75,7 @@ async def test_installed_from_the_page(served: Served, vault: Path) -> None:
     assert not plugin.exists()
 
 
+@pytest.mark.threat("vaults over HTTP", "only vaults of Obsidian's own list have a name")
 @pytest.mark.parametrize("path", [INSTALL, REMOVE])
 async def test_only_vaults_of_the_list(served: Served, tmp_path: Path, vault: Path, path: str) -> None:
     """Neither a path, nor a name, nor anything else than an id of Obsidian's list leads to a folder."""
@@ -102,6 +103,7 @@ async def test_what_cannot_be_installed_is_told(served: Served, vault: Path) -> 
     assert "is no vault of Obsidian" in answer["error"]["message"]
 
 
+@pytest.mark.threat("vaults over HTTP", "403 for other pages and for other computers")
 @pytest.mark.parametrize(("method", "path"), [("GET", "/api/obsidian"), ("POST", INSTALL), ("POST", REMOVE)])
 async def test_only_the_own_page_of_this_computer(served: Served, vault: Path, method: str, path: str) -> None:
     """Other web pages, Obsidian's plugins among them, and other computers are refused before anything is looked at."""

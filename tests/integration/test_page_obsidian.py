@@ -1,6 +1,7 @@
 """The vaults on the Connect view, in a real browser."""
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import chromium
@@ -11,10 +12,11 @@ from serving import serve, settings_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 
 
 async def test_installed_switched_on_and_removed(tmp_path: Path, browser: Browser) -> None:
-    """One click installs the plugin, and says what it changed; another one removes it after a question."""
+    """One click installs the plugin and says what it changed, also to who cannot see it; another one removes it."""
     (tmp_path / "Notes" / ".obsidian").mkdir(parents=True)
     (tmp_path / ".config" / "obsidian").mkdir(parents=True)
     rows = {"abc": {"path": str(tmp_path / "Notes"), "ts": 1}}
@@ -30,6 +32,8 @@ async def test_installed_switched_on_and_removed(tmp_path: Path, browser: Browse
             await expect(page.get_by_role("listitem").filter(has_text="main.js")).to_be_visible()
             assert (plugin / "main.js").exists()
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+            await page.evaluate(AXE)
+            assert await page.evaluate("axe.run().then(({ violations }) => violations.map(({ help }) => help))") == []
             await page.get_by_role("button", name="Remove from Notes").click()
             await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
             await expect(page.get_by_text("Not installed.")).to_be_visible()

@@ -179,6 +179,7 @@ THREATS: Final[dict[str, str]] = {
     "pairing": "A code is guessed or used again, a token is stolen, or a plugin beside ours uses it.",
     "open address": "It listens for other machines.",
     "paths out of the vault": "`..`, links, devices, other spellings.",
+    "vaults over HTTP": "A request has the plugin written into a folder that it names.",
     "injection by notes and results": "A note, a page or a result speaks to the model.",
     "forged notices, summaries and references": "A text looks like what elbowroom itself writes.",
     "addresses in messages": "An `image_url` or a remote image names an inner address.",

@@ -106,7 +106,10 @@ class Asked:
         token = loaded.settings.server.token.reveal(loaded.folder, os.environ) or ""
         code, expires = ask_for_code(self._address(), token)
         until = time.strftime("%H:%M", time.localtime(expires))
-        return [f"Pairing code: {code}", f"Type it in Obsidian: Settings, Elbowroom. It is good until {until}, once."]
+        return [
+            f"Pairing code: {code}",
+            f"Type it in Obsidian: Settings, Elbowroom, Pairing. It is good until {until}, once.",
+        ]
 
     def _updated(self, vault: Vault) -> int:
         try:
