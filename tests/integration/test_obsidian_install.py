@@ -289,7 +289,7 @@ def test_the_agents_vault(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     settings.write_text(other, encoding="utf-8")
     assert obsidian("install", "--agents-vault") == 1
     assert settings.read_text(encoding="utf-8") == other
-    assert "--agents-vault with --force replaces it" in capsys.readouterr().err
+    assert "install --agents-vault --force replaces it" in capsys.readouterr().err
     assert obsidian("install", "--agents-vault", "--force") == 0
     assert tomllib.loads(settings.read_text(encoding="utf-8"))["vault"]["path"] == str(folder)
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from aiohttp import web
 from serving import Served, serve, settings_for
-from settings_calls import NOBODY, ask
+from settings_calls import NOBODY, ask, change, in_file
 
 from elbowroom.connect.obsidian.plugin import FILES, packaged, version_of
 
@@ -58,6 +58,7 @@ async def test_installed_from_the_page(served: Served, vault: Path) -> None:
         "up_to_date": False,
         "enabled": False,
         "problem": None,
+        "agents": False,
     }
     assert "is no vault of Obsidian" in empty["problem"]
     status, answer = await ask(served, "POST", INSTALL, {"vault": "abc", "enable": True})
@@ -91,6 +92,22 @@ async def test_only_vaults_of_the_list(served: Served, tmp_path: Path, vault: Pa
     assert not (vault / ".obsidian" / "plugins").exists()
 
 
+async def test_agents_get_the_vault(served: Served, vault: Path, tmp_path: Path) -> None:
+    """On demand the vault becomes the agents' one, never in place of another one, and is taken from them again."""
+    status, answer = await ask(served, "POST", INSTALL, {"vault": "abc", "agents_vault": True})
+    assert (status, answer["vault"]["agents"]) == (200, True)
+    assert in_file(served)["vault"] == {"path": str(vault)}
+    assert (await ask(served, "GET", "/api/obsidian"))[1]["agents_vault"] == str(vault)
+    _, answer = await ask(served, "POST", REMOVE, {"vault": "abc", "all": True, "agents_vault": True})
+    assert answer["vault"]["agents"] is False
+    await change(served, {"vault": {"path": str(tmp_path / "Other")}})
+    status, answer = await ask(served, "POST", INSTALL, {"vault": "abc", "agents_vault": True})
+    assert (status, answer["error"]["code"]) == (409, "other_vault")
+    assert not (vault / ".obsidian" / "plugins" / "elbowroom").exists()
+    await ask(served, "POST", REMOVE, {"vault": "abc", "all": True, "agents_vault": True})
+    assert in_file(served)["vault"] == {"path": str(tmp_path / "Other")}
+
+
 async def test_what_cannot_be_installed_is_told(served: Served, vault: Path) -> None:
     """A newer version and a folder without settings are refused in words, and nothing is changed."""
     plugin = vault / ".obsidian" / "plugins" / "elbowroom"
@@ -121,7 +138,7 @@ async def test_only_the_own_page_of_this_computer(served: Served, vault: Path, m
 async def test_a_computer_without_obsidian(tmp_path: Path) -> None:
     """There is nothing to list, and that is no error; a list that cannot be read is told of."""
     async with serve(tmp_path, settings_for(NOBODY)) as served:
-        assert await ask(served, "GET", "/api/obsidian") == (200, {"data": [], "problems": []})
+        assert await ask(served, "GET", "/api/obsidian") == (200, {"data": [], "problems": [], "agents_vault": ""})
     environ = list_vaults(tmp_path / "home", [])
     async with serve(tmp_path, settings_for(NOBODY), environ=environ) as served:
         _, answer = await ask(served, "GET", "/api/obsidian")

@@ -26,8 +26,9 @@ async def test_installed_switched_on_and_removed(tmp_path: Path, browser: Browse
     async with serve(tmp_path, settings, environ=environ) as served:
         async with opened(browser, f"{served.url}/#/connect", size=PHONE) as page:
             await expect(page.get_by_label("Switch it on as well")).to_be_checked()
+            await page.get_by_label("Let agents with vault tools work in this vault").check()
             await page.get_by_role("button", name="Install in Notes").click()
-            await expect(page.get_by_text("up to date, switched on.")).to_be_visible()
+            await expect(page.get_by_text("up to date, switched on. Agents work in this vault.")).to_be_visible()
             await expect(page.get_by_text("Reload app without saving")).to_be_visible()
             await expect(page.get_by_role("listitem").filter(has_text="main.js")).to_be_visible()
             assert (plugin / "main.js").exists()

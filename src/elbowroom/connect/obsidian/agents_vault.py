@@ -19,8 +19,8 @@ NO_TOOLS: Final = 'No agent has the tools for it yet: give one tools = ["vault"]
 
 def choosing(vault: Vault, live: LiveSettings, environ: Mapping[str, str], *, force: bool) -> list[Change]:
     """Return what makes agents work in a vault. Raises Conflict where they work in another one, unless `force`."""
-    _check(live.current().settings, vault, force=force)
-    if _is_chosen(live.current().settings, vault):
+    _check(live.last_good.settings, vault, force=force)
+    if is_chosen(live.last_good.settings, vault):
         return []
 
     def decide(settings: Settings) -> dict[str, Any]:
@@ -34,11 +34,11 @@ def choosing(vault: Vault, live: LiveSettings, environ: Mapping[str, str], *, fo
 
 def leaving(vault: Vault, live: LiveSettings, environ: Mapping[str, str]) -> list[Change]:
     """Return what makes agents work in no vault, if they work in this one."""
-    if not _is_chosen(live.current().settings, vault):
+    if not is_chosen(live.last_good.settings, vault):
         return []
 
     def decide(settings: Settings) -> dict[str, Any]:
-        return {"vault": {"path": None}} if _is_chosen(settings, vault) else {}
+        return {"vault": {"path": None}} if is_chosen(settings, vault) else {}
 
     return [Change([f"~ {live.path}: vault.path taken out"], partial(SettingsChanger(live, environ).change, decide))]
 
@@ -48,18 +48,19 @@ def told(settings: Settings, vault: Vault) -> str:
     if not settings.vault.path:
         return 'Agents work in no vault yet; --agents-vault lets those with tools = ["vault"] work in this one.'
     has_tools = any(tool.partition(".")[0] == "vault" for agent in settings.agents for tool in agent.tools)
-    return NO_TOOLS if _is_chosen(settings, vault) and not has_tools else ""
+    return NO_TOOLS if is_chosen(settings, vault) and not has_tools else ""
 
 
-def _is_chosen(settings: Settings, vault: Vault) -> bool:
+def is_chosen(settings: Settings, vault: Vault) -> bool:
+    """Tell whether agents work in a vault."""
     path = settings.vault.path
     return bool(path) and os.path.realpath(expanded(path)) == os.path.realpath(vault.folder)
 
 
 def _check(settings: Settings, vault: Vault, *, force: bool) -> None:
-    if settings.vault.path and not _is_chosen(settings, vault) and not force:
+    if settings.vault.path and not is_chosen(settings, vault) and not force:
         raise Conflict(
             f"Agents work in the vault {Path(settings.vault.path)}. It is kept, and nothing was changed; "
-            "--agents-vault with --force replaces it.",
+            "elbowroom obsidian install --agents-vault --force replaces it, and so does vault.path in the settings.",
             code="other_vault",
         )

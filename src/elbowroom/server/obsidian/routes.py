@@ -13,10 +13,13 @@ from aiohttp import web
 from elbowroom.connect.obsidian import (
     Plan,
     Vault,
+    choosing,
     config_folder,
     described,
     installation,
+    is_chosen,
     known_vaults,
+    leaving,
     removal,
 )
 from elbowroom.errors import Forbidden, NotFound, RequestError
@@ -24,10 +27,11 @@ from elbowroom.server.guard import arrival, for_own_page
 from elbowroom.server.request import read_json
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 from elbowroom.settings.doubts import is_loopback, own_address
+from elbowroom.settings.model import Settings
 
 ROUTE: Final = "/api/obsidian"
 MOST_BYTES: Final = 65_536
-Planned = Callable[[Path], Plan]
+Planned = Callable[[Vault, Path], Plan]
 
 
 def add_obsidian_routes(app: web.Application) -> None:
@@ -38,41 +42,66 @@ def add_obsidian_routes(app: web.Application) -> None:
 
 
 async def show(request: web.Request) -> web.Response:
-    """Answer `{"data": [vaults], "problems": [sentences]}`."""
+    """Answer `{"data": [vaults], "problems": [sentences], "agents_vault": path}`, which is empty where none is set."""
     _check_computer(request)
-    return web.json_response(await asyncio.to_thread(_shown, request.app[ENVIRONMENT]))
+    settings = request.app[SETTINGS].current().settings
+    return web.json_response(await asyncio.to_thread(_shown, request.app[ENVIRONMENT], settings))
 
 
 async def install(request: web.Request) -> web.Response:
-    """Install the plugin in `vault`, switched on with `enable`, or bring it up to date there."""
+    """Install the plugin in `vault` or bring it up to date; `enable` switches it on, `agents_vault` lets agents in."""
     _check_computer(request)
-    body = await _read(request, "enable")
-    address = own_address(request.app[SETTINGS].current().settings.server.host, arrival(request)[1])
-    return await _carried_out(request, body, lambda config: installation(config, address, enable=body["enable"]))
+    body = await _read(request, "enable", "agents_vault")
+    live, environ = request.app[SETTINGS], request.app[ENVIRONMENT]
+    address = own_address(live.current().settings.server.host, arrival(request)[1])
+
+    def planned(vault: Vault, config: Path) -> Plan:
+        chosen = choosing(vault, live, environ, force=False) if body["agents_vault"] else []
+        plan = installation(config, address, enable=body["enable"])
+        return Plan([*plan.changes, *chosen], plan.notes)
+
+    return await _carried_out(request, body["vault"], planned)
 
 
 async def remove(request: web.Request) -> web.Response:
-    """Remove the plugin from `vault`, with its own settings where `all` is true."""
+    """Remove the plugin from `vault`; `all` deletes its own settings too, `agents_vault` lets no agent in any more."""
     _check_computer(request)
-    body = await _read(request, "all")
-    return await _carried_out(request, body, lambda config: removal(config, with_data=body["all"]))
+    body = await _read(request, "all", "agents_vault")
+    live, environ = request.app[SETTINGS], request.app[ENVIRONMENT]
+    live.current()
+
+    def planned(vault: Vault, config: Path) -> Plan:
+        left = leaving(vault, live, environ) if body["agents_vault"] else []
+        plan = removal(config, with_data=body["all"])
+        return Plan([*plan.changes, *left], plan.notes)
+
+    return await _carried_out(request, body["vault"], planned)
 
 
-def _shown(environ: Mapping[str, str]) -> dict[str, Any]:
+def _shown(environ: Mapping[str, str], settings: Settings) -> dict[str, Any]:
     known = known_vaults(environ)
-    return {"data": [described(vault) for vault in known.vaults], "problems": [*known.problems]}
+    rows = [_row(vault, settings) for vault in known.vaults]
+    return {"data": rows, "problems": [*known.problems], "agents_vault": settings.vault.path}
 
 
-async def _carried_out(request: web.Request, body: Mapping[str, Any], planned: Planned) -> web.Response:
+def _row(vault: Vault, settings: Settings) -> dict[str, Any]:
+    return {**described(vault), "agents": is_chosen(settings, vault)}
+
+
+async def _carried_out(request: web.Request, vault_id: str, planned: Planned) -> web.Response:
     """Answer `{"changes": [lines], "notes": [sentences], "vault": ...}`; what was begun is finished in its thread."""
-    return web.json_response(await asyncio.to_thread(_carry_out, request.app[ENVIRONMENT], body["vault"], planned))
+    environ = request.app[ENVIRONMENT]
+    vault, plan = await asyncio.to_thread(_carry_out, environ, vault_id, planned)
+    settings = request.app[SETTINGS].current().settings
+    row = await asyncio.to_thread(_row, vault, settings)
+    return web.json_response({"changes": plan.lines, "notes": [*plan.notes], "vault": row})
 
 
-def _carry_out(environ: Mapping[str, str], vault_id: str, planned: Planned) -> dict[str, Any]:
+def _carry_out(environ: Mapping[str, str], vault_id: str, planned: Planned) -> tuple[Vault, Plan]:
     vault = _listed(environ, vault_id)
-    plan = planned(config_folder(vault))
+    plan = planned(vault, config_folder(vault))
     plan.make()
-    return {"changes": plan.lines, "notes": [*plan.notes], "vault": described(vault)}
+    return vault, plan
 
 
 def _listed(environ: Mapping[str, str], vault_id: str) -> Vault:
@@ -83,13 +112,14 @@ def _listed(environ: Mapping[str, str], vault_id: str) -> Vault:
     raise NotFound("Obsidian's list has no such vault. Load the page again.", code="vault_not_found", param="vault")
 
 
-async def _read(request: web.Request, switch: str) -> dict[str, Any]:
-    """Return the body's `vault` and a switch, which is false where it is missing. Raises RequestError."""
+async def _read(request: web.Request, *switches: str) -> dict[str, Any]:
+    """Return the body's `vault` and its switches, false where they are missing. Raises RequestError."""
     body = await read_json(request, MOST_BYTES)
     if not isinstance(body, dict) or not isinstance(body.get("vault"), str) or not body["vault"]:
         raise RequestError("The body has to be a JSON object with vault, an id from the list.", param="vault")
-    if not isinstance(body.setdefault(switch, False), bool):
-        raise RequestError(f"{switch} has to be true or false.", param=switch)
+    for switch in switches:
+        if not isinstance(body.setdefault(switch, False), bool):
+            raise RequestError(f"{switch} has to be true or false.", param=switch)
     return body
 
 
