@@ -11,6 +11,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from elbowroom.cli import main
 from elbowroom.connect.json_text import with_item
 from elbowroom.connect.obsidian import enabling
 from elbowroom.connect.obsidian import plugin as plugin_files
-from elbowroom.connect.obsidian.plugin import FILES, packaged, version_of
+from elbowroom.connect.obsidian.plugin import FILES, PluginFolder, packaged, version_of
 from elbowroom.settings.files import write_new
 
 VERSION = version_of(packaged()["manifest.json"])
@@ -269,6 +270,18 @@ def test_a_write_that_fails_leaves_the_old_version(
     assert obsidian("install") == 1
     assert in_folder(plugin) == before
     assert said in capsys.readouterr().err
+
+
+def test_several_at_once(plugin: Path, config: Path) -> None:
+    """The command and the page may install at the same time; what a killed attempt has left goes with the plugin."""
+    new = packaged()
+    changes = [PluginFolder(config).installing(new, force=False)[0] for _ in range(16)]
+    with ThreadPoolExecutor(8) as threads:
+        assert [*threads.map(lambda change: change.make(), changes)] == [None] * 16
+    assert in_folder(plugin) == new
+    (plugin / ".main.js.0123abcd.new").write_text("half", encoding="utf-8")
+    assert obsidian("remove", "--all") == 0
+    assert not plugin.exists()
 
 
 def test_the_agents_vault(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ FILES: Final = ("main.js", "styles.css", MANIFEST)
 DATA: Final = "data.json"
 """The plugin's own settings, which elbowroom writes once and never again."""
 NUMBER: Final = re.compile(r"\d{1,9}")
+FRESH: Final = ".new"
 READABLE: Final = 0o644
 
 
@@ -134,12 +136,12 @@ class PluginFolder:
             raise ElbowroomError(f"{self.path / name} cannot be read: {error.strerror or error}.") from error
 
     def _put(self, new: Mapping[str, bytes]) -> None:
-        """Write all files beside the old ones, and only then replace those."""
-        fresh = {name: self.path / f".{name}.new" for name in new}
+        """Write all files beside the old ones, and only then replace those; two may do so at the same time."""
+        mark = secrets.token_hex(4)
+        fresh = {name: self.path / f".{name}.{mark}{FRESH}" for name in new}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for name, content in new.items():
-                fresh[name].unlink(missing_ok=True)  # a killed attempt may have left one
                 write_new(fresh[name], content)
                 fresh[name].chmod(READABLE)
                 take_over(fresh[name], like=self.path / name)
@@ -161,7 +163,8 @@ class PluginFolder:
             raise not_saved(self.path / DATA, error) from error
 
     def _take_away(self, names: Sequence[str]) -> None:
-        for name in names:
+        left = [file.name for file in self.path.glob(f".*{FRESH}")]  # by an attempt that was killed
+        for name in [*names, *left]:
             try:
                 (self.path / name).unlink(missing_ok=True)
             except OSError as error:
