@@ -1,6 +1,7 @@
 // What to paste into chat programs, under the address that this page was opened at, and whether it works.
 import { api } from "./api.js";
 import { act, copyable, h, heading, number, panel } from "./dom.js";
+import { pairingPanel } from "./pairing.js";
 import { askOnce } from "./stream.js";
 
 const here = {
@@ -20,6 +21,7 @@ export async function connectView({ main, signal }) {
 		testPanel(rows, signal),
 		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), limits),
 		panel(webui.name, h("ol.steps", told(webui, "li"))),
+		pairingPanel(signal),
 		panel("Obsidian",
 			h("p.about", "Each plugin wants the address in a form of its own."),
 			h("ul.plain.plugins", plugins.map((plugin) => h("li", h("h3", plugin.name), told(plugin))))));
