@@ -1,4 +1,4 @@
-"""The page at `/`, whose files are sent without indentation and comments, and `/api/logs`, which it shows."""
+"""The page at `/`, whose files are sent without what only people read, and `/api/logs`, which it shows."""
 
 import asyncio
 import hashlib
@@ -41,6 +41,8 @@ HEADERS: Final = {
 }
 UNSENT: Final = re.compile(rb"^[ \t]*(?://[^\n]*\n|\n)|^[ \t]+", re.MULTILINE)
 """Blank lines, comments and indentation, which no browser needs; no text of the page goes over several lines."""
+GOES_ON: Final = re.compile(rb"^((?:(?!//).)*[;{,(\[])\n", re.MULTILINE)
+"""A line whose end no browser needs: the next one goes on after a sign, and no comment ends with it."""
 DEFAULT_LINES = 200
 MOST_LINES = 1000
 
@@ -76,7 +78,7 @@ def page_files() -> dict[str, PageFile]:
 
 def packed(suffix: str, body: bytes) -> bytes:
     """Return a file of the page as it is sent."""
-    return UNSENT.sub(b"", body) if suffix in (".js", ".css") else body
+    return GOES_ON.sub(rb"\1", UNSENT.sub(b"", body)) if suffix in (".js", ".css") else body
 
 
 async def show_page(request: web.Request) -> web.Response:

@@ -2,6 +2,7 @@
 import { api } from "./api.js";
 import { act, copyable, h, heading, number, panel } from "./dom.js";
 import { vaultsPanel } from "./obsidian.js";
+import { pairingPanel } from "./pairing.js";
 import { askOnce } from "./stream.js";
 
 const here = {
@@ -22,6 +23,7 @@ export async function connectView({ main, signal }) {
 		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), limits),
 		panel(webui.name, h("ol.steps", told(webui, "li"))),
 		vaultsPanel(signal),
+		pairingPanel(signal),
 		panel("Obsidian: other plugins",
 			h("p.about", "Each plugin wants the address in a form of its own."),
 			h("ul.plain.plugins", plugins.map((plugin) => h("li", h("h3", plugin.name), told(plugin))))));

@@ -2,7 +2,7 @@
 import { api, download } from "./api.js";
 import { compactForm } from "./byhand.js";
 import { compactionDivider } from "./compactions.js";
-import { act, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
+import { act, ask, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
 import { phaseWords, stop, titleOf, withoutId } from "./conversations.js";
 import { gauge } from "./gauge.js";
 import { PAGE, messageList } from "./messages.js";
@@ -32,7 +32,14 @@ export async function conversationView({ main, signal, id, query }) {
 			location.hash = "#/conversations";
 		});
 	}, "danger small");
-	const title = heading(titleOf(shown), save("markdown"), save("json"), remove);
+	const rename = act("Rename", async () => {
+		const input = h("input", { id: "title", value: shown.title, maxlength: "200" });
+		const body = h("div.field", h("label", { for: "title" }, "Title"), input, h("p.help", "Without one, the first question is the title."));
+		if ((await ask({ title: "Rename this conversation", body, focus: input, actions: [["Cancel", "", "quiet"], ["Rename", "ok", "primary"]] })) !== "ok") return;
+		await api(route, { method: "PATCH", body: { title: input.value } });
+		await reload();
+	}, "small");
+	const title = heading(titleOf(shown), rename, save("markdown"), save("json"), remove);
 	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
 		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload)), ...(search ? [hitBar()] : []), messages.element);
 
