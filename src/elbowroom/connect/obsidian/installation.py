@@ -20,6 +20,7 @@ SWITCH_ON: Final = (
     "It is not switched on yet. In Obsidian: Settings, Community plugins, leave Restricted mode by Turn on community "
     "plugins, press Reload plugins, and switch Elbowroom on."
 )
+STILL_PAIRED: Final = "What was paired stays so until you revoke it on elbowroom's page, under Connect."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def removal(config: Path, *, with_data: bool) -> Plan:
     switching, notes = _understood(disabling, config)
     changes = [*switching, *plugin.removing(with_data=with_data)]
     if changes:
-        notes.append(RELOAD)
+        notes += [RELOAD, STILL_PAIRED]
     if plugin.is_linked:
         notes.append(_linked(plugin))
     elif not changes:
