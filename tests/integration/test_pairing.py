@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chatting import RAW_MODEL, elbowroom_with_studio
 from raw_http import ask as ask_raw
 from raw_http import request_bytes
 from serving import Served, serve, settings_for
@@ -183,6 +184,18 @@ async def test_a_revoked_token_opens_nothing(tmp_path: Path, *, has_token: bool)
                 assert status == 401
                 assert "is not paired with elbowroom, or not any more. Make a code" in answer["error"]["message"]
             assert (await ask(served, "GET", "/v1/models", **headers))[0] == (401 if has_token else 200)
+
+
+async def test_a_paired_program_has_its_conversations(tmp_path: Path) -> None:
+    """Also where another program names its users, so that without a name nobody else is known; theirs stay theirs."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        plugin = as_plugin(await paired(served))
+        body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+        for headers in ({"X-OpenWebUI-User-Id": "adam"}, plugin):
+            assert (await ask(served, "POST", "/v1/chat/completions", body, **headers))[0] == 200
+        assert (await ask(served, "GET", "/v1/conversations", Origin=OBSIDIAN))[0] == 403
+        status, listed = await ask(served, "GET", "/v1/conversations", **plugin)
+        assert (status, len(listed["data"])) == (200, 1)
 
 
 async def test_a_restart_knows_what_is_paired(tmp_path: Path) -> None:

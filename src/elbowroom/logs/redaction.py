@@ -27,7 +27,7 @@ PATTERNS: Final = (
     # https://user:password@host
     (re.compile(r"(?<=://)[^\s/@'\"<>\\]{1,400}@"), f"{HIDDEN}@"),
     (re.compile(r"\b(Bearer|Basic)\s+[^\s'\",;)\]}<\\]+", re.IGNORECASE), rf"\1 {HIDDEN}"),
-    (re.compile(r"\bsk-[A-Za-z0-9_:-]{8,}"), HIDDEN),
+    (re.compile(r"\b(?:sk-|elbp_)[A-Za-z0-9_:-]{8,}"), HIDDEN),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"), HIDDEN),
     # api_key=..., "token":"...", "token": "..."
     (re.compile(rf"({NAMES}{SIGN}){EXCEPT}{VALUE}", re.IGNORECASE), rf"\1{HIDDEN}"),

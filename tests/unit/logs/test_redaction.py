@@ -39,6 +39,7 @@ env = { SERVICE_TOKEN = "mcp-sesame-12", ROOT = "/home/me/notes" }
         "GET /v1/models?token=PLANTED-1234&a=b",
         "Malformed LM Studio API token provided: sk-lm-PLANTED1:PLANTED1234567890123",
         "sk-proj-PLANTED_1234567",
+        "the key elbp_PLANTED_1234-567 is of no use",
     ],
 )
 def test_secrets_are_known_by_what_surrounds_them(text: str) -> None:

@@ -14,7 +14,7 @@ from aiohttp import web
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
-from elbowroom.server.guard import CONVERSATION, RULES
+from elbowroom.server.guard import CONVERSATION, DEVICE, RULES
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
 from elbowroom.server.state import SHARED
 
@@ -77,12 +77,12 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
 
 
 def known_by(request: web.Request, owner: str) -> KnownBy:
-    """Return how the caller is identified; where a token is set, the guard has checked it."""
+    """Return how the caller is identified; the guard has checked its token, where one is set or it is paired."""
     only_user = request.app[SHARED].only_user
     only_user.meet(owner)
     if owner:
         return "name"
-    if request.app[RULES].get().token is not None:
+    if DEVICE in request or request.app[RULES].get().token is not None:
         return "token"
     return "nobody else" if only_user.is_alone and _is_from_here(request) else "nothing"
 
