@@ -47,7 +47,7 @@ export class ConversationList extends Modal {
 		const step = event.isComposing ? 0 : event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
 		if (!step) return;
 		const stops = [...this.contentEl.findAll("input, .elbowroom-open")];
-		const row = event.targetNode?.parentElement?.find(".elbowroom-open");
+		const row = event.targetNode?.parentElement?.querySelector(".elbowroom-open");
 		const now = stops.findIndex((stop) => stop === event.target || stop === row);
 		event.preventDefault();
 		stops[Math.max(0, now + step)]?.focus();
