@@ -1,9 +1,8 @@
 // What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
 import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
-import { isAbort } from "./chat.js";
 import { isOpen, putInPlace } from "./editor_commands.js";
 import { DRAW_MS } from "./message_view.js";
-import { errorWords } from "./server.js";
+import { errorWords, isAbort } from "./server.js";
 import { streamChat } from "./stream.js";
 
 export class PreviewModal extends Modal {
@@ -60,6 +59,7 @@ export class PreviewModal extends Modal {
 			// A chat whose name begins with "local:" is kept nowhere.
 			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
 				if (event.type === "text") {
+					if (!this.#text) this.say("Writing…", true);
 					this.#text += event.text;
 					this.drawSoon();
 				} else if (event.type === "notice" || event.type === "whole") this.say(event.text, true);

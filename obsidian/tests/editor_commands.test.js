@@ -1,11 +1,12 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { Editor } from "obsidian-test-mocks/obsidian";
+import { Editor, MarkdownRenderer } from "obsidian-test-mocks/obsidian";
 import { addEditorCommands, putInPlace } from "../src/editor_commands.js";
 import { PreviewModal } from "../src/preview_modal.js";
 import { finish, pluginFor, serverAt, serving, sse, until, word } from "./support.js";
 
 const FILE = { path: "a.md" };
 let server;
+vi.spyOn(MarkdownRenderer, "render").mockImplementation(async (_, text, parent) => { parent.append(text); });
 afterEach(() => server?.close());
 
 function editorWith(text, from = 0, to = from) {
@@ -133,8 +134,9 @@ describe("the preview", () => {
 			else if (times++) saysWords("whole")(request, response);
 			else response.writeHead(200, { "Content-Type": "text/event-stream" }).write(sse(word("half")));
 		});
-		await until(() => modal.drawSoon && modal.shown.textContent.includes("half"));
-		modal.stopper.buttonEl.click();
+		await until(() => modal.shown.textContent.includes("half"));
+		expect(state()).toBe("Writing…");
+		modal.stopper.simulateClick__();
 		await until(() => state() === "Stopped.");
 		expect(modal.accepter.disabled).toBe(false);
 		await modal.run();

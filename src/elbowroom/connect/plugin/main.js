@@ -333,6 +333,12 @@ function errorOf(status, text, header) {
 	});
 }
 
+/** Tells whether something was given up; the error may be of another window's kind. */
+/** @param {unknown} error */
+function isAbort(error) {
+	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
+}
+
 /** @param {unknown} error */
 function errorWords(error) {
 	return error instanceof Error ? error.message : String(error);
@@ -726,7 +732,7 @@ async function* dataOf(response) {
  * @returns {unknown}
  */
 function cutBy(error) {
-	if (error instanceof DOMException && error.name === "AbortError") return error;
+	if (isAbort(error)) return error;
 	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
 }
 
@@ -987,7 +993,7 @@ class Chat extends Events {
 			if (kept?.role === "assistant" && kept.text.trim() === item.text.trim()) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
 			await this.#readQueue();
 		} catch (error) {
-			if (round === this.#round && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
 	}
@@ -1128,11 +1134,6 @@ class Chat extends Events {
 /** Returns a name for a conversation that nobody else gives. */
 function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
-}
-
-/** @param {unknown} error */
-function isAbort(error) {
-	return error instanceof Error && error.name === "AbortError";
 }
 
 /**
@@ -1402,25 +1403,47 @@ class CompactionNotices {
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
 const AROUND_SECONDS = 5;
 
-/** Tells whether a call of a tool may have changed notes. */
-/** @param {import("./chat.js").Step} step */
-function isChange(step) {
-	return WRITES.has(step.name) && step.state === "completed";
-}
-
 /**
- * Shows the changes that an agent made in one answer, as far as they can still be taken back.
+ * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
+ * for each call that wrote; what is shown already stays, also when it is undone.
  * @param {import("./message_view.js").MessageView} message
  * @param {HTMLElement} parent
  */
 async function showChanges(message, parent) {
 	const { item, view } = message;
-	if (!item.steps.some(isChange)) return;
-	const { server } = view.plugin;
-	const rows = await server.vaultChanges().catch(() => []);
-	const paths = new Set(item.steps.filter(isChange).flatMap(({ arguments: given }) => given.match(/"(?:new_)?path"\s*:\s*"[^"]+"/g) ?? []).map((found) => found.replace(/^.*:\s*"|"$/g, "")));
-	const own = rows.filter(({ when, notes }) => when >= item.at - AROUND_SECONDS && notes.some((note) => paths.has(note) || paths.has(note.replace(/\.md$/, ""))));
-	parent.replaceChildren(...own.map((row) => changeRow(message, row)));
+	const paths = new Set(item.steps.filter(isChange).flatMap(pathsOf));
+	const made = String(item.steps.filter(isChange).length);
+	if (!paths.size || parent.dataset.made === made) return;
+	parent.dataset.made = made;
+	try {
+		const rows = await view.plugin.server.vaultChanges();
+		const next = view.chat.items[view.chat.items.indexOf(item) + 1]?.at ?? Infinity;
+		const known = new Set(parent.findAll(".elbowroom-change").map((row) => row.dataset.change));
+		const own = rows.filter(({ id, when, notes }) => !known.has(id) && when >= item.at - AROUND_SECONDS && when < next && notes.some((note) => paths.has(bare(note))));
+		parent.append(...own.reverse().map((row) => changeRow(message, row)));
+	} catch (error) {
+		const pair = error instanceof ServerError && error.needsPairing;
+		parent.createDiv({ cls: "elbowroom-quiet", text: pair ? "Pair Obsidian in the plugin's settings to take changes of notes back here." : errorWords(error) });
+	}
+}
+
+/**
+ * Tells whether a call of a tool may have changed notes.
+ * @param {import("./chat.js").Step} step
+ */
+function isChange(step) {
+	return WRITES.has(step.name) && step.state === "completed";
+}
+
+/** @param {import("./chat.js").Step} step */
+function pathsOf(step) {
+	const { path, new_path: moved } = argumentsOf(step);
+	return [path, moved].filter((each) => typeof each === "string").map(bare);
+}
+
+/** @param {string} path */
+function bare(path) {
+	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
 /**
@@ -1428,19 +1451,20 @@ async function showChanges(message, parent) {
  * @param {import("./server.js").ChangeRow} change
  */
 function changeRow(message, { id, agent, what, notes }) {
-	const row = createDiv({ cls: "elbowroom-change" });
+	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
 	for (const note of notes) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	const told = row.createSpan({ cls: "elbowroom-quiet", attr: { role: "status" } });
 	const undo = row.createEl("button", { text: "Undo", attr: { type: "button", "aria-label": `Undo: ${what}` } });
 	undo.addEventListener("click", async () => {
 		undo.disabled = true;
 		try {
-			const { told } = await message.view.plugin.server.undoChange(id);
+			told.setText((await message.view.plugin.server.undoChange(id)).told);
 			undo.remove();
-			row.createSpan({ cls: "elbowroom-quiet", text: told });
 		} catch (error) {
-			undo.disabled = false;
 			new Notice(errorWords(error));
+			undo.disabled = false;
+			if (error instanceof ServerError && error.code === "no_such_change") undo.remove();
 		}
 	});
 	return row;
@@ -1853,7 +1877,7 @@ class ConversationList extends Modal {
 		const step = event.isComposing ? 0 : event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
 		if (!step) return;
 		const stops = [...this.contentEl.findAll("input, .elbowroom-open")];
-		const row = event.targetNode?.parentElement?.find(".elbowroom-open");
+		const row = event.targetNode?.parentElement?.querySelector(".elbowroom-open");
 		const now = stops.findIndex((stop) => stop === event.target || stop === row);
 		event.preventDefault();
 		stops[Math.max(0, now + step)]?.focus();
@@ -2492,6 +2516,7 @@ class PreviewModal extends Modal {
 			// A chat whose name begins with "local:" is kept nowhere.
 			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
 				if (event.type === "text") {
+					if (!this.#text) this.say("Writing…", true);
 					this.#text += event.text;
 					this.drawSoon();
 				} else if (event.type === "notice" || event.type === "whole") this.say(event.text, true);
