@@ -10,6 +10,8 @@
     │   ├── NotFound                   404
     │   │   └── ModelNotFound          404 model_not_found, with the list of what there is
     │   ├── Conflict                   409 the request contradicts the present state
+    │   ├── Gone                       410 what is asked for was there, and is no more
+    │   ├── TooManyTries               429 too_many_tries
     │   ├── RequestTimeout             408 headers or body came too slowly
     │   ├── BodyTooLarge               413
     │   ├── UnsupportedMediaType       415
@@ -160,6 +162,20 @@ class ConversationLocked(RequestError):
             f"The conversation {conversation!r} is being answered, and takes one request at a time. Wait for the end "
             f"of that answer, or stop it with POST /v1/conversations/{conversation}/cancel, and ask again."
         )
+
+
+class Gone(RequestError):
+    """What is asked for was there, and is no more."""
+
+    status = 410
+
+
+class TooManyTries(RequestError):
+    """A secret was guessed wrong too often."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_tries"
 
 
 class RequestTimeout(RequestError):

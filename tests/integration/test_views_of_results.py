@@ -175,19 +175,36 @@ async def test_a_log_is_read_on_in_pages_as_large_as_the_first(tmp_path: Path, c
     assert len(later[0]) >= 0.7 * len(first)
 
 
+OBSIDIAN = {"Origin": "app://obsidian.md"}
+SHOWS_EVENTS = {"X-Elbowroom-Events": "1"}
+
+
 def told_in(chunks: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """Return the statuses of one kind."""
     return [chunk for chunk in chunks if chunk.get("elbowroom", {}).get("kind") == kind]
 
 
 @pytest.mark.parametrize(
-    ("notices", "origin", "events", "texts"),
-    [("auto", "", 1, 0), ("auto", "app://obsidian.md", 1, 1), ("content", "", 0, 1), ("off", "", 0, 0)],
+    ("notices", "headers", "events", "texts"),
+    [
+        ("auto", {}, 1, 0),
+        ("auto", OBSIDIAN, 1, 1),
+        ("content", {}, 0, 1),
+        ("off", {}, 0, 0),
+        ("auto", OBSIDIAN | SHOWS_EVENTS, 1, 0),
+        ("content", SHOWS_EVENTS, 1, 0),
+        ("off", OBSIDIAN | SHOWS_EVENTS, 0, 0),
+        ("comment", OBSIDIAN | SHOWS_EVENTS, 0, 0),
+        ("auto", OBSIDIAN | {"X-Elbowroom-Events": "0"}, 1, 1),
+    ],
 )
 async def test_the_person_is_told_once_that_results_were_cut(
-    tmp_path: Path, notices: str, origin: str, events: int, texts: int
+    tmp_path: Path, notices: str, headers: dict[str, str], events: int, texts: int
 ) -> None:
-    """One notice for a step names the tools with the size before and after; a client of text gets a line."""
+    """One notice for a step names the tools with the size before and after; a client of text gets a line.
+
+    A client that shows events itself gets no line, whatever its origin, and nothing where notices are off.
+    """
     tools = [returning("read_log", lines(124_000)), returning("read_list", lines(90_000, 2))]
     async with small_window(
         tmp_path,
@@ -196,7 +213,7 @@ async def test_the_person_is_told_once_that_results_were_cut(
         compaction=f'notices = "{notices}"',
         toolbox=lambda target: tools,
     ) as (served, _):
-        chunks = chunks_of(await stream_bytes(served, ASKED, **({"Origin": origin} if origin else {})))
+        chunks = chunks_of(await stream_bytes(served, ASKED, **headers))
         told = told_in(chunks, "results cut")
         assert len(told) == events
         assert text_of(chunks).count("Results of read_log, read_list are too large") == texts

@@ -176,6 +176,7 @@ THREATS: Final[dict[str, str]] = {
     "CSRF": "A foreign page posts what needs no preflight.",
     "foreign origins": "A page with another origin, or one dressed up as ours, asks or reads.",
     "token": "No token, a wrong one, a part of one, or one that is guessed by time.",
+    "pairing": "A code is guessed or used again, a token is stolen, or a plugin beside ours uses it.",
     "open address": "It listens for other machines.",
     "paths out of the vault": "`..`, links, devices, other spellings.",
     "injection by notes and results": "A note, a page or a result speaks to the model.",

@@ -17,6 +17,8 @@ from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.agents.running import Running
 from elbowroom.agents.tools import Toolbox
 from elbowroom.agents.turn import Shared
+from elbowroom.connect.devices import FILE_NAME as PAIRED
+from elbowroom.connect.devices import PairedDevices
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import FILE_NAME, SeenModels
 from elbowroom.providers.upstream import open_session
@@ -35,12 +37,24 @@ from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, report_requests
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
 from elbowroom.server.page import add_page_routes, show_logs
+from elbowroom.server.pairing import add_doctor_route, add_pairing_routes
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.quality import add_quality_routes
 from elbowroom.server.request import MAX_BODY_BYTES
 from elbowroom.server.responses import add_item_routes, add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
-from elbowroom.server.state import ENVIRONMENT, PROVIDERS, SEEN, SETTINGS, SHARED, STARTED, TIMING, WARM_UP, Timing
+from elbowroom.server.state import (
+    DEVICES,
+    ENVIRONMENT,
+    PROVIDERS,
+    SEEN,
+    SETTINGS,
+    SHARED,
+    STARTED,
+    TIMING,
+    WARM_UP,
+    Timing,
+)
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.live import LiveSettings
 from elbowroom.store import database_path, open_store
@@ -78,6 +92,7 @@ def create_app(
     app[COUNTED] = counted = Metrics()
     database = database_path(live.current().settings.store, environ)
     app[SEEN] = SeenModels(data_dir(environ) / FILE_NAME if database else None)
+    app[DEVICES] = PairedDevices(database.with_name(PAIRED) if database else None)
     store = open_store(live.current().settings.store, environ, counted)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
 
@@ -99,7 +114,7 @@ def create_app(
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
             # Each is closed before those to its left.
-            for opened in (providers, store, own_tools, app[SHARED], app[AHEAD]):
+            for opened in (providers, store, own_tools, app[SHARED], app[AHEAD], app[DEVICES]):
                 closing.push_async_callback(opened.aclose)
             yield
 
@@ -131,6 +146,8 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
     add_quality_routes(app)
+    add_pairing_routes(app)
+    add_doctor_route(app)
     add_response_routes(app, BASE, END)
     add_item_routes(app, BASE, END)
     add_message_routes(app, BASE, END)

@@ -28,6 +28,8 @@ OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
 """How the headers begin that Open WebUI sends where it is set up to, and no other client."""
 OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost")
 """Origins of Obsidian's plugins, on a computer and on a phone; they show the text of an answer and nothing else."""
+EVENTS: Final = "X-Elbowroom-Events"
+"""The header by which a client says that it shows notices itself, from their chunks."""
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -52,9 +54,10 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> FrameEncoder:
+    as_chunks = _shows_events(request) and notices in ("auto", "content")
     return FrameEncoder(
         chat.model,
-        notices,
+        "event" if as_chunks else notices,
         wants_usage=chat.wants_usage,
         shows_text_only=_shows_text_only(request),
         is_open_webui=any(name.lower().startswith(OPEN_WEBUI) for name in request.headers),
@@ -62,7 +65,11 @@ def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> Frame
 
 
 def _shows_text_only(request: web.Request) -> bool:
-    return request.headers.get("Origin") in OBSIDIAN
+    return request.headers.get("Origin") in OBSIDIAN and not _shows_events(request)
+
+
+def _shows_events(request: web.Request) -> bool:
+    return request.headers.get(EVENTS) == "1"
 
 
 def name_conversation(headers: MutableMapping[str, str], turn: TurnRecorder) -> None:

@@ -12,8 +12,10 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from elbowroom.connect.devices import TOKENS_BEGIN, Device
+from elbowroom.connect.pairing import ROUTE as PAIRING
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
-from elbowroom.server.state import SHARED
+from elbowroom.server.state import DEVICES, SHARED
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import LoadedSettings
 
@@ -35,6 +37,14 @@ CONVERSATION: Final = "X-Conversation-Id"
 REQUEST_ID: Final = "X-Request-Id"
 ANTHROPIC: Final = "anthropic-version"
 MESSAGES: Final = re.compile(r"/(?:v1/|/)*messages(?:/count_tokens)?/*")
+CLAIM: Final = f"{PAIRING}/claim"
+"""Needs no token, since the code that is sent there is one."""
+DEVICE: Final = web.RequestKey("DEVICE", Device)
+"""The paired program that sends a request."""
+WHERE_CODES_ARE: Final = (
+    "Make a code on elbowroom's page under Connect, or with `elbowroom obsidian pair`, and type it into the settings "
+    "of the plugin."
+)
 PREFLIGHT_SECONDS = "600"
 EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}, {REQUEST_ID}"
 """Headers that web pages may read."""
@@ -163,31 +173,97 @@ def _check_content_type(request: web.Request) -> None:
 
 
 def _check_token(request: web.Request, rules: AccessRules) -> None:
-    if rules.token is None:
+    """Check the token, and take note of the paired program whose it is."""
+    given = _token_of(request)
+    if rules.token is not None and hmac.compare_digest(given.encode("utf-8", "surrogateescape"), rules.token):
         return
-    scheme, _, value = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-    given = value.strip() if scheme.lower() == "bearer" else request.headers.get("X-Api-Key", "")
-    if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), rules.token):
+    if given.startswith(TOKENS_BEGIN) and (device := request.app[DEVICES].using(given)) is not None:
+        request[DEVICE] = device
+    elif rules.token is not None and not (request.path == CLAIM and request.method == hdrs.METH_POST):
+        if given.startswith(TOKENS_BEGIN):
+            raise _not_paired()
         raise Unauthorized("This elbowroom asks for its token: send it as Authorization: Bearer <token>.")
+
+
+def _token_of(request: web.Request) -> str:
+    scheme, _, value = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else request.headers.get("X-Api-Key", "")
+
+
+def _not_paired() -> Unauthorized:
+    return Unauthorized(f"This program is not paired with elbowroom, or not any more. {WHERE_CODES_ARE}")
 
 
 def for_own_page(answer: Answer) -> Answer:
     """Refuse requests of web pages other than elbowroom's own; programs name no origin and pass.
 
-    Settings name programs to start and addresses to send keys to, so a page that may chat may not change them.
+    Settings name programs to start and addresses to send keys to, so a page that may chat may not change them, nor
+    may a program that is paired.
     """
 
     @wraps(answer)
     async def checked(request: web.Request) -> web.Response:
-        origins = request.headers.getall(hdrs.ORIGIN, [])
-        if request.headers.get(SITE) != SAME_SITE and not all(is_own(origin, request) for origin in origins):
+        _check_unpaired(request)
+        if DEVICE in request:
             raise Forbidden(
-                f"Web pages from {origins[0]!r} may not see or change settings and logs, only elbowroom's own may. "
-                "Where a proxy stands in front of it, let the proxy pass the Host header on."
+                f"{request[DEVICE].name} is paired with elbowroom and may chat, see settings and change those of "
+                "compactions. This is for elbowroom's own page.",
+                code="not_for_paired",
             )
+        _check_own_page(request)
         return await answer(request)
 
     return checked
+
+
+def for_paired(answer: Answer) -> Answer:
+    """Refuse requests as `for_own_page` does, but let programs in that are paired; no page of `allowed_origins` is."""
+
+    @wraps(answer)
+    async def checked(request: web.Request) -> web.Response:
+        _check_unpaired(request)
+        origins = request.headers.getall(hdrs.ORIGIN, [])
+        may_be_paired = all(map(ALWAYS_ALLOWED_ORIGINS.fullmatch, origins))
+        if DEVICE not in request and may_be_paired and not _is_own_page(request):
+            raise Forbidden(
+                f"What runs at {origins[0]!r} may see and change settings once it is paired. {WHERE_CODES_ARE}",
+                code="pairing_needed",
+            )
+        if DEVICE not in request or not may_be_paired:
+            _check_own_page(request)
+        return await answer(request)
+
+    return checked
+
+
+def check_claimant(request: web.Request) -> None:
+    """Raise Forbidden where a web page asks that nothing is paired through: one that only the settings let in."""
+    origins = request.headers.getall(hdrs.ORIGIN, [])
+    if not all(ALWAYS_ALLOWED_ORIGINS.fullmatch(origin) for origin in origins):
+        raise Forbidden(
+            f"Web pages from {origins[0]!r} cannot be paired with elbowroom; programs such as Obsidian can."
+        )
+
+
+def _check_unpaired(request: web.Request) -> None:
+    """Raise Unauthorized for the token of a program that is not paired, which may chat where no token is set."""
+    if request.app[RULES].get().token is None and DEVICE not in request and _token_of(request).startswith(TOKENS_BEGIN):
+        raise _not_paired()
+
+
+def _check_own_page(request: web.Request) -> None:
+    if not _is_own_page(request):
+        origins = request.headers.getall(hdrs.ORIGIN, [])
+        raise Forbidden(
+            f"Web pages from {origins[0]!r} may not see or change settings and logs, only elbowroom's own may. "
+            "Where a proxy stands in front of it, let the proxy pass the Host header on."
+        )
+
+
+def _is_own_page(request: web.Request) -> bool:
+    """Tell whether elbowroom's own page asks, or a program, which names no origin."""
+    origins = request.headers.getall(hdrs.ORIGIN, [])
+    return request.headers.get(SITE) == SAME_SITE or all(is_own(origin, request) for origin in origins)
 
 
 def speaks_anthropic(request: web.Request) -> bool:

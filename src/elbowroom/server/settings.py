@@ -13,10 +13,10 @@ from aiohttp import hdrs, web
 
 from elbowroom.agents.catalog import why_no_answer
 from elbowroom.agents.prompt import LearnedWindows
-from elbowroom.errors import ElbowroomError, NotFound, RequestError
+from elbowroom.errors import ElbowroomError, Forbidden, NotFound, RequestError
 from elbowroom.providers.base import ModelInfo, ModelManagement, Provider
 from elbowroom.providers.lmstudio import find_owner
-from elbowroom.server.guard import for_own_page
+from elbowroom.server.guard import DEVICE, for_own_page, for_paired
 from elbowroom.server.request import read_json
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED
 from elbowroom.settings.change import SettingsChanger, add_agent, change_agent, remove_agent
@@ -42,16 +42,16 @@ MODELS: Final = "/api/v1/models"
 def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
     """Add the routes; `environ` holds the secrets that the settings refer to."""
     routes = SettingsRoutes(live, environ)
-    app.router.add_get("/api/settings", for_own_page(routes.show))
-    app.router.add_patch("/api/settings", for_own_page(routes.change))
-    app.router.add_get("/api/agents", for_own_page(routes.list_agents))
+    app.router.add_get("/api/settings", for_paired(routes.show))
+    app.router.add_patch("/api/settings", for_paired(routes.change))
+    app.router.add_get("/api/agents", for_paired(routes.list_agents))
     app.router.add_post("/api/agents", for_own_page(routes.add_agent))
     app.router.add_post("/api/agents/check", for_own_page(check_agent))
     app.router.add_post("/api/agents/toml", for_own_page(read_agent))
     app.router.add_get("/api/agents/{id}/toml", for_own_page(routes.export_agent))
-    app.router.add_patch("/api/agents/{id}", for_own_page(routes.change_agent))
+    app.router.add_patch("/api/agents/{id}", for_paired(routes.change_agent))
     app.router.add_delete("/api/agents/{id}", for_own_page(routes.remove_agent))
-    app.router.add_get("/api/providers", for_own_page(list_providers))
+    app.router.add_get("/api/providers", for_paired(list_providers))
     app.router.add_get("/api/tools", for_own_page(list_tools))
 
 
@@ -84,6 +84,7 @@ class SettingsRoutes:
     async def change(self, request: web.Request) -> web.Response:
         """Merge a patch into the settings file and answer as `show` does."""
         patch = await _read_object(request)
+        _check_paired(request, patch, "compaction")
         await asyncio.to_thread(self._changer.change, lambda _: patch)
         return await self.show(request)
 
@@ -103,6 +104,7 @@ class SettingsRoutes:
     async def change_agent(self, request: web.Request) -> web.Response:
         """Merge a patch into an agent and answer with it."""
         patch = await _read_object(request)
+        _check_paired(request, patch, "tool_output")
         agent_id = await asyncio.to_thread(change_agent, self._changer, request.match_info["id"], patch)
         return web.json_response(await self._judged(request, agent_id))
 
@@ -191,6 +193,22 @@ async def _read_object(request: web.Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestError("The body has to be a JSON object.")
     return body
+
+
+def _check_paired(request: web.Request, patch: Mapping[str, Any], allowed: str) -> None:
+    """Raise Forbidden where a paired program would change another key than the one that is allowed.
+
+    Other keys name programs to start and addresses to send keys to, and whatever runs beside the program may have its
+    token.
+    """
+    for key in patch:
+        if DEVICE in request and key != allowed:
+            raise Forbidden(
+                f"{request[DEVICE].name} is paired with elbowroom and may change {allowed} here, not {key[:80]!r}. "
+                "Change that on elbowroom's own page.",
+                code="not_for_paired",
+                param=key[:80],
+            )
 
 
 @cache

@@ -9,6 +9,7 @@ from elbowroom.agents.admission import QUIET_SECONDS
 from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn import RunSettings, Shared
+from elbowroom.connect.devices import PairedDevices
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import SeenModels
 from elbowroom.settings.live import LiveSettings
@@ -32,6 +33,7 @@ class Timing:
     quiet: float = QUIET_SECONDS
 
 
+DEVICES: web.AppKey[PairedDevices] = web.AppKey("DEVICES", PairedDevices)
 SEEN: web.AppKey[SeenModels] = web.AppKey("SEEN", SeenModels)
 SETTINGS: web.AppKey[LiveSettings] = web.AppKey("SETTINGS", LiveSettings)
 ENVIRONMENT: web.AppKey[Mapping[str, str]] = web.AppKey("ENVIRONMENT", Mapping)

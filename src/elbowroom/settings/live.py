@@ -42,6 +42,11 @@ class LiveSettings:
         return self._path
 
     @property
+    def flags(self) -> Flags:
+        """Return what flags of the command line set."""
+        return self._flags
+
+    @property
     def last_good(self) -> LoadedSettings:
         """Return the settings of the last `current()`; may be called from any thread."""
         return self._loaded

@@ -1,0 +1,6 @@
+"""Programs of other origins that are paired with elbowroom: how they are, and what only they and its own page may."""
+
+from elbowroom.server.pairing.doctor import add_doctor_route
+from elbowroom.server.pairing.routes import add_pairing_routes
+
+__all__ = ["add_doctor_route", "add_pairing_routes"]

@@ -1,0 +1,90 @@
+"""`/api/pairing`: makes a code for a program, gives it a token in exchange, lists what is paired and revokes it."""
+
+import logging
+import time
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from elbowroom.connect.devices import Device
+from elbowroom.connect.pairing import ROUTE, VALID_SECONDS, PairingCode
+from elbowroom.errors import NotFound, RequestError
+from elbowroom.server.guard import CLAIM, check_claimant, for_own_page
+from elbowroom.server.request import read_json
+from elbowroom.server.state import DEVICES
+
+MOST_BYTES: Final = 4096
+LONGEST_NAME: Final = 80
+LONGEST_CODE: Final = 40
+log = logging.getLogger(__name__)
+
+
+def add_pairing_routes(app: web.Application) -> None:
+    """Add the routes."""
+    routes = PairingRoutes()
+    app.router.add_get(ROUTE, for_own_page(list_devices))
+    app.router.add_post(ROUTE, for_own_page(routes.make_code))
+    app.router.add_post(CLAIM, routes.claim)
+    app.router.add_delete(f"{ROUTE}/{{id}}", for_own_page(revoke))
+
+
+class PairingRoutes:
+    """Has the one code that is valid."""
+
+    def __init__(self) -> None:
+        self._code = PairingCode()
+
+    async def make_code(self, request: web.Request) -> web.Response:
+        """Make a code; one that was made before is not valid any more."""
+        expires = int(time.time()) + VALID_SECONDS
+        return _answer({"code": self._code.make(), "expires": expires}, 201)
+
+    async def claim(self, request: web.Request) -> web.Response:
+        """Pair the program that sends the code, and answer with its token, which is told only now.
+
+        Needs no token. Raises Forbidden, Gone, TooManyTries, Conflict and SettingsNotSaved.
+        """
+        check_claimant(request)
+        body = await read_json(request, MOST_BYTES)
+        if not isinstance(body, dict):
+            raise RequestError('The body has to be a JSON object, such as {"code": "ABCD-2345", "name": "Phone"}.')
+        name = _name(body)
+        self._code.use(_code(body))
+        device, token = await request.app[DEVICES].add(name)
+        log.info("%s was paired.", device.name)
+        return _answer({"token": token, "id": device.id, "name": device.name}, 201)
+
+
+async def list_devices(request: web.Request) -> web.Response:
+    """List what is paired, the one paired last first."""
+    return _answer({"data": [_described(device) for device in request.app[DEVICES].listed()]})
+
+
+async def revoke(request: web.Request) -> web.Response:
+    """Revoke the token of a paired program."""
+    if not await request.app[DEVICES].remove(request.match_info["id"]):
+        raise NotFound("Nothing is paired under this id; it may have been revoked already.", code="not_paired")
+    return web.Response(status=204)
+
+
+def _code(body: dict[str, Any]) -> str:
+    code = body.get("code")
+    if not isinstance(code, str) or not code.strip() or len(code) > LONGEST_CODE:
+        raise RequestError("code has to be the code that elbowroom shows, such as ABCD-2345.", param="code")
+    return code
+
+
+def _name(body: dict[str, Any]) -> str:
+    name = body.get("name", "Obsidian")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise RequestError(f"name has to be a text in one line of at most {LONGEST_NAME} characters.", param="name")
+    return name.strip()
+
+
+def _described(device: Device) -> dict[str, Any]:
+    last_used = None if device.last_used is None else int(device.last_used)
+    return {"id": device.id, "name": device.name, "created": int(device.created), "last_used": last_used}
+
+
+def _answer(value: dict[str, Any], status: int = 200) -> web.Response:
+    return web.json_response(value, status=status, headers={hdrs.CACHE_CONTROL: "no-store"})
