@@ -210,7 +210,55 @@ SettingGroup.prototype.constructor__ = function begun() {
 };
 SettingTab.prototype.constructor__ = function begun() {
 	this.containerEl.addClass("vertical-tab-content");
+	this.cleanups = [];
 };
+
+// Settings that are described rather than drawn, as Obsidian has them from 1.13 on.
+
+SettingTab.prototype.update = function update() {
+	this.settingItems = this.getSettingDefinitions();
+	if (this.containerEl.isConnected) this.renderTab__();
+};
+SettingTab.prototype.renderTab__ = function render() {
+	for (const cleanup of this.cleanups.splice(0)) cleanup();
+	if (!("settingItems" in this) || !this.settingItems.length) return void this.display();
+	const focused = this.containerEl.contains(document.activeElement) ? document.activeElement.getAttribute("aria-labelledby") : null;
+	const places = new Map([...this.containerEl.querySelectorAll(".setting-item-name")].map((name) => [name.id, name.textContent]));
+	this.containerEl.empty();
+	for (const group of this.settingItems) {
+		const drawn = new SettingGroup(this.containerEl).setHeading(group.heading ?? "");
+		for (const item of group.items) if (holds(item.visible, true)) drawn.addSetting((setting) => this.draw(setting.setName(item.name).setDesc(item.desc ?? ""), drawn, item));
+	}
+	const name = [...this.containerEl.querySelectorAll(".setting-item-name")].find((each) => focused && each.textContent === places.get(focused));
+	if (name) this.containerEl.querySelector(`[aria-labelledby="${name.id}"]`)?.focus();
+};
+SettingTab.prototype.draw = function draw(setting, group, { control, render }) {
+	if (render) this.cleanups.push(render(setting, group) ?? (() => {}));
+	if (!control) return;
+	const value = this.getControlValue(control.key);
+	const keep = async (changed) => {
+		const problem = await control.validate?.(changed);
+		setting.setErrorMessage(problem || null);
+		if (!problem) await this.setControlValue(control.key, changed);
+	};
+	const disabled = holds(control.disabled, false);
+	const add = {
+		text: () => setting.addText((text) => text.setPlaceholder(control.placeholder ?? "").setValue(value).setDisabled(disabled).onChange(keep)),
+		dropdown: () => setting.addDropdown((dropdown) => dropdown.addOptions(control.options).setValue(value).setDisabled(disabled).onChange(keep)),
+		toggle: () => setting.addToggle((toggle) => toggle.setValue(value).setDisabled(disabled).onChange(keep)),
+		slider: () => setting.addSlider((slider) => slider.setLimits(control.min, control.max, control.step).setValue(value).setDisabled(disabled).onChange(keep)),
+	};
+	add[control.type]();
+	for (const element of setting.controlEl.querySelectorAll("input, select")) element.setAttribute("aria-labelledby", setting.nameEl.id);
+};
+SettingTab.prototype.hide = function hide() {
+	for (const cleanup of this.cleanups.splice(0)) cleanup();
+	this.containerEl.empty();
+};
+
+function holds(predicate, otherwise) {
+	return typeof predicate === "function" ? predicate() : predicate ?? otherwise;
+}
 
 // What opens over all else, and the keys that belong to it.
 

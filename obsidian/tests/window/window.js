@@ -88,8 +88,8 @@ class Vault {
 		window.setTitle("Elbowroom");
 		window.onOpen = () => {
 			window.contentEl.append(tab.containerEl);
-			if ("getSettingDefinitions" in Object.getPrototypeOf(tab) && tab.getSettingDefinitions().length) tab.update();
-			tab.renderTab__();
+			if ("settingItems" in tab) tab.update();
+			else tab.display();
 		};
 		window.onClose = () => tab.hide();
 		window.open();
