@@ -1,5 +1,7 @@
 // The plugin: what it adds to Obsidian, and what its parts share.
-import { Events, Plugin } from "obsidian";
+import { Events, Plugin, TFile } from "obsidian";
+import { ChatView, VIEW_TYPE } from "./chat_view.js";
+import { addEditorCommands } from "./editor_commands.js";
 import { fillOf } from "./gauge.js";
 import { baseAddress, preferencesFrom, tokenOf } from "./preferences.js";
 import { Server } from "./server.js";
@@ -17,8 +19,24 @@ export default class ElbowroomPlugin extends Plugin {
 
 	async onload() {
 		this.preferences = preferencesFrom(await this.loadData());
+		this.registerView(VIEW_TYPE, (leaf) => new ChatView(leaf, this));
+		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
+		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
+		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
+		addEditorCommands(this);
+		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();
+	}
+
+	/** Shows the chat, in the right sidebar where it is not open yet. */
+	async activateView() {
+		const { workspace } = this.app;
+		const leaf = workspace.getLeavesOfType(VIEW_TYPE)[0] ?? workspace.getRightLeaf(false);
+		if (!leaf) return null;
+		if (leaf.view.getViewType() !== VIEW_TYPE) await leaf.setViewState({ type: VIEW_TYPE, active: true });
+		await workspace.revealLeaf(leaf);
+		return leaf.view instanceof ChatView ? leaf.view : null;
 	}
 
 	/** Keeps the preferences, and tells all who show what depends on them. */
@@ -32,12 +50,24 @@ export default class ElbowroomPlugin extends Plugin {
 		this.events.trigger("settings");
 	}
 
+	/** Lets a note be taken to the chat from its menu. */
+	addFileMenu() {
+		this.registerEvent(this.app.workspace.on("file-menu", (menu, file) => {
+			if (!(file instanceof TFile) || file.extension !== "md") return;
+			menu.addItem((item) => item.setTitle("Add to the chat").setIcon("message-square-text").onClick(async () => {
+				await (await this.activateView())?.composer?.addNote(file);
+			}));
+		}));
+	}
+
 	/** Shows in the status bar how full the window of the open chat is, and which model answers. */
 	addFill() {
 		const item = this.addStatusBarItem();
 		item.addClass("elbowroom-status", "mod-clickable");
 		item.setAttrs({ role: "button", tabindex: "0" });
 		item.hide();
+		this.registerDomEvent(item, "click", () => void this.activateView());
+		this.registerDomEvent(item, "keydown", (event) => { if (event.key === "Enter" || event.key === " ") void this.activateView(); });
 		this.registerEvent(this.events.on("context", (...told) => {
 			const { context, model } = /** @type {Shown} */ (told[0]);
 			const { state, share, words } = fillOf(context);

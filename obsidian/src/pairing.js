@@ -1,6 +1,7 @@
 // Trades the code that elbowroom shows for a token of this device.
 import { Modal, Platform, Setting } from "obsidian";
 import { keepToken } from "./preferences.js";
+import { errorWords } from "./server.js";
 
 /** Asks for the code; `done` is called once the token is kept. */
 export class PairingModal extends Modal {
@@ -43,7 +44,7 @@ export class PairingModal extends Modal {
 			this.close();
 			this.done();
 		} catch (error) {
-			this.problem?.setText(error instanceof Error ? error.message : String(error));
+			this.problem?.setText(errorWords(error));
 		} finally {
 			this.isAsking = false;
 		}

@@ -122,6 +122,11 @@ export function errorOf(status, text, header) {
 	});
 }
 
+/** @param {unknown} error */
+export function errorWords(error) {
+	return error instanceof Error ? error.message : String(error);
+}
+
 /**
  * @param {string} text
  * @returns {unknown} Undefined where it is no JSON.

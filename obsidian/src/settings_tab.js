@@ -3,6 +3,7 @@ import { Notice, PluginSettingTab, SecretComponent, Setting } from "obsidian";
 import { percent } from "./gauge.js";
 import { PairingModal } from "./pairing.js";
 import { baseAddress, tokenOf } from "./preferences.js";
+import { errorWords } from "./server.js";
 
 const SAME = "same";
 const COMPACTION = "compaction.";
@@ -185,7 +186,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		try {
 			this.take(await this.plugin.server.changeSettings({ compaction }));
 		} catch (error) {
-			new Notice(messageOf(error));
+			new Notice(errorWords(error));
 		}
 		this.redraw();
 	}
@@ -216,7 +217,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 			} else this.settings = null;
 		} catch (error) {
 			this.settings = null;
-			this.problem = messageOf(error);
+			this.problem = errorWords(error);
 		}
 		this.redraw();
 	}
@@ -292,7 +293,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 				{ name: "pairing", state: "warning", told: "This vault is not paired.", remedy: "Pair it to see the other checks and the settings of elbowroom." },
 			];
 		} catch (error) {
-			return [{ name: "elbowroom", state: "problem", told: messageOf(error), remedy: null }];
+			return [{ name: "elbowroom", state: "problem", told: errorWords(error), remedy: null }];
 		}
 	}
 
@@ -323,9 +324,4 @@ function checkRow({ name, state, told, remedy }) {
 	element.createSpan({ text: told || name });
 	if (remedy) element.createDiv({ cls: "elbowroom-remedy", text: remedy });
 	return element;
-}
-
-/** @param {unknown} error */
-export function messageOf(error) {
-	return error instanceof Error ? error.message : String(error);
 }

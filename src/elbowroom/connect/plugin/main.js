@@ -2,7 +2,12 @@
 "use strict";
 
 const {
+	Component,
 	Events,
+	ItemView,
+	MarkdownRenderer,
+	MarkdownView,
+	Menu,
 	Modal,
 	Notice,
 	Platform,
@@ -10,162 +15,182 @@ const {
 	PluginSettingTab,
 	SecretComponent,
 	Setting,
+	TFile,
+	TFolder,
+	debounce,
+	moment,
+	normalizePath,
 	requestUrl,
+	setIcon,
 } = require("obsidian");
 
-// gauge.js
+// attachments.js
 
-// How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
+// What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
 
-/** @typedef {import("./server.js").ContextFill} ContextFill */
+const MOST_OF_A_FOLDER = 20;
+const MOST_BYTES = 5_000_000;
+const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
 
 /**
- * @param {number} value
+ * @typedef {object} Attachment
+ * @property {"vault_note" | "selected_text"} kind
+ * @property {string} path The note's.
+ * @property {string} text
+ * @property {number | null} tokens Null until they are counted.
  */
-function inThousands(value) {
-	return value.toLocaleString("en-GB");
+
+/**
+ * Returns a question with what goes along before it.
+ * @param {Attachment[]} attachments
+ * @param {string} question
+ */
+function withAttachments(attachments, question) {
+	return [...attachments.map(blockOf), question].join("\n\n");
+}
+
+/** @param {Attachment} attachment */
+function blockOf({ kind, path, text }) {
+	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text}\n</${kind}>`;
 }
 
 /**
- * Returns a share in percent.
- * @param {number} share
+ * Parts a message into what went along and the question itself.
+ * @param {string} text
+ * @returns {{ attachments: Attachment[], question: string }}
  */
-function percent(share) {
-	return `${Math.round(share * 100)} %`;
-}
-
-/**
- * Works out what a gauge shows.
- * @param {ContextFill | null | undefined} context
- * @returns {{ share: number, state: "unknown" | "calm" | "near" | "full", words: string }}
- */
-function fillOf(context) {
-	if (!context || !(context.window > 0)) return { share: 0, state: "unknown", words: "Window not known yet" };
-	const { tokens, window, trigger, stop_at: stopAt } = context;
-	const state = stopAt && tokens >= stopAt ? "full" : trigger && tokens >= trigger ? "near" : "calm";
-	const words = `${percent(tokens / window)} · ${inThousands(tokens)} of ${inThousands(window)} tokens`;
-	return { share: Math.min(1, tokens / window), state, words };
-}
-
-/** The bar, as an element with the role of a meter. */
-class Gauge {
-	/** @param {HTMLElement} parent */
-	constructor(parent) {
-		this.element = parent.createDiv({ cls: "elbowroom-gauge", attr: { role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" } });
-		this.bar = this.element.createDiv({ cls: "elbowroom-gauge-bar" });
-		this.marks = ["summarised from", "answer stopped at"].map((told) => ({ told, element: this.element.createDiv({ cls: "elbowroom-gauge-mark" }) }));
-		this.show(null);
+function withoutAttachments(text) {
+	/** @type {Attachment[]} */
+	const attachments = [];
+	let end = 0;
+	for (const found of text.matchAll(BLOCK)) {
+		if (found.index !== end) break; // further on it is part of the question
+		const [all, kind = "", path = "", content = ""] = found;
+		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content, tokens: null });
+		end += all.length;
 	}
+	return { attachments, question: text.slice(end) };
+}
 
-	/** @param {ContextFill | null | undefined} context */
-	show(context) {
-		const { share, state, words } = fillOf(context);
-		this.element.dataset.state = state;
-		this.bar.setCssProps({ "--elbowroom-share": String(share) });
-		this.element.setAttrs({
-			"aria-valuemax": String(context?.window || 1), "aria-valuenow": String(Math.min(context?.tokens ?? 0, context?.window || 1)), "aria-valuetext": words,
-		});
-		this.element.title = [words, ...this.place(context)].join("\n");
+/**
+ * @param {import("obsidian").App} app
+ * @param {TFile} file
+ * @returns {Promise<Attachment>}
+ * @throws {Error} A sentence, where it cannot go along.
+ */
+async function noteAttachment(app, file) {
+	if (!["md", "txt", "canvas"].includes(file.extension)) throw new Error(`${file.name} is no note, so it cannot go along.`);
+	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
+	return { kind: "vault_note", path: file.path, text: await app.vault.cachedRead(file), tokens: null };
+}
+
+/**
+ * Returns what is selected in the note that was used last, or all of that note.
+ * @param {import("obsidian").App} app
+ * @param {"selection" | "note"} what
+ * @returns {Promise<Attachment | null>}
+ */
+async function currentAttachment(app, what) {
+	const view = lastNote(app);
+	if (!view?.file) return null;
+	if (what === "note") return { ...await noteAttachment(app, view.file), text: view.editor.getValue() };
+	const text = view.editor.getSelection();
+	return text ? { kind: "selected_text", path: view.file.path, text, tokens: null } : null;
+}
+
+/**
+ * Returns the note that was used last, also while the chat is.
+ * @param {import("obsidian").App} app
+ */
+function lastNote(app) {
+	const view = app.workspace.getActiveViewOfType(MarkdownView) ?? app.workspace.getMostRecentLeaf()?.view;
+	return view instanceof MarkdownView ? view : null;
+}
+
+/**
+ * Returns what was dropped: notes by their links, all notes of a folder, or a text.
+ * @param {import("obsidian").App} app
+ * @param {DataTransfer | null} data
+ * @returns {Promise<Attachment[]>}
+ * @throws {Error} A sentence, where it cannot go along.
+ */
+async function fromDrop(app, data) {
+	const text = data?.getData("text/plain").trim() ?? "";
+	const files = text.split("\n").map((line) => fileOf(app, line.trim()));
+	if (text && files.every((file) => file !== null)) {
+		const notes = files.flatMap((file) => (file instanceof TFolder ? notesIn(file) : file instanceof TFile ? [file] : []));
+		return Promise.all(notes.map((file) => noteAttachment(app, file)));
+	}
+	if (!text) throw new Error("Drop a note, a folder or a text here.");
+	const path = lastNote(app)?.file?.path ?? "";
+	return [{ kind: "selected_text", path, text: data?.getData("text/plain") ?? "", tokens: null }];
+}
+
+/**
+ * @param {import("obsidian").App} app
+ * @param {string} dropped An address of Obsidian's, a link, or a path.
+ */
+function fileOf(app, dropped) {
+	const path = addressed(dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1] ?? dropped;
+	return path ? app.vault.getAbstractFileByPath(path) ?? app.metadataCache.getFirstLinkpathDest(path, "") : null;
+}
+
+/** @param {string} dropped */
+function addressed(dropped) {
+	if (!dropped.startsWith("obsidian://")) return null;
+	try {
+		return new URL(dropped).searchParams.get("file");
+	} catch {
+		return null;
+	}
+}
+
+/**
+ * @param {TFolder} folder
+ * @throws {Error} Where there are too many.
+ */
+function notesIn(folder) {
+	const notes = folder.children.filter((child) => child instanceof TFile && child.extension === "md");
+	if (notes.length > MOST_OF_A_FOLDER) throw new Error(`${folder.name} has ${notes.length} notes; at most ${MOST_OF_A_FOLDER} go along at once.`);
+	return /** @type {TFile[]} */ (notes);
+}
+
+/** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
+class Counting {
+	/** @type {AbortController | null} */
+	#counting = null;
+
+	/**
+	 * @param {import("./server.js").Server} server
+	 * @param {() => void} tell Called when a number has come.
+	 */
+	constructor(server, tell) {
+		this.server = server;
+		this.tell = tell;
+		this.soon = debounce((/** @type {string} */ model, /** @type {Attachment[]} */ attachments) => void this.#count(model, attachments), 300, true);
 	}
 
 	/**
-	 * Puts the marks where they belong; returns what they mean.
-	 * @param {ContextFill | null | undefined} context
+	 * @param {string} model
+	 * @param {Attachment[]} attachments
 	 */
-	place(context) {
-		const places = [context?.trigger, context?.stop_at];
-		return this.marks.flatMap(({ told, element }, index) => {
-			const at = places[index];
-			element.toggle(Boolean(at && context?.window));
-			if (!at || !context?.window) return [];
-			element.setCssProps({ "--elbowroom-share": String(at / context.window) });
-			return [`${told} ${percent(at / context.window)}`];
-		});
+	async #count(model, attachments) {
+		this.stop();
+		const { signal } = this.#counting = new AbortController();
+		try {
+			const none = await this.server.countTokens(model, [{ role: "user", content: "." }], signal);
+			for (const attachment of attachments.filter(({ tokens }) => tokens === null)) {
+				attachment.tokens = await this.server.countTokens(model, [{ role: "user", content: blockOf(attachment) }], signal) - none + 1;
+				this.tell();
+			}
+		} catch {
+			// what cannot be counted now has no number beside it
+		}
 	}
-}
 
-// preferences.js
-
-// What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
-
-const SECRET = "elbowroom-token";
-
-/**
- * @typedef {object} Preferences
- * @property {string} address Where elbowroom is, as the person typed it.
- * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
- * @property {string} token The token itself, only where this Obsidian has no secret storage.
- * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
- * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
- * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
- * @property {Record<string, string>} seen elbowroom's settings when they were last read, shown while it is away.
- */
-
-/** @type {Readonly<Preferences>} */
-const DEFAULTS = Object.freeze({
-	address: "http://127.0.0.1:2345",
-	secret: "",
-	token: "",
-	agent: "",
-	noticesAsPopups: true,
-	noteContext: "none",
-	seen: {},
-});
-
-/**
- * Returns preferences from what a file holds, whatever that is: what has another type is as by default.
- * @param {unknown} data
- * @returns {Preferences}
- */
-function preferencesFrom(data) {
-	const kept = /** @type {Record<string, unknown>} */ (data !== null && typeof data === "object" ? data : {});
-	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && kept[key] !== null);
-	const preferences = /** @type {Preferences} */ ({ ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
-	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
-	return preferences;
-}
-
-/**
- * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
- * without http:// before it. Empty where it is no address.
- * @param {string} typed
- */
-function baseAddress(typed) {
-	const text = typed.trim();
-	if (!text) return "";
-	try {
-		const url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
-		if (!/^https?:$/.test(url.protocol) || !url.hostname) return "";
-		const path = url.pathname.replace(/\/+/g, "/").replace(/(\/v1|\/chat|\/completions|\/models|\/)+$/, "");
-		return url.origin + path;
-	} catch {
-		return "";
+	stop() {
+		this.#counting?.abort();
 	}
-}
-
-/**
- * Returns the token that goes with each request, empty for none.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- */
-function tokenOf(app, preferences) {
-	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
-}
-
-/**
- * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- * @param {string} token
- */
-function keepToken(app, preferences, token) {
-	if (!app.secretStorage) {
-		preferences.token = token;
-		return;
-	}
-	app.secretStorage.setSecret(preferences.secret || SECRET, token);
-	preferences.secret ||= SECRET;
-	preferences.token = "";
 }
 
 // server.js
@@ -291,6 +316,11 @@ function errorOf(status, text, header) {
 	return new ServerError(told.message || `elbowroom answered with status ${status}.`, status, {
 		code: told.code, param: told.param, retryAfter: Number.isFinite(wait) ? wait : null,
 	});
+}
+
+/** @param {unknown} error */
+function errorWords(error) {
+	return error instanceof Error ? error.message : String(error);
 }
 
 /**
@@ -522,6 +552,1452 @@ function headerIn(headers, name) {
 	return found === undefined ? null : headers[found];
 }
 
+// stream.js
+
+// One chat request, whose answer is read as it streams.
+
+/**
+ * @typedef {{ type: "begun", conversation: string }
+ *   | { type: "text", text: string }
+ *   | { type: "thought", text: string }
+ *   | { type: "notice", kind: string, text: string, done: boolean, data: Record<string, unknown> }
+ *   | { type: "whole", text: string }
+ *   | { type: "usage", usage: Record<string, unknown> }
+ *   | { type: "end", reason: string }} StreamEvent `whole` tells why the answer comes in one piece.
+ */
+
+const IN_ONE_PIECE = "This Obsidian lets no answer stream from this address, so it comes in one piece.";
+
+/**
+ * Asks a model and yields what it answers. Leaving the loop, or the signal, closes the connection.
+ * @param {import("./server.js").Server} server
+ * @param {{ model: string, messages: import("./server.js").ChatMessage[] } & Record<string, unknown>} body
+ * @param {{ conversation?: string, signal?: AbortSignal }} [options]
+ * @returns {AsyncGenerator<StreamEvent, void, void>}
+ * @throws {ServerError} Also where the stream ends before it is complete.
+ */
+async function* streamChat(server, body, { conversation = "", signal } = {}) {
+	const headers = server.headers({
+		"Content-Type": "application/json", "X-Elbowroom-Events": "1", ...(conversation ? { "X-Conversation-Id": conversation } : {}),
+	});
+	const url = server.url("/v1/chat/completions");
+	const sent = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
+	/** @type {Response} */
+	let response;
+	try {
+		// Obsidian's requestUrl can neither stream nor be stopped, so this one request is made by the window.
+		response = await window.fetch(url, { method: "POST", headers, body: sent, cache: "no-store", redirect: "error", ...(signal ? { signal } : {}) });
+	} catch (error) {
+		if (signal?.aborted) throw error;
+		yield* inOnePiece(server, body, { conversation, signal });
+		return;
+	}
+	if (!response.ok) throw errorOf(response.status, await response.text(), (name) => response.headers.get(name));
+	yield { type: "begun", conversation: response.headers.get("X-Conversation-Id") || conversation };
+	yield* eventsOf(response);
+}
+
+/**
+ * @param {import("./server.js").Server} server
+ * @param {{ model: string, messages: import("./server.js").ChatMessage[] } & Record<string, unknown>} body
+ * @param {{ conversation: string, signal?: AbortSignal | undefined }} options
+ * @returns {AsyncGenerator<StreamEvent, void, void>}
+ */
+async function* inOnePiece(server, body, { conversation, signal }) {
+	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
+	yield { type: "whole", text: IN_ONE_PIECE };
+	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
+		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
+	}));
+	const choice = answer.choices[0];
+	if (conversation) yield { type: "begun", conversation };
+	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
+	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
+	if (answer.usage) yield { type: "usage", usage: answer.usage };
+	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
+}
+
+/**
+ * @typedef {object} Completion
+ * @property {{ message?: { content?: string | null, reasoning_content?: string }, finish_reason?: string }[]} choices
+ * @property {Record<string, unknown>} [usage]
+ */
+
+/**
+ * @param {Response} response
+ * @returns {AsyncGenerator<StreamEvent, void, void>}
+ */
+async function* eventsOf(response) {
+	let reason = "";
+	for await (const data of dataOf(response)) {
+		if (data === "[DONE]") {
+			yield { type: "end", reason: reason || "stop" };
+			return;
+		}
+		const chunk = parsed(data);
+		if (!isObject(chunk)) continue;
+		if (isObject(chunk.error)) throw errorOf(Number(chunk.error.status) || 500, data, () => null);
+		for (const event of eventsIn(chunk)) yield event;
+		const choice = firstOf(chunk.choices);
+		reason = typeof choice.finish_reason === "string" ? choice.finish_reason : reason;
+	}
+	throw new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
+}
+
+/**
+ * @param {Record<string, unknown>} chunk
+ * @returns {StreamEvent[]}
+ */
+function eventsIn(chunk) {
+	/** @type {StreamEvent[]} */
+	const events = [];
+	const { delta } = firstOf(chunk.choices);
+	const { content, reasoning_content: thought } = isObject(delta) ? delta : /** @type {Record<string, unknown>} */ ({});
+	if (typeof thought === "string" && thought) events.push({ type: "thought", text: thought });
+	if (typeof content === "string" && content) events.push({ type: "text", text: content });
+	if (isObject(chunk.event) && isObject(chunk.event.data)) {
+		const { description, done } = chunk.event.data;
+		const data = isObject(chunk.elbowroom) ? chunk.elbowroom : {};
+		events.push({ type: "notice", kind: String(data.kind ?? ""), text: String(description ?? ""), done: done !== false, data });
+	}
+	if (isObject(chunk.usage)) events.push({ type: "usage", usage: chunk.usage });
+	return events;
+}
+
+/**
+ * @param {unknown} choices
+ * @returns {Record<string, unknown>}
+ */
+function firstOf(choices) {
+	const first = /** @type {unknown} */ (Array.isArray(choices) ? choices[0] : undefined);
+	return isObject(first) ? first : {};
+}
+
+/**
+ * Yields what each `data:` line of an event stream holds, however its bytes are cut.
+ * @param {Response} response
+ * @returns {AsyncGenerator<string, void, void>}
+ */
+async function* dataOf(response) {
+	if (!response.body) return;
+	const reader = response.body.getReader();
+	const decoder = new TextDecoder();
+	let rest = "";
+	try {
+		for (;;) {
+			const { value, done } = await reader.read().catch((error) => { throw cutBy(error); });
+			const lines = (rest + decoder.decode(value, { stream: !done })).split(/\r\n|\n|\r(?!$)/);
+			rest = done ? "" : lines.pop() ?? "";
+			for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trim();
+			if (done) return;
+		}
+	} finally {
+		reader.cancel().catch(() => {}); // it may be closed already
+	}
+}
+
+/**
+ * @param {unknown} error
+ * @returns {unknown}
+ */
+function cutBy(error) {
+	if (error instanceof DOMException && error.name === "AbortError") return error;
+	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
+}
+
+// chat.js
+
+// A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
+
+const PAGE = 200;
+const MOST_PAGES = 100;
+const POLL_MS = 1000;
+const AGAIN_MS = 2000;
+const COMMAND = /^\/(\w+)(?:\s+([^]*))?$/;
+
+/** @typedef {import("./server.js").ChatMessage} ChatMessage */
+
+/**
+ * @typedef {object} Step One call of a tool that ran in elbowroom.
+ * @property {string} id
+ * @property {string} name
+ * @property {string} arguments
+ * @property {string} state
+ * @property {string} result
+ */
+
+/**
+ * @typedef {object} Item One message as it is shown; `sent` is the message as elbowroom knows it.
+ * @property {string} id
+ * @property {"user" | "assistant" | "system"} role
+ * @property {string} text
+ * @property {string} thought
+ * @property {Step[]} steps
+ * @property {"complete" | "streaming" | "interrupted"} status
+ * @property {number} at When, in seconds since 1970.
+ * @property {string[]} between What was said to it while it was written.
+ * @property {ChatMessage | null} sent
+ */
+
+class Chat extends Events {
+	/** The id or the name by which elbowroom knows the conversation. */
+	id = newName();
+	title = "";
+	model = "";
+	/** @type {Item[]} */
+	items = [];
+	/** @type {import("./server.js").CompactionRow[]} */
+	compactions = [];
+	/** @type {import("./server.js").ContextFill | null} */
+	context = null;
+	/** @type {import("./server.js").QueuedRow[]} */
+	queue = [];
+	/** What happens beside the answer, in words; empty for nothing. */
+	notice = "";
+	/** @type {ServerError | null} */
+	problem = null;
+	isKept = false;
+	isAway = false;
+	/** Whether another program's answer to this conversation runs. */
+	runsElsewhere = false;
+	updated = 0;
+	/** @type {AbortController | null} */
+	#stopping = null;
+	#round = 0;
+	/** @type {number | null} */
+	#timer = null;
+
+	/** @param {import("./server.js").Server} server */
+	constructor(server) {
+		super();
+		this.server = server;
+	}
+
+	get isRunning() {
+		return this.#stopping !== null;
+	}
+
+	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
+	/** @param {"items" | "last" | "state"} what */
+	changed(what) {
+		this.trigger("changed", what);
+	}
+
+	/** Begins a new conversation with this agent or model. */
+	/** @param {string} model */
+	begin(model) {
+		this.leave();
+		Object.assign(this, {
+			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, updated: 0, runsElsewhere: false,
+		});
+		this.changed("items");
+	}
+
+	/** Lets go of the conversation; an answer that is being written goes on at elbowroom, and is there later. */
+	leave() {
+		this.#round += 1;
+		this.#stopping?.abort();
+		this.#stopping = null;
+		this.#stopTimer();
+	}
+
+	/**
+	 * Shows a conversation that elbowroom keeps, whichever program began it.
+	 * @param {string} id
+	 */
+	async open(id) {
+		this.begin(this.model);
+		this.id = id;
+		this.isKept = true;
+		await this.load();
+	}
+
+	/** Reads the conversation again. */
+	async load() {
+		const round = this.#round;
+		const { id } = this;
+		try {
+			const row = await this.server.conversation(id);
+			const rows = await this.#rows(id);
+			const queue = await this.server.queued(id);
+			if (round !== this.#round || this.isRunning) return;
+			this.#take(row);
+			this.model = row.agent || this.model;
+			this.queue = queue;
+			this.items = itemsOf(rows);
+			this.problem = null;
+			this.isAway = false;
+		} catch (error) {
+			if (round !== this.#round) return;
+			this.#failed(error);
+		}
+		this.changed("items");
+		this.#schedule();
+	}
+
+	/**
+	 * Says something: begins an answer, or tells it to the one that is being written. Text that begins with a slash is a
+	 * command where it is one. Returns whether it was taken.
+	 * @param {string} text
+	 */
+	async send(text) {
+		const command = COMMAND.exec(text.trim());
+		if (command?.[1] === "new" && !command[2]) {
+			this.begin(this.model);
+			return true;
+		}
+		if (command?.[1] === "compact") return this.compact(command[2]?.trim() ?? "");
+		if (!this.isRunning && !this.runsElsewhere) {
+			this.items.push(itemOf("user", text));
+			void this.answer();
+			return true;
+		}
+		return this.say(text);
+	}
+
+	/**
+	 * Tells the answer that is being written something.
+	 * @param {string} text
+	 * @param {"steer" | "follow_up"} [mode]
+	 */
+	async say(text, mode = "steer") {
+		try {
+			await this.server.queue(this.id, text, mode);
+			await this.#readQueue();
+			return true;
+		} catch (error) {
+			this.#failed(error);
+			this.changed("state");
+			return false;
+		}
+	}
+
+	/** @param {string} message The id of one that waits. */
+	async unsay(message) {
+		await this.server.unqueue(this.id, message).catch((error) => this.#failed(error));
+		await this.#readQueue().catch(() => {});
+	}
+
+	async #readQueue() {
+		this.queue = await this.server.queued(this.id);
+		this.changed("state");
+	}
+
+	/** Answers the last message. */
+	async answer() {
+		if (this.isRunning) return;
+		const round = this.#round;
+		const stopping = this.#stopping = new AbortController();
+		const messages = this.items.map(messageOf);
+		const item = itemOf("assistant", "");
+		item.status = "streaming";
+		this.items.push(item);
+		Object.assign(this, { problem: null, notice: "" });
+		this.changed("items");
+		this.#schedule();
+		/** @type {unknown} */
+		let failure = null;
+		try {
+			for await (const event of streamChat(this.server, { model: this.model, messages }, { conversation: this.id, signal: stopping.signal })) {
+				if (round !== this.#round) return;
+				this.#hear(item, event);
+			}
+			item.status = "complete";
+		} catch (error) {
+			failure = error;
+		}
+		if (round === this.#round) await this.#ended(item, failure);
+	}
+
+	/**
+	 * @param {Item} item
+	 * @param {import("./stream.js").StreamEvent} event
+	 */
+	#hear(item, event) {
+		if (event.type === "begun") {
+			this.id = event.conversation || this.id;
+			this.isKept = true;
+		} else if (event.type === "text") {
+			item.text += event.text;
+			this.changed("last");
+		} else if (event.type === "thought") {
+			item.thought += event.text;
+			this.changed("last");
+		} else if (event.type === "notice" || event.type === "whole") {
+			this.notice = event.type === "notice" && event.done ? "" : event.text;
+			this.trigger("notice", event);
+			this.changed("state");
+		}
+	}
+
+	/**
+	 * @param {Item} item
+	 * @param {unknown} failure Null where the answer came to its end.
+	 */
+	async #ended(item, failure) {
+		this.#stopping = null;
+		this.notice = "";
+		if (failure !== null) {
+			item.status = "interrupted";
+			if (!item.text && !item.thought) this.items.splice(this.items.indexOf(item), 1);
+			if (!isAbort(failure)) this.#failed(failure);
+		}
+		this.changed("items");
+		if (this.isAway) this.#schedule();
+		else await this.#settle(item);
+	}
+
+	/**
+	 * Takes what elbowroom has noted of an answer: its size, compactions, and the tools that ran.
+	 * @param {Item} item
+	 */
+	async #settle(item) {
+		const round = this.#round;
+		try {
+			const row = await this.server.conversation(this.id, { limit: 50 });
+			const { data } = await this.server.messages(this.id, { limit: 50, order: "desc" });
+			if (round !== this.#round || this.isRunning) return;
+			this.#take(row);
+			const kept = itemsOf(data.reverse()).at(-1);
+			if (kept?.role === "assistant" && kept.text.trim() === item.text.trim()) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			await this.#readQueue();
+		} catch (error) {
+			if (round === this.#round && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+		}
+		this.changed("items");
+	}
+
+	/** Stops the answer, also one that another program began. What was said stays. */
+	async stop() {
+		const stopping = this.#stopping;
+		if (this.isKept) await this.server.cancel(this.id).catch(() => {}); // the connection is closed in any case
+		stopping?.abort();
+	}
+
+	/** Has the last question answered once more; the answer so far stays in a branch of its own. */
+	async retry() {
+		if (this.isRunning) return;
+		const last = this.items.findLastIndex(({ role }) => role === "user");
+		if (last < 0) return;
+		this.items.length = last + 1;
+		await this.answer();
+	}
+
+	/**
+	 * Asks in other words; what followed stays in a branch of its own.
+	 * @param {Item} item
+	 * @param {string} text
+	 */
+	async edit(item, text) {
+		const place = this.items.indexOf(item);
+		if (this.isRunning || place < 0) return;
+		this.items.splice(place, Infinity, itemOf("user", text));
+		await this.answer();
+	}
+
+	/**
+	 * Compacts the conversation now. Returns whether that was begun.
+	 * @param {string} focus What a person wants kept or dropped.
+	 */
+	async compact(focus) {
+		return this.#byHand("Compacting…", () => this.server.compact(this.id, focus ? { focus } : {}));
+	}
+
+	/** Takes the newest compaction back. */
+	async undo() {
+		return this.#byHand("Taking the compaction back…", () => this.server.undo(this.id));
+	}
+
+	/**
+	 * @param {string} words
+	 * @param {() => Promise<unknown>} work
+	 */
+	async #byHand(words, work) {
+		if (this.isRunning || !this.isKept) return false;
+		const round = this.#round;
+		Object.assign(this, { notice: words, problem: null });
+		this.changed("state");
+		try {
+			await work();
+			const row = await this.server.conversation(this.id);
+			if (round === this.#round) this.#take(row);
+		} catch (error) {
+			if (round === this.#round) this.#failed(error);
+		}
+		if (round === this.#round) this.notice = "";
+		this.changed("items");
+		return true;
+	}
+
+	/** Looks whether another device has gone on with the conversation; for when the window is looked at again. */
+	async lookAgain() {
+		if (!this.isKept || this.isRunning) return;
+		if (this.isAway) return this.load();
+		const row = await this.server.conversation(this.id).catch(() => null);
+		if (row && row.updated !== this.updated && !this.isRunning) await this.load();
+	}
+
+	/** @param {import("./server.js").ConversationRow} row */
+	#take(row) {
+		this.title = row.title;
+		this.context = row.context;
+		this.compactions = row.compactions ?? this.compactions;
+		this.updated = row.updated;
+		this.runsElsewhere = row.status === "running" && !this.isRunning;
+		this.trigger("context", row.context);
+	}
+
+	/** @param {unknown} error */
+	#failed(error) {
+		this.problem = error instanceof ServerError ? error : new ServerError(errorWords(error), 0);
+		this.isAway = this.problem.status === 0;
+	}
+
+	/** Reads all messages of the branch that was used last. */
+	/** @param {string} id */
+	async #rows(id) {
+		/** @type {import("./server.js").MessageRow[]} */
+		const rows = [];
+		/** @type {string | undefined} */
+		let after;
+		for (let pages = 0; pages < MOST_PAGES; pages++) {
+			const page = await this.server.messages(id, { limit: PAGE, ...(after ? { after } : {}) });
+			rows.push(...page.data);
+			if (!page.has_more || !page.next) break;
+			after = page.next;
+		}
+		return rows;
+	}
+
+	/** Looks again in a moment, where something runs or elbowroom is away. */
+	#schedule() {
+		this.#stopTimer();
+		if (this.isRunning || this.isAway || this.runsElsewhere) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+	}
+
+	async #look() {
+		const round = this.#round;
+		if (this.isAway && !this.isRunning) {
+			const isBack = await this.server.health().then(() => true, () => false);
+			if (round !== this.#round) return;
+			if (isBack && this.isKept) return this.load();
+			if (isBack) Object.assign(this, { isAway: false, problem: null });
+		} else if (this.isKept) {
+			const row = await this.server.conversation(this.id).catch(() => null);
+			if (round !== this.#round) return;
+			const ran = this.runsElsewhere;
+			if (row) this.#take(row);
+			if (ran && !this.runsElsewhere) return this.load();
+			if (this.queue.length) await this.#readQueue().catch(() => {});
+		}
+		this.changed("state");
+		this.#schedule();
+	}
+
+	#stopTimer() {
+		if (this.#timer !== null) window.clearTimeout(this.#timer);
+		this.#timer = null;
+	}
+}
+
+/** Returns a name for a conversation that nobody else gives. */
+function newName() {
+	return `obsidian-${crypto.randomUUID()}`;
+}
+
+/** @param {unknown} error */
+function isAbort(error) {
+	return error instanceof Error && error.name === "AbortError";
+}
+
+/**
+ * @param {"user" | "assistant" | "system"} role
+ * @param {string} text
+ * @returns {Item}
+ */
+function itemOf(role, text) {
+	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
+}
+
+/**
+ * @param {Item} item
+ * @returns {ChatMessage}
+ */
+function messageOf(item) {
+	return item.sent ?? { role: item.role, content: item.text };
+}
+
+/**
+ * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
+ * @param {import("./server.js").MessageRow[]} rows
+ */
+function itemsOf(rows) {
+	/** @type {Item[]} */
+	const items = [];
+	/** @type {Map<string, Item>} */
+	const turns = new Map();
+	for (const row of rows) {
+		const found = row.turn ? turns.get(row.turn) : undefined;
+		const item = found ?? itemFor(row);
+		if (!found) items.push(item);
+		if (row.turn) {
+			turns.set(row.turn, item);
+			addToTurn(item, row);
+		}
+	}
+	return items;
+}
+
+/**
+ * @param {import("./server.js").MessageRow} row
+ * @returns {Item}
+ */
+function itemFor(row) {
+	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
+	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
+	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
+}
+
+/**
+ * @param {Item} item
+ * @param {import("./server.js").MessageRow} row
+ */
+function addToTurn(item, row) {
+	const { message } = row;
+	if (message.role === "user") item.between.push(textOf(message));
+	if (message.role === "tool") {
+		const step = item.steps.find(({ id }) => id === message.tool_call_id);
+		if (step) step.result = textOf(message);
+	}
+	if (message.role !== "assistant") return;
+	if (!row.hidden) item.text = [item.text, textOf(message)].filter(Boolean).join("\n\n");
+	item.thought = [item.thought, row.reasoning ?? ""].filter(Boolean).join("\n\n");
+	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
+	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
+	if (row.turn_status === "interrupted") item.status = "interrupted";
+}
+
+/** @param {ChatMessage} message */
+function textOf({ content }) {
+	if (typeof content === "string") return content;
+	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
+}
+
+/**
+ * Returns the arguments of a call as an object, empty where they are none.
+ * @param {Step} step
+ */
+function argumentsOf(step) {
+	const value = parsed(step.arguments);
+	return isObject(value) ? value : {};
+}
+
+// gauge.js
+
+// How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
+
+/** @typedef {import("./server.js").ContextFill} ContextFill */
+
+/**
+ * @param {number} value
+ */
+function inThousands(value) {
+	return value.toLocaleString("en-GB");
+}
+
+/**
+ * Returns a share in percent.
+ * @param {number} share
+ */
+function percent(share) {
+	return `${Math.round(share * 100)} %`;
+}
+
+/**
+ * Works out what a gauge shows.
+ * @param {ContextFill | null | undefined} context
+ * @returns {{ share: number, state: "unknown" | "calm" | "near" | "full", words: string }}
+ */
+function fillOf(context) {
+	if (!context || !(context.window > 0)) return { share: 0, state: "unknown", words: "Window not known yet" };
+	const { tokens, window, trigger, stop_at: stopAt } = context;
+	const state = stopAt && tokens >= stopAt ? "full" : trigger && tokens >= trigger ? "near" : "calm";
+	const words = `${percent(tokens / window)} · ${inThousands(tokens)} of ${inThousands(window)} tokens`;
+	return { share: Math.min(1, tokens / window), state, words };
+}
+
+/** The bar, as an element with the role of a meter. */
+class Gauge {
+	/** @param {HTMLElement} parent */
+	constructor(parent) {
+		this.element = parent.createDiv({ cls: "elbowroom-gauge", attr: { role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" } });
+		this.bar = this.element.createDiv({ cls: "elbowroom-gauge-bar" });
+		this.marks = ["summarised from", "answer stopped at"].map((told) => ({ told, element: this.element.createDiv({ cls: "elbowroom-gauge-mark" }) }));
+		this.show(null);
+	}
+
+	/** @param {ContextFill | null | undefined} context */
+	show(context) {
+		const { share, state, words } = fillOf(context);
+		this.element.dataset.state = state;
+		this.bar.setCssProps({ "--elbowroom-share": String(share) });
+		this.element.setAttrs({
+			"aria-valuemax": String(context?.window || 1), "aria-valuenow": String(Math.min(context?.tokens ?? 0, context?.window || 1)), "aria-valuetext": words,
+		});
+		this.element.title = [words, ...this.place(context)].join("\n");
+	}
+
+	/**
+	 * Puts the marks where they belong; returns what they mean.
+	 * @param {ContextFill | null | undefined} context
+	 */
+	place(context) {
+		const places = [context?.trigger, context?.stop_at];
+		return this.marks.flatMap(({ told, element }, index) => {
+			const at = places[index];
+			element.toggle(Boolean(at && context?.window));
+			if (!at || !context?.window) return [];
+			element.setCssProps({ "--elbowroom-share": String(at / context.window) });
+			return [`${told} ${percent(at / context.window)}`];
+		});
+	}
+}
+
+// compaction_view.js
+
+// What a person sees of a compaction: the line where it happened, and what is told while it runs.
+
+const HIDDEN_AFTER_MS = 6000;
+
+/**
+ * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
+ * @param {import("./chat_view.js").ChatView} view
+ * @param {import("./server.js").CompactionRow} compaction
+ * @param {boolean} isNewest
+ */
+function compactionLine(view, compaction, isNewest) {
+	const { before, after, summary, undone, messages_removed: removed } = compaction;
+	const line = createEl("details", { cls: "elbowroom-compaction", attr: { "data-at": String(compaction.at) } });
+	const words = `Compacted: ${inThousands(before)} to ${inThousands(after)} tokens`;
+	line.createEl("summary", { text: undone ? `${words}, taken back` : words });
+	line.createDiv({ cls: "elbowroom-quiet", text: removed === null ? "What stands above is kept, though the model reads the summary." : `The model reads this in place of ${removed} messages above, which are all kept.` });
+	line.createDiv({ cls: "elbowroom-summary", text: summary || "There is no summary." });
+	const buttons = new Setting(line);
+	buttons.addButton((button) => button.setButtonText("Show the originals").onClick(() => new OriginalsModal(view, compaction).open()));
+	if (isNewest && !undone) buttons.addButton((button) => button.setButtonText("Take back").onClick(() => void view.chat.undo()));
+	return line;
+}
+
+/** The messages that a summary stands for, word for word. */
+class OriginalsModal extends Modal {
+	/**
+	 * @param {import("./chat_view.js").ChatView} view
+	 * @param {import("./server.js").CompactionRow} compaction
+	 */
+	constructor(view, compaction) {
+		super(view.app);
+		this.chat = view.chat;
+		this.compaction = compaction;
+	}
+
+	onOpen() {
+		this.setTitle("What the summary stands for");
+		void this.show();
+	}
+
+	async show() {
+		try {
+			for await (const row of this.rows()) {
+				const item = this.contentEl.createDiv({ cls: "elbowroom-original" });
+				item.createDiv({ cls: "elbowroom-who", text: `${row.number}. ${row.message.role}` });
+				item.createDiv({ cls: "elbowroom-summary", text: [textOf(row.message), ...(row.message.tool_calls ?? []).map((call) => `${call.function.name} ${call.function.arguments}`)].join("\n") });
+			}
+		} catch (error) {
+			this.contentEl.createDiv({ cls: "elbowroom-problem", text: errorWords(error) });
+		}
+	}
+
+	/** @returns {AsyncGenerator<import("./server.js").MessageRow, void, void>} Those that it removed, the first first. */
+	async* rows() {
+		const { at, messages_removed: removed } = this.compaction;
+		let left = removed ?? Infinity;
+		/** @type {string | null} */
+		let after = null;
+		do {
+			const page = /** @type {Awaited<ReturnType<import("./server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
+			for (const row of page.data) {
+				if (row.created > at || left <= 0) return;
+				left -= 1;
+				yield row;
+			}
+			after = page.has_more ? page.next : null;
+		} while (after);
+	}
+
+	onClose() {
+		this.contentEl.empty();
+	}
+}
+
+/** Tells of compactions in Obsidian's notices: one for each, which changes while it runs. */
+class CompactionNotices {
+	/** @type {Notice | null} */
+	#open = null;
+
+	/** @param {import("./main.js").default} plugin */
+	constructor(plugin) {
+		this.plugin = plugin;
+	}
+
+	/** @param {import("./stream.js").StreamEvent} event */
+	hear(event) {
+		if (event.type === "whole") new Notice(event.text);
+		if (event.type !== "notice" || !this.plugin.preferences.noticesAsPopups) return;
+		if (event.kind === "compacting") {
+			if (this.#open) this.#open.setMessage(event.text);
+			else this.#open = new Notice(event.text, 0);
+		} else if (this.#open && (event.kind === "compacted" || event.kind === "not compacted")) {
+			this.#open.setMessage(event.text);
+			this.end(HIDDEN_AFTER_MS);
+		} else if (event.kind === "cut" || event.kind === "truncated") new Notice(event.text);
+	}
+
+	/** @param {number} [after] Milliseconds. */
+	end(after = 0) {
+		const notice = this.#open;
+		this.#open = null;
+		if (notice) window.setTimeout(() => notice.hide(), after);
+	}
+}
+
+// message_view.js
+
+// One message of a conversation, and what can be done with it.
+
+const UNNAMED = "Answer";
+const LONGEST_NAME = 60;
+/** How often a text is drawn at most while it streams. */
+const DRAW_MS = 200;
+
+/**
+ * Returns a button with an icon, named by what it does.
+ * @param {HTMLElement} parent
+ * @param {string} icon
+ * @param {string} name
+ * @param {() => unknown} act
+ */
+function iconButton(parent, icon, name, act) {
+	const button = parent.createEl("button", { cls: "clickable-icon", attr: { "aria-label": name, type: "button" } });
+	setIcon(button, icon);
+	button.addEventListener("click", () => void act());
+	return button;
+}
+
+/** Shows one message; it is drawn anew where it has changed. */
+class MessageView extends Component {
+	/** What Markdown has loaded; it goes with what it has drawn. */
+	#drawn = new Component();
+	#shown = "";
+
+	/**
+	 * @param {import("./chat_view.js").ChatView} view
+	 * @param {import("./chat.js").Item} item
+	 */
+	constructor(view, item) {
+		super();
+		this.view = view;
+		this.item = item;
+		this.element = createDiv({ cls: `elbowroom-message mod-${item.role}` });
+		this.element.createDiv({ cls: "elbowroom-who", text: item.role === "user" ? "You" : view.chat.model || "Answer" });
+		this.steps = this.element.createDiv();
+		this.thought = this.element.createEl("details", { cls: "elbowroom-thought" });
+		this.thought.createEl("summary", { text: "Thought" });
+		this.thoughtText = this.thought.createDiv();
+		this.body = this.element.createDiv({ cls: "elbowroom-text" });
+		this.marks = this.element.createDiv({ cls: "elbowroom-marks" });
+		this.actions = this.element.createDiv({ cls: "elbowroom-actions" });
+	}
+
+	/** Draws it, where something of it has changed. */
+	async draw() {
+		const { item } = this;
+		const isLast = this.view.chat.items.at(-1) === item;
+		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isRunning]);
+		if (now === this.#shown) return;
+		this.#shown = now;
+		this.element.setAttr("aria-busy", String(item.status === "streaming"));
+		this.thought.toggle(item.thought !== "");
+		this.thoughtText.setText(item.thought);
+		this.steps.replaceChildren(...item.steps.map((step) => this.stepRow(step)));
+		this.showMarks();
+		this.showActions(isLast);
+		await this.showText();
+	}
+
+	async showText() {
+		const { question, attachments } = this.item.role === "user" ? withoutAttachments(this.item.text) : { question: this.item.text, attachments: [] };
+		const drawn = this.addChild(new Component());
+		const next = createDiv();
+		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
+		const text = next.createDiv({ cls: "markdown-rendered" });
+		await MarkdownRenderer.render(this.view.app, question, text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		this.removeChild(this.#drawn);
+		this.#drawn = drawn;
+		this.body.replaceChildren(...next.childNodes);
+	}
+
+	showMarks() {
+		const { status, between } = this.item;
+		this.marks.empty();
+		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}` });
+		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
+	}
+
+	/** @param {boolean} isLast */
+	showActions(isLast) {
+		const { chat } = this.view;
+		this.actions.empty();
+		if (this.item.status === "streaming") return;
+		iconButton(this.actions, "copy", "Copy", () => this.copy());
+		if (this.item.role === "user") {
+			if (!chat.isRunning) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
+		} else {
+			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => this.insert());
+			iconButton(this.actions, "file-plus", "Save as a note", () => this.saveAsNote());
+		}
+		if (isLast && !chat.isRunning) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
+	}
+
+	async copy() {
+		await navigator.clipboard.writeText(this.item.text);
+		new Notice("Copied.");
+	}
+
+	insert() {
+		const note = lastNote(this.view.app);
+		if (!note) return new Notice("Open a note first, in which it can be inserted.");
+		note.editor.replaceSelection(this.item.text);
+		return new Notice(`Inserted in ${note.file?.basename ?? "the note"}.`);
+	}
+
+	async saveAsNote() {
+		const { app } = this.view;
+		const from = app.workspace.getActiveFile()?.path ?? "";
+		const name = nameFor(this.item.text);
+		const folder = app.fileManager.getNewFileParent(from, `${name}.md`).path;
+		try {
+			const file = await app.vault.create(freePath(app, folder, name), this.item.text);
+			await app.workspace.openLinkText(file.path, "", "tab");
+		} catch (error) {
+			new Notice(`The note could not be saved. ${error instanceof Error ? error.message : ""}`);
+		}
+	}
+
+	/** @param {import("./chat.js").Step} step */
+	stepRow(step) {
+		const row = createEl("details", { cls: "elbowroom-step" });
+		const summary = row.createEl("summary");
+		const { path } = argumentsOf(step);
+		summary.createEl("code", { text: step.name });
+		if (typeof path === "string") this.noteLink(summary.createSpan(), path, path);
+		if (step.state && step.state !== "completed") summary.createSpan({ cls: "elbowroom-state", text: step.state });
+		row.createEl("pre", { text: step.arguments });
+		if (step.result) row.createEl("pre", { text: step.result });
+		return row;
+	}
+
+	/**
+	 * @param {HTMLElement} parent
+	 * @param {string} path
+	 * @param {string} words
+	 */
+	noteLink(parent, path, words) {
+		const link = parent.createEl("a", { cls: "internal-link", text: words, href: "#" });
+		link.addEventListener("click", (event) => {
+			event.preventDefault();
+			void this.view.app.workspace.openLinkText(path, "", event.ctrlKey || event.metaKey ? "tab" : false);
+		});
+	}
+}
+
+/**
+ * Returns a name for a note from its first line.
+ * @param {string} text
+ */
+function nameFor(text) {
+	const line = text.split("\n").find((each) => each.trim()) ?? "";
+	const plain = line.replace(/[\\/:*?"<>|#^[\]`_]/g, " ").replace(/\s+/g, " ").trim();
+	return plain.slice(0, LONGEST_NAME).trim().replace(/^\.+/, "") || UNNAMED;
+}
+
+/**
+ * @param {import("obsidian").App} app
+ * @param {string} folder
+ * @param {string} name
+ */
+function freePath(app, folder, name) {
+	for (let number = 1; ; number++) {
+		const path = normalizePath(`${folder}/${name}${number > 1 ? ` ${number}` : ""}.md`);
+		if (!app.vault.getAbstractFileByPath(path)) return path;
+	}
+}
+
+// composer.js
+
+// Where a person writes: the text, what goes along with it and how many tokens that takes, and what waits.
+
+class Composer {
+	/** @type {import("./attachments.js").Attachment[]} */
+	attachments = [];
+	/** @type {import("./chat.js").Item | null} */
+	editing = null;
+	/** Whether what stands in the note goes along by itself was changed by hand for this question. */
+	#isChosen = false;
+
+	/**
+	 * @param {import("./chat_view.js").ChatView} view
+	 * @param {HTMLElement} parent
+	 */
+	constructor(view, parent) {
+		this.view = view;
+		this.element = parent.createDiv({ cls: "elbowroom-composer" });
+		this.waiting = this.element.createDiv({ cls: "elbowroom-queue" });
+		this.chips = this.element.createDiv({ cls: "elbowroom-chips" });
+		this.sum = this.element.createDiv({ cls: "elbowroom-sum", attr: { role: "status" } });
+		this.input = this.element.createEl("textarea", { cls: "elbowroom-input", attr: { "aria-label": "Message", rows: "3", placeholder: "Ask anything. /compact and /new work too." } });
+		this.buttons = this.element.createDiv({ cls: "elbowroom-buttons" });
+		iconButton(this.buttons, "paperclip", "Add the note at work", () => this.addCurrent());
+		this.stopButton = iconButton(this.buttons, "square", "Stop", () => view.chat.stop());
+		this.sendButton = this.buttons.createEl("button", { cls: "mod-cta", text: "Send", attr: { type: "button" } });
+		this.sendButton.addEventListener("click", () => void this.send());
+		this.counting = new Counting(view.plugin.server, () => this.show());
+		this.listen();
+	}
+
+	listen() {
+		this.input.addEventListener("keydown", (event) => this.pressed(event));
+		this.input.addEventListener("focus", () => void this.addByItself());
+		this.element.addEventListener("dragover", (event) => event.preventDefault());
+		this.element.addEventListener("drop", (event) => {
+			event.preventDefault();
+			void this.add(() => fromDrop(this.view.app, event.dataTransfer));
+		});
+	}
+
+	/** @param {KeyboardEvent} event */
+	pressed(event) {
+		if (event.isComposing) return;
+		if (event.key === "Enter" && !event.shiftKey) {
+			event.preventDefault();
+			void this.send();
+		} else if (event.key === "Escape" && (this.view.chat.isRunning || this.editing)) {
+			event.preventDefault();
+			if (this.editing) this.letBe();
+			else void this.view.chat.stop();
+		}
+	}
+
+	/** Sends what was written; where that fails, it stays. */
+	async send() {
+		const { chat } = this.view;
+		const question = this.input.value.trim();
+		if (!question && !this.attachments.length) return;
+		const kept = { attachments: this.attachments, text: this.input.value, editing: this.editing };
+		const text = this.attachments.length ? withAttachments(this.attachments, question) : question;
+		this.clear();
+		const { editing } = kept;
+		const isTaken = editing ? (void chat.edit(editing, text), true) : await chat.send(text);
+		if (isTaken || this.input.value) return;
+		this.input.value = kept.text;
+		Object.assign(this, { attachments: kept.attachments, editing: kept.editing });
+		this.show();
+	}
+
+	clear() {
+		this.input.value = "";
+		Object.assign(this, { attachments: [], editing: null });
+		this.#isChosen = false;
+		this.show();
+	}
+
+	/** @param {import("./chat.js").Item} item */
+	edit(item) {
+		const { attachments, question } = withoutAttachments(item.text);
+		Object.assign(this, { attachments, editing: item });
+		this.#isChosen = true;
+		this.input.value = question;
+		this.show();
+		this.input.focus();
+	}
+
+	letBe() {
+		this.clear();
+		this.input.focus();
+	}
+
+	/** Adds what the preferences say of the note at work, once for each question. */
+	async addByItself() {
+		const what = this.view.plugin.preferences.noteContext;
+		if (what === "none" || this.#isChosen || this.attachments.length) return;
+		const found = await currentAttachment(this.view.app, what).catch(() => null);
+		if (found && !this.#isChosen && !this.attachments.length) this.take([found]);
+	}
+
+	async addCurrent() {
+		await this.add(async () => {
+			const selected = await currentAttachment(this.view.app, "selection") ?? await currentAttachment(this.view.app, "note");
+			if (!selected) throw new Error("Open a note first, or drag one here.");
+			return [selected];
+		});
+	}
+
+	/** @param {import("obsidian").TFile} file */
+	async addNote(file) {
+		await this.add(async () => [await noteAttachment(this.view.app, file)]);
+	}
+
+	/** @param {() => Promise<import("./attachments.js").Attachment[]>} find */
+	async add(find) {
+		try {
+			this.take(await find());
+		} catch (error) {
+			new Notice(errorWords(error));
+		}
+	}
+
+	/** @param {import("./attachments.js").Attachment[]} found */
+	take(found) {
+		const known = new Set(this.attachments.map(({ path, text }) => `${path}\n${text}`));
+		this.attachments = [...this.attachments, ...found.filter(({ path, text }) => !known.has(`${path}\n${text}`))];
+		this.#isChosen = true;
+		this.show();
+		this.counting.soon(this.view.chat.model, this.attachments);
+	}
+
+	/** Counts anew, for another model. */
+	recount() {
+		for (const attachment of this.attachments) attachment.tokens = null;
+		if (this.attachments.length) this.counting.soon(this.view.chat.model, this.attachments);
+		this.show();
+	}
+
+	show() {
+		const { chat } = this.view;
+		const isBusy = chat.isRunning || chat.runsElsewhere;
+		this.chips.replaceChildren(...this.attachments.map((attachment) => this.chip(attachment)));
+		this.sum.setText(this.sumWords());
+		this.stopButton.toggle(isBusy);
+		this.sendButton.setText(this.editing ? "Ask again" : isBusy ? "Say it meanwhile" : "Send");
+		this.waiting.replaceChildren(...chat.queue.map((row) => this.waitingRow(row)));
+	}
+
+	/** Tells how much of the window all of it takes. */
+	sumWords() {
+		const counted = this.attachments.map(({ tokens }) => tokens);
+		if (!counted.length || counted.includes(null)) return "";
+		const sum = counted.reduce((/** @type {number} */ all, tokens) => all + (tokens ?? 0), 0);
+		const window = this.view.window;
+		if (!window) return `${inThousands(sum)} tokens go along.`;
+		const free = window - (this.view.chat.context?.tokens ?? 0);
+		const words = `${inThousands(sum)} tokens go along, ${percent(sum / window)} of the window.`;
+		return sum > free ? `${words} That is more than is free: older messages are compacted, and what is longest is shortened.` : words;
+	}
+
+	/** @param {import("./attachments.js").Attachment} attachment */
+	chip(attachment) {
+		const { kind, path, tokens } = attachment;
+		const name = path.split("/").at(-1)?.replace(/\.md$/, "") || "Text";
+		const chip = createSpan({ cls: "elbowroom-chip", attr: { title: path } });
+		chip.createSpan({ text: kind === "selected_text" ? `Selection of ${name}` : name });
+		chip.createSpan({ cls: "elbowroom-quiet", text: tokens === null ? "…" : `${inThousands(tokens)} tokens` });
+		iconButton(chip, "x", `Leave ${name} out`, () => {
+			this.attachments = this.attachments.filter((each) => each !== attachment);
+			this.show();
+			this.input.focus();
+		});
+		return chip;
+	}
+
+	/** @param {import("./server.js").QueuedRow} row */
+	waitingRow(row) {
+		const element = createDiv({ cls: "elbowroom-waiting" });
+		setIcon(element.createSpan(), "clock");
+		element.createSpan({ text: textOf(row.message) });
+		iconButton(element, "x", "Take it back", () => this.view.chat.unsay(row.id));
+		return element;
+	}
+}
+
+// conversation_list.js
+
+// The list of conversations that elbowroom keeps, whichever program they were begun in.
+
+const ROWS = 30;
+const LIST_END = 200;
+
+/** @typedef {{ id: string, title: string }} Named */
+
+class ConversationList extends Modal {
+	/** @type {AbortController | null} */
+	#asking = null;
+	/** @type {string | null} */
+	#next = null;
+	#search = "";
+
+	/**
+	 * @param {import("./main.js").default} plugin
+	 * @param {(id: string) => void} choose
+	 */
+	constructor(plugin, choose) {
+		super(plugin.app);
+		this.plugin = plugin;
+		this.choose = choose;
+	}
+
+	onOpen() {
+		this.setTitle("Conversations");
+		const input = this.contentEl.createEl("input", { type: "search", attr: { "aria-label": "Search in all that was said", placeholder: "Search in all that was said" } });
+		this.list = this.contentEl.createEl("ul", { cls: "elbowroom-conversations" });
+		this.foot = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
+		const search = debounce(() => void this.begin(input.value.trim()), 250, true);
+		input.addEventListener("input", search);
+		this.list.addEventListener("scroll", () => {
+			const { list } = this;
+			if (list && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
+		});
+		input.focus();
+		void this.begin("");
+	}
+
+	/** @param {string} search */
+	async begin(search) {
+		this.#asking?.abort();
+		this.#asking = null;
+		this.#next = null;
+		this.#search = search;
+		await this.more(true);
+	}
+
+	/** @param {boolean} [isFirst] */
+	async more(isFirst = false) {
+		if (this.#asking || !this.list || !this.foot) return;
+		const { signal } = this.#asking = new AbortController();
+		try {
+			const page = await this.plugin.server.conversations({ q: this.#search, before: this.#next, limit: ROWS, signal });
+			if (isFirst) this.list.empty();
+			for (const row of page.data) this.list.append(this.row(row));
+			this.#next = page.has_more ? page.next : null;
+			this.foot.setText(this.list.childElementCount ? "" : this.#search ? "Nothing was found." : "Nothing was said yet.");
+		} catch (error) {
+			if (isAbort(error) || (error instanceof ServerError && error.code === "search_replaced")) return;
+			this.foot.setText(errorWords(error));
+		} finally {
+			if (this.#asking?.signal === signal) this.#asking = null;
+		}
+	}
+
+	/** @param {import("./server.js").ConversationRow} row */
+	row(row) {
+		const element = createEl("li", { cls: "elbowroom-conversation" });
+		const button = element.createEl("button", { cls: "elbowroom-open", attr: { type: "button" } });
+		const title = button.createDiv({ cls: "elbowroom-title", text: titleOf(row) });
+		const when = moment.unix(row.updated).fromNow();
+		button.createDiv({ cls: "elbowroom-quiet", text: [row.agent, row.status === "running" ? "being answered" : when].filter(Boolean).join(" · ") });
+		button.addEventListener("click", () => {
+			this.close();
+			this.choose(row.id);
+		});
+		iconButton(element, "pencil", `Rename ${titleOf(row)}`, () => new RenameModal(this.plugin, row, (now) => { row.title = now; title.setText(titleOf(row)); }).open());
+		iconButton(element, "trash-2", `Delete ${titleOf(row)}`, async () => { if (await removeConversation(this.plugin, row)) element.remove(); });
+		return element;
+	}
+
+	onClose() {
+		this.#asking?.abort();
+		this.contentEl.empty();
+	}
+}
+
+/** @param {Named} row */
+function titleOf({ title }) {
+	return title.trim() || "Without a title";
+}
+
+class RenameModal extends Modal {
+	/**
+	 * @param {import("./main.js").default} plugin
+	 * @param {Named} row
+	 * @param {(title: string) => void} done
+	 */
+	constructor(plugin, row, done) {
+		super(plugin.app);
+		this.plugin = plugin;
+		this.row = row;
+		this.done = done;
+		this.name = row.title;
+	}
+
+	onOpen() {
+		this.setTitle("Rename the conversation");
+		new Setting(this.contentEl).setName("Title").setDesc("Leave it empty to have it named by its first words.").addText((text) => {
+			text.setValue(this.name).onChange((value) => { this.name = value.trim(); });
+			text.inputEl.setAttr("aria-label", "Title");
+			text.inputEl.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.isComposing) void this.save(); });
+			text.inputEl.select();
+		});
+		new Setting(this.contentEl)
+			.addButton((button) => button.setButtonText("Cancel").onClick(() => this.close()))
+			.addButton((button) => button.setButtonText("Rename").setCta().onClick(() => this.save()));
+	}
+
+	async save() {
+		try {
+			await this.plugin.server.rename(this.row.id, this.name);
+			const { title } = await this.plugin.server.conversation(this.row.id);
+			this.close();
+			this.done(title);
+		} catch (error) {
+			new Notice(errorWords(error));
+		}
+	}
+
+	onClose() {
+		this.contentEl.empty();
+	}
+}
+
+/**
+ * Asks, and deletes a conversation. Returns whether it is gone.
+ * @param {import("./main.js").default} plugin
+ * @param {Named} row
+ */
+async function removeConversation(plugin, row) {
+	const isSure = await new Promise((resolve) => new ConfirmModal(plugin.app, row, resolve).open());
+	if (!isSure) return false;
+	try {
+		await plugin.server.remove(row.id);
+		return true;
+	} catch (error) {
+		if (error instanceof ServerError && error.status === 404) return true;
+		new Notice(errorWords(error));
+		return false;
+	}
+}
+
+class ConfirmModal extends Modal {
+	/**
+	 * @param {import("obsidian").App} app
+	 * @param {Named} row
+	 * @param {(isSure: boolean) => void} answer
+	 */
+	constructor(app, row, answer) {
+		super(app);
+		this.row = row;
+		this.answer = answer;
+		this.isSure = false;
+	}
+
+	onOpen() {
+		this.setTitle("Delete this conversation?");
+		this.contentEl.createEl("p", { text: `“${titleOf(this.row)}” is deleted from elbowroom, for all programs.` });
+		new Setting(this.contentEl)
+			.addButton((button) => button.setButtonText("Cancel").onClick(() => this.close()))
+			.addButton((button) => button.setButtonText("Delete").setWarning().onClick(() => {
+				this.isSure = true;
+				this.close();
+			}));
+	}
+
+	onClose() {
+		this.contentEl.empty();
+		this.answer(this.isSure);
+	}
+}
+
+// preferences.js
+
+// What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
+
+const SECRET = "elbowroom-token";
+
+/**
+ * @typedef {object} Preferences
+ * @property {string} address Where elbowroom is, as the person typed it.
+ * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
+ * @property {string} token The token itself, only where this Obsidian has no secret storage.
+ * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
+ * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
+ * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
+ * @property {Record<string, string>} seen elbowroom's settings when they were last read, shown while it is away.
+ */
+
+/** @type {Readonly<Preferences>} */
+const DEFAULTS = Object.freeze({
+	address: "http://127.0.0.1:2345",
+	secret: "",
+	token: "",
+	agent: "",
+	noticesAsPopups: true,
+	noteContext: "none",
+	seen: {},
+});
+
+/**
+ * Returns preferences from what a file holds, whatever that is: what has another type is as by default.
+ * @param {unknown} data
+ * @returns {Preferences}
+ */
+function preferencesFrom(data) {
+	const kept = /** @type {Record<string, unknown>} */ (data !== null && typeof data === "object" ? data : {});
+	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && kept[key] !== null);
+	const preferences = /** @type {Preferences} */ ({ ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
+	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
+	return preferences;
+}
+
+/**
+ * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
+ * without http:// before it. Empty where it is no address.
+ * @param {string} typed
+ */
+function baseAddress(typed) {
+	const text = typed.trim();
+	if (!text) return "";
+	try {
+		const url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
+		if (!/^https?:$/.test(url.protocol) || !url.hostname) return "";
+		const path = url.pathname.replace(/\/+/g, "/").replace(/(\/v1|\/chat|\/completions|\/models|\/)+$/, "");
+		return url.origin + path;
+	} catch {
+		return "";
+	}
+}
+
+/**
+ * Returns the token that goes with each request, empty for none.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+function tokenOf(app, preferences) {
+	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
+}
+
+/**
+ * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ * @param {string} token
+ */
+function keepToken(app, preferences, token) {
+	if (!app.secretStorage) {
+		preferences.token = token;
+		return;
+	}
+	app.secretStorage.setSecret(preferences.secret || SECRET, token);
+	preferences.secret ||= SECRET;
+	preferences.token = "";
+}
+
 // pairing.js
 
 // Trades the code that elbowroom shows for a token of this device.
@@ -567,7 +2043,7 @@ class PairingModal extends Modal {
 			this.close();
 			this.done();
 		} catch (error) {
-			this.problem?.setText(error instanceof Error ? error.message : String(error));
+			this.problem?.setText(errorWords(error));
 		} finally {
 			this.isAsking = false;
 		}
@@ -585,6 +2061,506 @@ class PairingModal extends Modal {
 function deviceName(app) {
 	const kind = Platform.isIosApp ? "iOS" : Platform.isAndroidApp ? "Android" : Platform.isMacOS ? "macOS" : Platform.isWin ? "Windows" : "Linux";
 	return `${app.vault.getName()} (Obsidian on ${kind})`;
+}
+
+// chat_view.js
+
+// The view of a conversation: its head with agent and gauge, the messages, and the composer.
+
+const VIEW_TYPE = "elbowroom-chat";
+const NAME = "Elbowroom";
+const NEAR_END = 80;
+
+class ChatView extends ItemView {
+	icon = "message-square-text";
+	navigation = false;
+	/** @type {import("./server.js").ModelRow[]} */
+	models = [];
+	/** @type {Composer | null} */
+	composer = null;
+	/** @type {Map<import("./chat.js").Item, MessageView>} */
+	#messages = new Map();
+	#isDrawing = false;
+	/** @type {number | null} */
+	#drawLater = null;
+
+	/**
+	 * @param {import("obsidian").WorkspaceLeaf} leaf
+	 * @param {import("./main.js").default} plugin
+	 */
+	constructor(leaf, plugin) {
+		super(leaf);
+		this.plugin = plugin;
+		this.chat = new Chat(plugin.server);
+		this.notices = new CompactionNotices(plugin);
+	}
+
+	getViewType() {
+		return VIEW_TYPE;
+	}
+
+	getDisplayText() {
+		return this.chat.title ? `${NAME}: ${this.chat.title}` : NAME;
+	}
+
+	/** The window of the chosen model in tokens; 0 where nobody knows. */
+	get window() {
+		return this.chat.context?.window ?? this.models.find(({ id }) => id === this.chat.model)?.context_length ?? 0;
+	}
+
+	async onOpen() {
+		const { contentEl } = this;
+		contentEl.empty();
+		contentEl.addClass("elbowroom-view");
+		this.addHead(contentEl.createDiv({ cls: "elbowroom-head" }));
+		this.problem = contentEl.createDiv({ cls: "elbowroom-trouble", attr: { role: "alert" } });
+		this.log = contentEl.createDiv({ cls: "elbowroom-log", attr: { role: "log", "aria-label": "Conversation", tabindex: "0" } });
+		this.notice = contentEl.createDiv({ cls: "elbowroom-notice", attr: { role: "status" } });
+		this.composer = new Composer(this, contentEl);
+		this.listen();
+		this.chat.begin(this.plugin.preferences.agent);
+		await this.readModels();
+	}
+
+	/** @param {HTMLElement} head */
+	addHead(head) {
+		const row = head.createDiv({ cls: "elbowroom-bar" });
+		this.picker = row.createEl("select", { cls: "dropdown", attr: { "aria-label": "Agent or model" } });
+		this.picker.addEventListener("change", () => {
+			this.chat.model = this.picker?.value ?? "";
+			this.composer?.recount();
+			this.tellStatus();
+		});
+		iconButton(row, "messages-square", "Conversations", () => new ConversationList(this.plugin, (id) => void this.show(id)).open());
+		iconButton(row, "square-pen", "New conversation", () => this.begin());
+		iconButton(row, "ellipsis-vertical", "More", () => this.showMenu(row));
+		this.gauge = new Gauge(head);
+	}
+
+	listen() {
+		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
+		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
+		this.registerEvent(this.chat.on("context", () => this.showState()));
+		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
+		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
+	}
+
+	/** Reads which agents and models there are; the first of them answers where none was chosen. */
+	async readModels() {
+		try {
+			this.models = await this.plugin.server.models();
+		} catch (error) {
+			this.chat.problem ??= /** @type {import("./server.js").ServerError} */ (error);
+			this.chat.isAway = true;
+			void this.chat.lookAgain();
+		}
+		if (!this.chat.model) this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+		this.showPicker();
+		this.draw("state");
+	}
+
+	showPicker() {
+		const { picker, chat, models } = this;
+		if (!picker) return;
+		const rows = models.some(({ id }) => id === chat.model) || !chat.model ? models : [{ id: chat.model }, ...models];
+		picker.replaceChildren(...rows.map(({ id, name }) => createEl("option", { value: id, text: name && name !== id ? `${name} (${id})` : id })));
+		picker.value = chat.model;
+	}
+
+	begin() {
+		this.chat.begin(this.plugin.preferences.agent || this.chat.model || this.models[0]?.id || "");
+		this.composer?.clear();
+		this.composer?.input.focus();
+		this.keepState();
+	}
+
+	/** @param {string} id */
+	async show(id) {
+		await this.chat.open(id);
+		this.composer?.clear();
+		this.keepState();
+	}
+
+	getState() {
+		return this.chat.isKept ? { conversation: this.chat.id } : {};
+	}
+
+	/**
+	 * @param {unknown} state
+	 * @param {import("obsidian").ViewStateResult} result
+	 */
+	async setState(state, result) {
+		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
+		if (typeof conversation === "string" && conversation !== this.chat.id) await this.chat.open(conversation);
+		await super.setState(state, result);
+	}
+
+	keepState() {
+		void this.app.workspace.requestSaveLayout();
+	}
+
+	/**
+	 * Takes a question from elsewhere in Obsidian.
+	 * @param {{ text?: string, attachments?: import("./attachments.js").Attachment[], send?: boolean }} asked
+	 */
+	async ask({ text = "", attachments = [], send = false }) {
+		if (send) {
+			await this.chat.send(withAttachments(attachments, text));
+			return;
+		}
+		this.composer?.take(attachments);
+		if (this.composer && text) this.composer.input.value = text;
+		this.composer?.input.focus();
+	}
+
+	/** @param {HTMLElement} row */
+	showMenu(row) {
+		const { chat } = this;
+		const menu = new Menu();
+		menu.addItem((item) => item.setTitle("Rename").setIcon("pencil").setDisabled(!chat.isKept).onClick(() => {
+			new RenameModal(this.plugin, chat, (title) => { chat.title = title; this.draw("state"); }).open();
+		}));
+		menu.addItem((item) => item.setTitle("Compact now").setIcon("fold-vertical").setDisabled(!chat.isKept || chat.isRunning).onClick(() => void chat.compact("")));
+		menu.addItem((item) => item.setTitle("Delete").setIcon("trash-2").setWarning(true).setDisabled(!chat.isKept).onClick(async () => {
+			if (await removeConversation(this.plugin, chat)) this.begin();
+		}));
+		const { left, bottom } = row.getBoundingClientRect();
+		menu.showAtPosition({ x: left, y: bottom }, row.doc);
+	}
+
+	/**
+	 * Draws what has changed; a message that is being written a few times a second at most.
+	 * @param {string} what
+	 */
+	draw(what) {
+		if (what !== "last") {
+			this.showState();
+			if (what === "items") this.keepState();
+		}
+		if (what === "state") return;
+		if (what === "items") void this.drawMessages();
+		else this.#drawLater ??= window.setTimeout(() => {
+			this.#drawLater = null;
+			void this.drawMessages();
+		}, DRAW_MS);
+	}
+
+	async drawMessages() {
+		if (this.#isDrawing || !this.log) return void (this.#drawLater ??= window.setTimeout(() => { this.#drawLater = null; void this.drawMessages(); }, DRAW_MS));
+		this.#isDrawing = true;
+		const { log } = this;
+		const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
+		const views = this.chat.items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
+		for (const [item, view] of this.#messages) if (!this.chat.items.includes(item)) {
+			this.#messages.delete(item);
+			this.removeChild(view);
+			view.element.remove();
+		}
+		await Promise.all(views.map((view) => view.draw()));
+		this.place(log, views);
+		if (isAtEnd) log.scrollTop = log.scrollHeight;
+		this.#isDrawing = false;
+		return undefined;
+	}
+
+	/** @param {import("./chat.js").Item} item */
+	messageFor(item) {
+		const found = this.#messages.get(item) ?? this.addChild(new MessageView(this, item));
+		this.#messages.set(item, found);
+		return found;
+	}
+
+	/**
+	 * Puts messages and the lines of compactions in their order; what is in its place stays there.
+	 * @param {HTMLElement} log
+	 * @param {MessageView[]} views
+	 */
+	place(log, views) {
+		const { compactions } = this.chat;
+		const open = new Set([...log.querySelectorAll("details.elbowroom-compaction[open]")].map((line) => line.getAttribute("data-at")));
+		const lines = compactions.map((compaction) => ({ at: compaction.at, line: compactionLine(this, compaction, compaction === compactions.findLast(({ undone }) => !undone)) }));
+		for (const { at, line } of lines) line.open = open.has(String(at));
+		/** @type {HTMLElement[]} */
+		const wanted = [];
+		for (const view of views) {
+			while (lines[0] && lines[0].at < view.item.at) wanted.push(/** @type {{ line: HTMLElement }} */ (lines.shift()).line);
+			wanted.push(view.element);
+		}
+		wanted.push(...lines.map(({ line }) => line));
+		for (const old of [...log.children]) if (!wanted.includes(/** @type {HTMLElement} */ (old))) old.remove();
+		wanted.forEach((element, index) => { if (log.children[index] !== element) log.insertBefore(element, log.children[index] ?? null); });
+	}
+
+	showState() {
+		const { chat } = this;
+		this.gauge?.show(chat.context);
+		this.composer?.show();
+		if (!chat.isRunning) this.notices.end();
+		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");
+		if (this.notice && this.notice.textContent !== words) this.notice.setText(words);
+		this.showProblem();
+		if (this.picker && this.picker.value !== chat.model) this.showPicker();
+		this.tellStatus();
+	}
+
+	showProblem() {
+		const { problem } = this;
+		const found = this.chat.problem;
+		if (!problem || problem.dataset.told === (found?.message ?? "")) return;
+		problem.empty();
+		problem.dataset.told = found?.message ?? "";
+		if (!found) return;
+		setIcon(problem.createSpan(), "circle-alert");
+		problem.createSpan({ text: this.chat.isAway ? `${found.message} What you write stays here; it goes on as soon as elbowroom is back.` : found.message });
+		if (found.needsPairing) problem.createEl("button", { text: "Pair" }).addEventListener("click", () => new PairingModal(this.plugin, () => void this.again()).open());
+		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => void this.chat.retry());
+	}
+
+	/** Reads everything again, for a new token or address. */
+	async again() {
+		this.chat.problem = null;
+		await this.readModels();
+		if (this.chat.isKept) await this.chat.load();
+	}
+
+	tellStatus() {
+		this.plugin.events.trigger("context", { conversation: this.chat.id, context: this.chat.context, model: this.chat.model });
+	}
+
+	async onClose() {
+		this.chat.leave();
+		this.notices.end();
+		this.composer?.counting.stop();
+		this.plugin.events.trigger("context", { conversation: "", context: null, model: "" });
+		return Promise.resolve();
+	}
+}
+
+// preview_modal.js
+
+// What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
+
+class PreviewModal extends Modal {
+	#text = "";
+	#how = "";
+	#drawn = new Component();
+	/** @type {AbortController | null} */
+	#stopping = null;
+	/** @type {number | null} */
+	#drawLater = null;
+
+	/**
+	 * @param {import("./main.js").default} plugin
+	 * @param {import("./editor_commands.js").Task} task
+	 * @param {import("./editor_commands.js").Place} place
+	 */
+	constructor(plugin, task, place) {
+		super(plugin.app);
+		this.plugin = plugin;
+		this.task = task;
+		this.place = place;
+	}
+
+	onOpen() {
+		this.setTitle(this.task.name);
+		this.modalEl.addClass("elbowroom-preview");
+		if (this.task.asksHow) {
+			new Setting(this.contentEl).setName("How").setDesc("What you want, such as a shorter text or another language. It may stay empty.").addText((text) => {
+				text.onChange((value) => { this.#how = value.trim(); });
+				text.inputEl.setAttr("aria-label", "How");
+				text.inputEl.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.isComposing) void this.run(); });
+			});
+		}
+		this.state = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
+		this.shown = this.contentEl.createDiv({ cls: "elbowroom-result markdown-rendered", attr: { tabindex: "0", role: "region", "aria-label": "Preview" } });
+		new Setting(this.contentEl)
+			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
+			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.#stopping?.abort()); })
+			.addButton((button) => { this.copier = button.setButtonText("Copy").onClick(() => this.copy()); })
+			.addButton((button) => { this.accepter = button.setButtonText("Accept").setCta().onClick(() => this.accept()); });
+		void this.run();
+	}
+
+	async run() {
+		this.#stopping?.abort();
+		const { signal } = this.#stopping = new AbortController();
+		this.#text = "";
+		this.say("Waiting for the first word…", true);
+		this.draw();
+		try {
+			// A chat whose name begins with "local:" is kept nowhere.
+			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
+				if (event.type === "text") {
+					this.#text += event.text;
+					this.drawSoon();
+				} else if (event.type === "notice" || event.type === "whole") this.say(event.text, true);
+			}
+			this.say("", false);
+		} catch (error) {
+			if (signal !== this.#stopping?.signal) return;
+			this.say(isAbort(error) ? "Stopped." : errorWords(error), false);
+		}
+		this.draw();
+	}
+
+	async model() {
+		return this.plugin.preferences.agent || (await this.plugin.server.models())[0]?.id || "";
+	}
+
+	/** @returns {import("./server.js").ChatMessage[]} */
+	messages() {
+		const how = this.#how ? `\n\nThe person wants: ${this.#how}` : "";
+		return [{ role: "user", content: `${this.task.order}${how}\n\n<selected_text path="">\n${this.place.text}\n</selected_text>` }];
+	}
+
+	/**
+	 * @param {string} words
+	 * @param {boolean} isRunning
+	 */
+	say(words, isRunning) {
+		this.state?.setText(words);
+		this.stopper?.setDisabled(!isRunning);
+		this.again?.setDisabled(isRunning);
+		this.copier?.setDisabled(isRunning || !this.#text);
+		this.accepter?.setDisabled(isRunning || !this.#text.trim());
+	}
+
+	drawSoon() {
+		if (!this.#text) return;
+		this.#drawLater ??= window.setTimeout(() => {
+			this.#drawLater = null;
+			this.draw();
+		}, DRAW_MS);
+	}
+
+	draw() {
+		const { shown } = this;
+		if (!shown) return;
+		this.#drawn.unload();
+		this.#drawn = new Component();
+		this.#drawn.load();
+		const next = createDiv();
+		void MarkdownRenderer.render(this.app, this.#text, next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+	}
+
+	accept() {
+		const text = this.place.isBefore ? this.#text : this.#text.trim();
+		if (putInPlace(this.place, text)) {
+			this.close();
+			return;
+		}
+		new Notice("The note has changed there meanwhile, so nothing was put in. Copy the text instead.");
+	}
+
+	async copy() {
+		await navigator.clipboard.writeText(this.#text);
+		new Notice("Copied.");
+	}
+
+	onClose() {
+		this.#stopping?.abort();
+		this.#drawn.unload();
+		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
+		this.contentEl.empty();
+	}
+}
+
+// editor_commands.js
+
+// Commands for the note at work: rewrite, summarise, continue and ask.
+
+const MOST_BEFORE = 6000;
+const ONLY = "Answer with the text alone, in its language and its Markdown, without any word before or after it.";
+
+/**
+ * @typedef {object} Task What a model is asked to do with a text.
+ * @property {string} id
+ * @property {string} name
+ * @property {string} icon
+ * @property {string} order
+ * @property {boolean} asksHow Whether the person may say how.
+ */
+
+/** @type {Task[]} */
+const TASKS = [
+	{ id: "rewrite-selection", name: "Rewrite selection", icon: "pencil-line", order: `Rewrite the text so that it reads better, and keep what it says. ${ONLY}`, asksHow: true },
+	{ id: "summarise-selection", name: "Summarise selection", icon: "list-collapse", order: `Summarise the text. ${ONLY}`, asksHow: false },
+];
+/** @type {Task} */
+const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text-cursor", order: `Continue the text from where it ends, and repeat nothing of it. ${ONLY}`, asksHow: false };
+
+/**
+ * A place in a note, and the text that stood there when the model was asked.
+ * @typedef {{ editor: import("obsidian").Editor, from: import("obsidian").EditorPosition, to: import("obsidian").EditorPosition, text: string, isBefore: boolean }} Place
+ */
+
+/** @param {import("./main.js").default} plugin */
+function addEditorCommands(plugin) {
+	for (const task of TASKS) {
+		plugin.addCommand({
+			id: task.id, name: task.name, icon: task.icon,
+			editorCheckCallback: (checking, editor) => {
+				if (!editor.getSelection()) return false;
+				if (!checking) begin(plugin, task, editor);
+				return true;
+			},
+		});
+	}
+	plugin.addCommand({ id: CONTINUE.id, name: CONTINUE.name, icon: CONTINUE.icon, editorCallback: (editor) => begin(plugin, CONTINUE, editor) });
+	plugin.addCommand({
+		id: "ask-about-selection", name: "Ask about selection", icon: "message-circle-question",
+		editorCheckCallback: (checking, editor) => {
+			if (!editor.getSelection()) return false;
+			if (!checking) void ask(plugin);
+			return true;
+		},
+	});
+	plugin.registerEvent(plugin.app.workspace.on("editor-menu", (menu, editor) => {
+		if (!editor.getSelection()) return;
+		for (const task of TASKS) menu.addItem((item) => item.setTitle(task.name).setIcon(task.icon).onClick(() => begin(plugin, task, editor)));
+		menu.addItem((item) => item.setTitle("Ask about selection").setIcon("message-circle-question").onClick(() => void ask(plugin)));
+	}));
+}
+
+/** @param {import("./main.js").default} plugin */
+async function ask(plugin) {
+	const attachment = await currentAttachment(plugin.app, "selection");
+	const view = await plugin.activateView();
+	await view?.ask({ attachments: attachment ? [attachment] : [] });
+}
+
+/**
+ * @param {import("./main.js").default} plugin
+ * @param {Task} task
+ * @param {import("obsidian").Editor} editor
+ */
+function begin(plugin, task, editor) {
+	new PreviewModal(plugin, task, placeOf(task, editor)).open();
+}
+
+/**
+ * @param {Task} task
+ * @param {import("obsidian").Editor} editor
+ * @returns {Place}
+ */
+function placeOf(task, editor) {
+	if (task !== CONTINUE) return { editor, from: editor.getCursor("from"), to: editor.getCursor("to"), text: editor.getSelection(), isBefore: false };
+	const at = editor.getCursor("to");
+	const text = editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE);
+	return { editor, from: at, to: at, text, isBefore: true };
+}
+
+/**
+ * Puts a text in its place as one step that one undo takes back. Returns false, and changes nothing, where the note has
+ * changed there meanwhile.
+ * @param {Place} place
+ * @param {string} text
+ */
+function putInPlace({ editor, from, to, text: before, isBefore }, text) {
+	const stands = isBefore ? editor.getRange({ line: 0, ch: 0 }, from).slice(-MOST_BEFORE) : editor.getRange(from, to);
+	if (stands !== before) return false;
+	editor.transaction({ changes: [{ from, to, text }] });
+	return true;
 }
 
 // settings_tab.js
@@ -772,7 +2748,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		try {
 			this.take(await this.plugin.server.changeSettings({ compaction }));
 		} catch (error) {
-			new Notice(messageOf(error));
+			new Notice(errorWords(error));
 		}
 		this.redraw();
 	}
@@ -803,7 +2779,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 			} else this.settings = null;
 		} catch (error) {
 			this.settings = null;
-			this.problem = messageOf(error);
+			this.problem = errorWords(error);
 		}
 		this.redraw();
 	}
@@ -879,7 +2855,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 				{ name: "pairing", state: "warning", told: "This vault is not paired.", remedy: "Pair it to see the other checks and the settings of elbowroom." },
 			];
 		} catch (error) {
-			return [{ name: "elbowroom", state: "problem", told: messageOf(error), remedy: null }];
+			return [{ name: "elbowroom", state: "problem", told: errorWords(error), remedy: null }];
 		}
 	}
 
@@ -912,11 +2888,6 @@ function checkRow({ name, state, told, remedy }) {
 	return element;
 }
 
-/** @param {unknown} error */
-function messageOf(error) {
-	return error instanceof Error ? error.message : String(error);
-}
-
 // main.js
 
 // The plugin: what it adds to Obsidian, and what its parts share.
@@ -933,8 +2904,24 @@ class ElbowroomPlugin extends Plugin {
 
 	async onload() {
 		this.preferences = preferencesFrom(await this.loadData());
+		this.registerView(VIEW_TYPE, (leaf) => new ChatView(leaf, this));
+		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
+		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
+		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
+		addEditorCommands(this);
+		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();
+	}
+
+	/** Shows the chat, in the right sidebar where it is not open yet. */
+	async activateView() {
+		const { workspace } = this.app;
+		const leaf = workspace.getLeavesOfType(VIEW_TYPE)[0] ?? workspace.getRightLeaf(false);
+		if (!leaf) return null;
+		if (leaf.view.getViewType() !== VIEW_TYPE) await leaf.setViewState({ type: VIEW_TYPE, active: true });
+		await workspace.revealLeaf(leaf);
+		return leaf.view instanceof ChatView ? leaf.view : null;
 	}
 
 	/** Keeps the preferences, and tells all who show what depends on them. */
@@ -948,12 +2935,24 @@ class ElbowroomPlugin extends Plugin {
 		this.events.trigger("settings");
 	}
 
+	/** Lets a note be taken to the chat from its menu. */
+	addFileMenu() {
+		this.registerEvent(this.app.workspace.on("file-menu", (menu, file) => {
+			if (!(file instanceof TFile) || file.extension !== "md") return;
+			menu.addItem((item) => item.setTitle("Add to the chat").setIcon("message-square-text").onClick(async () => {
+				await (await this.activateView())?.composer?.addNote(file);
+			}));
+		}));
+	}
+
 	/** Shows in the status bar how full the window of the open chat is, and which model answers. */
 	addFill() {
 		const item = this.addStatusBarItem();
 		item.addClass("elbowroom-status", "mod-clickable");
 		item.setAttrs({ role: "button", tabindex: "0" });
 		item.hide();
+		this.registerDomEvent(item, "click", () => void this.activateView());
+		this.registerDomEvent(item, "keydown", (event) => { if (event.key === "Enter" || event.key === " ") void this.activateView(); });
 		this.registerEvent(this.events.on("context", (...told) => {
 			const { context, model } = /** @type {Shown} */ (told[0]);
 			const { state, share, words } = fillOf(context);

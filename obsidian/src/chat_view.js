@@ -1,0 +1,279 @@
+// The view of a conversation: its head with agent and gauge, the messages, and the composer.
+import { ItemView, Menu, setIcon } from "obsidian";
+import { withAttachments } from "./attachments.js";
+import { Chat } from "./chat.js";
+import { CompactionNotices, compactionLine } from "./compaction_view.js";
+import { Composer } from "./composer.js";
+import { ConversationList, RenameModal, removeConversation } from "./conversation_list.js";
+import { Gauge } from "./gauge.js";
+import { DRAW_MS, MessageView, iconButton } from "./message_view.js";
+import { PairingModal } from "./pairing.js";
+
+export const VIEW_TYPE = "elbowroom-chat";
+const NAME = "Elbowroom";
+const NEAR_END = 80;
+
+export class ChatView extends ItemView {
+	icon = "message-square-text";
+	navigation = false;
+	/** @type {import("./server.js").ModelRow[]} */
+	models = [];
+	/** @type {Composer | null} */
+	composer = null;
+	/** @type {Map<import("./chat.js").Item, MessageView>} */
+	#messages = new Map();
+	#isDrawing = false;
+	/** @type {number | null} */
+	#drawLater = null;
+
+	/**
+	 * @param {import("obsidian").WorkspaceLeaf} leaf
+	 * @param {import("./main.js").default} plugin
+	 */
+	constructor(leaf, plugin) {
+		super(leaf);
+		this.plugin = plugin;
+		this.chat = new Chat(plugin.server);
+		this.notices = new CompactionNotices(plugin);
+	}
+
+	getViewType() {
+		return VIEW_TYPE;
+	}
+
+	getDisplayText() {
+		return this.chat.title ? `${NAME}: ${this.chat.title}` : NAME;
+	}
+
+	/** The window of the chosen model in tokens; 0 where nobody knows. */
+	get window() {
+		return this.chat.context?.window ?? this.models.find(({ id }) => id === this.chat.model)?.context_length ?? 0;
+	}
+
+	async onOpen() {
+		const { contentEl } = this;
+		contentEl.empty();
+		contentEl.addClass("elbowroom-view");
+		this.addHead(contentEl.createDiv({ cls: "elbowroom-head" }));
+		this.problem = contentEl.createDiv({ cls: "elbowroom-trouble", attr: { role: "alert" } });
+		this.log = contentEl.createDiv({ cls: "elbowroom-log", attr: { role: "log", "aria-label": "Conversation", tabindex: "0" } });
+		this.notice = contentEl.createDiv({ cls: "elbowroom-notice", attr: { role: "status" } });
+		this.composer = new Composer(this, contentEl);
+		this.listen();
+		this.chat.begin(this.plugin.preferences.agent);
+		await this.readModels();
+	}
+
+	/** @param {HTMLElement} head */
+	addHead(head) {
+		const row = head.createDiv({ cls: "elbowroom-bar" });
+		this.picker = row.createEl("select", { cls: "dropdown", attr: { "aria-label": "Agent or model" } });
+		this.picker.addEventListener("change", () => {
+			this.chat.model = this.picker?.value ?? "";
+			this.composer?.recount();
+			this.tellStatus();
+		});
+		iconButton(row, "messages-square", "Conversations", () => new ConversationList(this.plugin, (id) => void this.show(id)).open());
+		iconButton(row, "square-pen", "New conversation", () => this.begin());
+		iconButton(row, "ellipsis-vertical", "More", () => this.showMenu(row));
+		this.gauge = new Gauge(head);
+	}
+
+	listen() {
+		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
+		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
+		this.registerEvent(this.chat.on("context", () => this.showState()));
+		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
+		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
+	}
+
+	/** Reads which agents and models there are; the first of them answers where none was chosen. */
+	async readModels() {
+		try {
+			this.models = await this.plugin.server.models();
+		} catch (error) {
+			this.chat.problem ??= /** @type {import("./server.js").ServerError} */ (error);
+			this.chat.isAway = true;
+			void this.chat.lookAgain();
+		}
+		if (!this.chat.model) this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+		this.showPicker();
+		this.draw("state");
+	}
+
+	showPicker() {
+		const { picker, chat, models } = this;
+		if (!picker) return;
+		const rows = models.some(({ id }) => id === chat.model) || !chat.model ? models : [{ id: chat.model }, ...models];
+		picker.replaceChildren(...rows.map(({ id, name }) => createEl("option", { value: id, text: name && name !== id ? `${name} (${id})` : id })));
+		picker.value = chat.model;
+	}
+
+	begin() {
+		this.chat.begin(this.plugin.preferences.agent || this.chat.model || this.models[0]?.id || "");
+		this.composer?.clear();
+		this.composer?.input.focus();
+		this.keepState();
+	}
+
+	/** @param {string} id */
+	async show(id) {
+		await this.chat.open(id);
+		this.composer?.clear();
+		this.keepState();
+	}
+
+	getState() {
+		return this.chat.isKept ? { conversation: this.chat.id } : {};
+	}
+
+	/**
+	 * @param {unknown} state
+	 * @param {import("obsidian").ViewStateResult} result
+	 */
+	async setState(state, result) {
+		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
+		if (typeof conversation === "string" && conversation !== this.chat.id) await this.chat.open(conversation);
+		await super.setState(state, result);
+	}
+
+	keepState() {
+		void this.app.workspace.requestSaveLayout();
+	}
+
+	/**
+	 * Takes a question from elsewhere in Obsidian.
+	 * @param {{ text?: string, attachments?: import("./attachments.js").Attachment[], send?: boolean }} asked
+	 */
+	async ask({ text = "", attachments = [], send = false }) {
+		if (send) {
+			await this.chat.send(withAttachments(attachments, text));
+			return;
+		}
+		this.composer?.take(attachments);
+		if (this.composer && text) this.composer.input.value = text;
+		this.composer?.input.focus();
+	}
+
+	/** @param {HTMLElement} row */
+	showMenu(row) {
+		const { chat } = this;
+		const menu = new Menu();
+		menu.addItem((item) => item.setTitle("Rename").setIcon("pencil").setDisabled(!chat.isKept).onClick(() => {
+			new RenameModal(this.plugin, chat, (title) => { chat.title = title; this.draw("state"); }).open();
+		}));
+		menu.addItem((item) => item.setTitle("Compact now").setIcon("fold-vertical").setDisabled(!chat.isKept || chat.isRunning).onClick(() => void chat.compact("")));
+		menu.addItem((item) => item.setTitle("Delete").setIcon("trash-2").setWarning(true).setDisabled(!chat.isKept).onClick(async () => {
+			if (await removeConversation(this.plugin, chat)) this.begin();
+		}));
+		const { left, bottom } = row.getBoundingClientRect();
+		menu.showAtPosition({ x: left, y: bottom }, row.doc);
+	}
+
+	/**
+	 * Draws what has changed; a message that is being written a few times a second at most.
+	 * @param {string} what
+	 */
+	draw(what) {
+		if (what !== "last") {
+			this.showState();
+			if (what === "items") this.keepState();
+		}
+		if (what === "state") return;
+		if (what === "items") void this.drawMessages();
+		else this.#drawLater ??= window.setTimeout(() => {
+			this.#drawLater = null;
+			void this.drawMessages();
+		}, DRAW_MS);
+	}
+
+	async drawMessages() {
+		if (this.#isDrawing || !this.log) return void (this.#drawLater ??= window.setTimeout(() => { this.#drawLater = null; void this.drawMessages(); }, DRAW_MS));
+		this.#isDrawing = true;
+		const { log } = this;
+		const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
+		const views = this.chat.items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
+		for (const [item, view] of this.#messages) if (!this.chat.items.includes(item)) {
+			this.#messages.delete(item);
+			this.removeChild(view);
+			view.element.remove();
+		}
+		await Promise.all(views.map((view) => view.draw()));
+		this.place(log, views);
+		if (isAtEnd) log.scrollTop = log.scrollHeight;
+		this.#isDrawing = false;
+		return undefined;
+	}
+
+	/** @param {import("./chat.js").Item} item */
+	messageFor(item) {
+		const found = this.#messages.get(item) ?? this.addChild(new MessageView(this, item));
+		this.#messages.set(item, found);
+		return found;
+	}
+
+	/**
+	 * Puts messages and the lines of compactions in their order; what is in its place stays there.
+	 * @param {HTMLElement} log
+	 * @param {MessageView[]} views
+	 */
+	place(log, views) {
+		const { compactions } = this.chat;
+		const open = new Set([...log.querySelectorAll("details.elbowroom-compaction[open]")].map((line) => line.getAttribute("data-at")));
+		const lines = compactions.map((compaction) => ({ at: compaction.at, line: compactionLine(this, compaction, compaction === compactions.findLast(({ undone }) => !undone)) }));
+		for (const { at, line } of lines) line.open = open.has(String(at));
+		/** @type {HTMLElement[]} */
+		const wanted = [];
+		for (const view of views) {
+			while (lines[0] && lines[0].at < view.item.at) wanted.push(/** @type {{ line: HTMLElement }} */ (lines.shift()).line);
+			wanted.push(view.element);
+		}
+		wanted.push(...lines.map(({ line }) => line));
+		for (const old of [...log.children]) if (!wanted.includes(/** @type {HTMLElement} */ (old))) old.remove();
+		wanted.forEach((element, index) => { if (log.children[index] !== element) log.insertBefore(element, log.children[index] ?? null); });
+	}
+
+	showState() {
+		const { chat } = this;
+		this.gauge?.show(chat.context);
+		this.composer?.show();
+		if (!chat.isRunning) this.notices.end();
+		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");
+		if (this.notice && this.notice.textContent !== words) this.notice.setText(words);
+		this.showProblem();
+		if (this.picker && this.picker.value !== chat.model) this.showPicker();
+		this.tellStatus();
+	}
+
+	showProblem() {
+		const { problem } = this;
+		const found = this.chat.problem;
+		if (!problem || problem.dataset.told === (found?.message ?? "")) return;
+		problem.empty();
+		problem.dataset.told = found?.message ?? "";
+		if (!found) return;
+		setIcon(problem.createSpan(), "circle-alert");
+		problem.createSpan({ text: this.chat.isAway ? `${found.message} What you write stays here; it goes on as soon as elbowroom is back.` : found.message });
+		if (found.needsPairing) problem.createEl("button", { text: "Pair" }).addEventListener("click", () => new PairingModal(this.plugin, () => void this.again()).open());
+		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => void this.chat.retry());
+	}
+
+	/** Reads everything again, for a new token or address. */
+	async again() {
+		this.chat.problem = null;
+		await this.readModels();
+		if (this.chat.isKept) await this.chat.load();
+	}
+
+	tellStatus() {
+		this.plugin.events.trigger("context", { conversation: this.chat.id, context: this.chat.context, model: this.chat.model });
+	}
+
+	async onClose() {
+		this.chat.leave();
+		this.notices.end();
+		this.composer?.counting.stop();
+		this.plugin.events.trigger("context", { conversation: "", context: null, model: "" });
+		return Promise.resolve();
+	}
+}

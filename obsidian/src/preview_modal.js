@@ -1,0 +1,132 @@
+// What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
+import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
+import { isAbort } from "./chat.js";
+import { putInPlace } from "./editor_commands.js";
+import { DRAW_MS } from "./message_view.js";
+import { errorWords } from "./server.js";
+import { streamChat } from "./stream.js";
+
+export class PreviewModal extends Modal {
+	#text = "";
+	#how = "";
+	#drawn = new Component();
+	/** @type {AbortController | null} */
+	#stopping = null;
+	/** @type {number | null} */
+	#drawLater = null;
+
+	/**
+	 * @param {import("./main.js").default} plugin
+	 * @param {import("./editor_commands.js").Task} task
+	 * @param {import("./editor_commands.js").Place} place
+	 */
+	constructor(plugin, task, place) {
+		super(plugin.app);
+		this.plugin = plugin;
+		this.task = task;
+		this.place = place;
+	}
+
+	onOpen() {
+		this.setTitle(this.task.name);
+		this.modalEl.addClass("elbowroom-preview");
+		if (this.task.asksHow) {
+			new Setting(this.contentEl).setName("How").setDesc("What you want, such as a shorter text or another language. It may stay empty.").addText((text) => {
+				text.onChange((value) => { this.#how = value.trim(); });
+				text.inputEl.setAttr("aria-label", "How");
+				text.inputEl.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.isComposing) void this.run(); });
+			});
+		}
+		this.state = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
+		this.shown = this.contentEl.createDiv({ cls: "elbowroom-result markdown-rendered", attr: { tabindex: "0", role: "region", "aria-label": "Preview" } });
+		new Setting(this.contentEl)
+			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
+			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.#stopping?.abort()); })
+			.addButton((button) => { this.copier = button.setButtonText("Copy").onClick(() => this.copy()); })
+			.addButton((button) => { this.accepter = button.setButtonText("Accept").setCta().onClick(() => this.accept()); });
+		void this.run();
+	}
+
+	async run() {
+		this.#stopping?.abort();
+		const { signal } = this.#stopping = new AbortController();
+		this.#text = "";
+		this.say("Waiting for the first word…", true);
+		this.draw();
+		try {
+			// A chat whose name begins with "local:" is kept nowhere.
+			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
+				if (event.type === "text") {
+					this.#text += event.text;
+					this.drawSoon();
+				} else if (event.type === "notice" || event.type === "whole") this.say(event.text, true);
+			}
+			this.say("", false);
+		} catch (error) {
+			if (signal !== this.#stopping?.signal) return;
+			this.say(isAbort(error) ? "Stopped." : errorWords(error), false);
+		}
+		this.draw();
+	}
+
+	async model() {
+		return this.plugin.preferences.agent || (await this.plugin.server.models())[0]?.id || "";
+	}
+
+	/** @returns {import("./server.js").ChatMessage[]} */
+	messages() {
+		const how = this.#how ? `\n\nThe person wants: ${this.#how}` : "";
+		return [{ role: "user", content: `${this.task.order}${how}\n\n<selected_text path="">\n${this.place.text}\n</selected_text>` }];
+	}
+
+	/**
+	 * @param {string} words
+	 * @param {boolean} isRunning
+	 */
+	say(words, isRunning) {
+		this.state?.setText(words);
+		this.stopper?.setDisabled(!isRunning);
+		this.again?.setDisabled(isRunning);
+		this.copier?.setDisabled(isRunning || !this.#text);
+		this.accepter?.setDisabled(isRunning || !this.#text.trim());
+	}
+
+	drawSoon() {
+		if (!this.#text) return;
+		this.#drawLater ??= window.setTimeout(() => {
+			this.#drawLater = null;
+			this.draw();
+		}, DRAW_MS);
+	}
+
+	draw() {
+		const { shown } = this;
+		if (!shown) return;
+		this.#drawn.unload();
+		this.#drawn = new Component();
+		this.#drawn.load();
+		const next = createDiv();
+		void MarkdownRenderer.render(this.app, this.#text, next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+	}
+
+	accept() {
+		const text = this.place.isBefore ? this.#text : this.#text.trim();
+		if (putInPlace(this.place, text)) {
+			this.close();
+			return;
+		}
+		new Notice("The note has changed there meanwhile, so nothing was put in. Copy the text instead.");
+	}
+
+	async copy() {
+		await navigator.clipboard.writeText(this.#text);
+		new Notice("Copied.");
+	}
+
+	onClose() {
+		this.#stopping?.abort();
+		this.#drawn.unload();
+		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
+		this.contentEl.empty();
+	}
+}
