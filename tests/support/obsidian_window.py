@@ -56,6 +56,13 @@ class Window:
         await self.page.evaluate("theVault.openSettings()")
         return self.page.locator(".mod-settings")
 
+    async def open_chat(self) -> Locator:
+        """Show the chat, and wait until it can be used; return it."""
+        await self.run("open-chat")
+        chat = self.page.locator(".workspace-leaf-content[data-type=elbowroom-chat]")
+        await chat.get_by_label("Agent or model").locator("option").first.wait_for(state="attached")
+        return chat
+
     async def run(self, command: str) -> None:
         """Run a command of the plugin, as the palette does."""
         await self.page.evaluate("command => theVault.run(command)", command)
@@ -125,8 +132,8 @@ async def obsidian(
                 "isPhone": size[0] < DESKTOP[0] / 2,
             })  # fmt: skip
             yield window
-            assert not failed
-            assert not [url for url in window.asked if not url.startswith(f"{address}/")]
+            assert failed == [], failed
+            assert [url for url in window.asked if not url.startswith(f"{address}/")] == [], window.asked
         finally:
             await context.close()
 

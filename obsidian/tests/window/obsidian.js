@@ -471,12 +471,16 @@ ItemView.prototype.addAction = function addAction(icon, title, callback) {
 	return button;
 };
 
+const EMPTY = { getViewType: () => "empty", getDisplayText: () => "New tab", containerEl: createDiv() };
 WorkspaceLeaf.prototype.constructor3__ = function begun() {
 	this.element = createDiv({ cls: "workspace-leaf" });
+	this.view = EMPTY;
+	this.isNote = false;
 };
 WorkspaceLeaf.prototype.setViewState = async function setViewState(state) {
 	await this.view?.onClose?.();
 	this.view?.containerEl.remove();
+	this.view?.unload?.();
 	this.viewState = { ...state };
 	const creator = globalThis.theVault.plugin.views__.get(state.type);
 	if (!creator) return;
