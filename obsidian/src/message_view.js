@@ -2,6 +2,7 @@
 import { Component, MarkdownRenderer, Notice, normalizePath, setIcon } from "obsidian";
 import { lastNote, withoutAttachments } from "./attachments.js";
 import { argumentsOf } from "./chat.js";
+import { showChanges } from "./vault_changes.js";
 
 const UNNAMED = "Answer";
 const LONGEST_NAME = 60;
@@ -44,6 +45,7 @@ export class MessageView extends Component {
 		this.thoughtText = this.thought.createDiv();
 		this.body = this.element.createDiv({ cls: "elbowroom-text" });
 		this.marks = this.element.createDiv({ cls: "elbowroom-marks" });
+		this.changes = this.element.createDiv();
 		this.actions = this.element.createDiv({ cls: "elbowroom-actions" });
 	}
 
@@ -60,6 +62,7 @@ export class MessageView extends Component {
 		this.steps.replaceChildren(...item.steps.map((step) => this.stepRow(step)));
 		this.showMarks();
 		this.showActions(isLast);
+		void showChanges(this, this.changes);
 		await this.showText();
 	}
 

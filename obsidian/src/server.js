@@ -75,6 +75,8 @@ import { requestUrl } from "obsidian";
  * @property {ChatMessage} message
  */
 
+/** @typedef {{ id: string, agent: string, what: string, when: number, notes: string[] }} ChangeRow What an agent did to notes. */
+
 /** @typedef {{ name: string, state: "ok" | "warning" | "problem", told: string, remedy: string | null }} DoctorRow */
 
 /**
@@ -315,6 +317,16 @@ export class Server {
 	/** @param {string} id */
 	async undo(id) {
 		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
+	}
+
+	async vaultChanges() {
+		const answer = /** @type {{ data: ChangeRow[] }} */ (await this.json("/api/vault/changes"));
+		return answer.data;
+	}
+
+	/** @param {string} change */
+	async undoChange(change) {
+		return /** @type {{ told: string }} */ (await this.json(`/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} }));
 	}
 
 	/**

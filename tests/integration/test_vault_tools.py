@@ -12,6 +12,9 @@ from small_window import small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
+CHANGES = "/api/vault/changes"
+WRITES = '["vault", "vault.create", "vault.append"]'
+
 
 @asynccontextmanager
 async def with_vault(
@@ -156,3 +159,40 @@ async def test_a_vault_is_read_in_a_small_window(tmp_path: Path) -> None:
         assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "All read."
         assert len(studio.chats) > len(calls)
         assert max(chat.prompt_tokens or 0 for chat in studio.chats) <= 8192
+
+
+async def changes_of(served: Served) -> list[dict[str, Any]]:
+    """Return the changes that can be undone."""
+    async with served.http.get(f"{served.url}{CHANGES}") as response:
+        rows: list[dict[str, Any]] = (await response.json())["data"]
+        return rows
+
+
+async def test_a_person_takes_a_change_back(tmp_path: Path) -> None:
+    """The list names each change with its notes, the newest first; any of them can be undone, and once only."""
+    async with with_vault(tmp_path, tools=WRITES, vault="write = true") as (served, studio, notes):
+        plan = notes / "Projects" / "Plan.md"
+        before = plan.read_text()
+        await result_of(served, studio, "vault_create", path="New.md", text="Hello.")
+        await result_of(served, studio, "vault_append", path="Projects/Plan.md", text="More.", heading="", if_match="")
+        listed = await changes_of(served)
+        assert [(row["agent"], row["what"], row["notes"]) for row in listed] == [
+            ("writer", "appended to Projects/Plan.md", ["Projects/Plan.md"]),
+            ("writer", "created New.md", ["New.md"]),
+        ]
+        async with served.http.post(f"{served.url}{CHANGES}/{listed[0]['id']}/undo", json={}) as response:
+            assert (await response.json())["told"] == "Undone: appended to Projects/Plan.md."
+        assert plan.read_text() == before
+        assert len(await changes_of(served)) == 1
+
+
+async def test_nothing_of_a_persons_is_lost(tmp_path: Path) -> None:
+    """A note that was changed since stays as it is: 409; a change that is gone, or a path for an id, is 404."""
+    async with with_vault(tmp_path, tools=WRITES, vault="write = true") as (served, studio, notes):
+        await result_of(served, studio, "vault_create", path="New.md", text="Hello.")
+        (notes / "New.md").write_text("Mine.")
+        change = (await changes_of(served))[0]["id"]
+        for change_id, status in ((change, 409), ("..%2F..%2Fsettings", 404), ("none", 404)):
+            async with served.http.post(f"{served.url}{CHANGES}/{change_id}/undo", json={}) as response:
+                assert response.status == status
+        assert (notes / "New.md").read_text() == "Mine."

@@ -24,7 +24,7 @@ from elbowroom.context.outputs import READ_TOOL, SEARCH_TOOL, ToolOutputRef
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.fields import data_dir, expanded
 from elbowroom.settings.load import LoadedSettings
-from elbowroom.settings.model import AgentSettings, VaultSettings
+from elbowroom.settings.model import AgentSettings, AgentVault, VaultSettings
 from elbowroom.settings.references import TOOL_OUTPUT_CACHE, VAULT_TOOLS
 
 if TYPE_CHECKING:
@@ -314,14 +314,19 @@ class SettingsToolbox:
             return []
         from elbowroom.agents.tools.vault import vault_tools
 
-        changes = self._changes(agent, settings)
+        changes = self._changes(settings, agent.id, agent.vault)
         return vault_tools(agent.tools, changes, may_write=settings.write and agent.vault.write)
 
     async def _read_vault(self, agent: AgentSettings, settings: VaultSettings) -> None:
         await asyncio.to_thread(importlib.import_module, VAULT_MODULE)
-        await asyncio.to_thread(_read, self._changes(agent, settings).vault)
+        await asyncio.to_thread(_read, self._changes(settings, agent.id, agent.vault).vault)
 
-    def _changes(self, agent: AgentSettings, settings: VaultSettings) -> "Changes":
+    def notes(self) -> "Changes | None":
+        """Return the vault of the settings as a person may change it; None where there is none. Imports its room."""
+        settings = self._current().settings.vault
+        return self._changes(settings, "", AgentVault()) if settings.path else None
+
+    def _changes(self, settings: VaultSettings, agent: str, narrowed: AgentVault) -> "Changes":
         from elbowroom.vault.changes import Changes
         from elbowroom.vault.index import Index
         from elbowroom.vault.journal import Journal
@@ -333,8 +338,8 @@ class SettingsToolbox:
             self._vaults = {root: (Index(), Journal(self._undo_folder(root)))}
         index, journal = self._vaults[root]
         opened = Scope.of(settings.include, settings.exclude)
-        scope = Scope.of(agent.vault.include, agent.vault.exclude, opened)
-        return Changes(Vault(root, scope, index), journal, agent.id)
+        scope = Scope.of(narrowed.include, narrowed.exclude, opened)
+        return Changes(Vault(root, scope, index), journal, agent)
 
     def _undo_folder(self, root: str) -> Path:
         """Return the folder of a vault's undo journal: outside the vault, so that nothing synchronises it."""

@@ -276,7 +276,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """A conversation as a list shows it; `title` is the beginning of its first question, `metadata` is a client's."""
+    """A conversation as a list shows it; `title` is a person's or begins its first question, `metadata` is a client's."""
 
     id: str
     name: str

@@ -37,7 +37,7 @@ from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, report_requests
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
 from elbowroom.server.page import add_page_routes, show_logs
-from elbowroom.server.pairing import add_doctor_route, add_pairing_routes
+from elbowroom.server.pairing import add_doctor_route, add_pairing_routes, add_vault_routes
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.quality import add_quality_routes
 from elbowroom.server.request import MAX_BODY_BYTES
@@ -126,6 +126,7 @@ def create_app(
     set_up_cors(app)
     app.on_response_prepare.append(add_request_id)
     _add_routes(app, live, environ)
+    add_vault_routes(app, own_tools)
     return app
 
 

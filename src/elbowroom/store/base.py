@@ -15,7 +15,7 @@ from elbowroom.settings.model import StoreSettings
 
 log = logging.getLogger(__name__)
 UNKNOWN: Final = "the log of the server says why"
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
 VERSION_TABLE: Final = "schema_version"
 KEY_BYTES: Final = 16

@@ -48,6 +48,14 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
+class Renamed:
+    """The title that a person gave a conversation; where it is empty, it has the beginning of its first question."""
+
+    conversation: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryEdited:
     """The summary of the compaction that was made at this time, as a person has changed it."""
 
@@ -74,7 +82,7 @@ class Pinned:
     is_pinned: bool
 
 
-KeptChange = Change | Deleted | TurnDeleted | Unheard | Described | SummaryEdited | CompactionUndone | Pinned
+KeptChange = Change | Deleted | TurnDeleted | Unheard | Described | Renamed | SummaryEdited | CompactionUndone | Pinned
 OVERHEAD: Final = 200
 """About how many bytes a change takes besides its text."""
 MOST_TOKENS: Final = 2**31 - 1
@@ -95,18 +103,20 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     TurnDeleted: ("turn",),
     Unheard: ("conversation", "message", "key", "parent"),
     Described: ("conversation",),
+    Renamed: ("conversation", "title"),
     SummaryEdited: ("conversation", "text"),
     CompactionUndone: ("conversation",),
     Pinned: ("conversation", "message"),
 }
 """The fields of each kind of change that hold names; what people and models say is not among them."""
-ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model", "text"})
+ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model", "text", "title"})
 """These are kept as JSON or as a hash, and may hold anything."""
 MESSAGES: Final = {
     kinds.Heard: "message",
     kinds.ReplyCalled: "call",
     kinds.Added: "content",
     Described: "metadata",
+    Renamed: "title",
     SummaryEdited: "text",
 }
 UNSOUND: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
@@ -200,6 +210,7 @@ KEPT_LONGEST: Final = (
     TurnDeleted,
     Unheard,
     Described,
+    Renamed,
     SummaryEdited,
     CompactionUndone,
     Pinned,

@@ -26,6 +26,7 @@ from elbowroom.store.changes import (
     Deleted,
     Described,
     Pinned,
+    Renamed,
     SummaryEdited,
     TurnDeleted,
     Unheard,
@@ -201,6 +202,10 @@ class WriteBehindConversations:
         """Keep what a client wants kept beside a conversation, in place of what it kept before."""
         await self._keep(Described(conversation, metadata))
 
+    async def rename(self, conversation: str, title: str) -> None:
+        """Keep the title that a person gave a conversation; an empty one gives it back the first question's."""
+        await self._keep(Renamed(conversation, title))
+
     async def edit_summary(self, conversation: str, at: float, text: str) -> None:
         """Keep a person's words in place of the summary of the compaction that was made at this time."""
         await self._keep(SummaryEdited(conversation, at, text))
@@ -213,7 +218,7 @@ class WriteBehindConversations:
         """Note whether a message, by its id, is never to be summarised."""
         await self._keep(Pinned(conversation, message, is_pinned))
 
-    async def _keep(self, change: Described | SummaryEdited | CompactionUndone | Pinned) -> None:
+    async def _keep(self, change: Described | Renamed | SummaryEdited | CompactionUndone | Pinned) -> None:
         self._waiting.note([change])
         self._write_in_time()
         await self._flush()

@@ -9,10 +9,11 @@ from typing import Final
 
 from elbowroom.vault.edits import Operation, TargetKind, appended, patched
 from elbowroom.vault.files import MAX_NOTE_BYTES, Content, file_version, version_of
-from elbowroom.vault.journal import Journal, Relocated, Step, Steps, Written
+from elbowroom.vault.journal import Entry, Journal, Relocated, Step, Steps, Written
 from elbowroom.vault.links import Meanings, Renaming, with_links_updated
 from elbowroom.vault.names import (
     Moved,
+    NoSuchChange,
     Parts,
     VaultError,
     bare_name,
@@ -110,9 +111,21 @@ class Changes:
 
     def undo(self) -> str:
         """Undo this agent's last change that is not undone yet, unless a note has changed since."""
+        return self._undo(lambda: self.journal.last(self.agent), VaultError("There is no change of yours to undo."))
+
+    def undo_change(self, entry_id: str) -> str:
+        """Undo one change of any agent, by its id in the journal, unless a note has changed since.
+
+        Raises NoSuchChange where it is undone already, or too old.
+        """
+        return self._undo(
+            lambda: self.journal.find(entry_id), NoSuchChange("This change is undone already, or too old.")
+        )
+
+    def _undo(self, find: Callable[[], Entry | None], missing: VaultError) -> str:
         with self._steps() as steps:
-            if (entry := self.journal.last(self.agent)) is None:
-                raise VaultError("There is no change of yours to undo.")
+            if (entry := find()) is None:
+                raise missing
             steps.undo(entry.steps)
             self.journal.forget(entry)
         return f"Undone: {entry.what}."

@@ -82,11 +82,18 @@ class Journal:
 
     def last(self, agent: str) -> Entry | None:
         """Return the newest change of an agent."""
+        return next((entry for entry in self.newest() if entry.agent == agent), None)
+
+    def find(self, entry_id: str) -> Entry | None:
+        """Return the change with this id."""
+        name = f"{entry_id}.json"
+        return self._read(name) if name in self._names() else None
+
+    def newest(self) -> Iterator[Entry]:
+        """Yield the changes of all agents that are not undone, the newest first."""
         for name in reversed(self._names()):
-            entry = self._read(name)
-            if entry is not None and entry.agent == agent:
-                return entry
-        return None
+            if (entry := self._read(name)) is not None:
+                yield entry
 
     def _names(self) -> list[str]:
         try:

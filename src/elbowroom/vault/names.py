@@ -195,6 +195,13 @@ class VaultError(ElbowroomError):
     code = "vault_error"
 
 
+class NoSuchChange(VaultError):
+    """The journal does not have a change any more."""
+
+    status = 404
+    code = "no_such_change"
+
+
 class NoSuchNote(VaultError):
     """The note does not exist, or is closed to the agent."""
 
@@ -216,4 +223,5 @@ class Closed(VaultError):
 class Moved(VaultError):
     """The note has changed since it was read."""
 
+    status = 409
     code = "note_changed"

@@ -505,6 +505,25 @@ async def test_metadata_is_replaced_as_a_whole(conversations: WriteBehindConvers
     assert len(await conversations.rows(ME)) == 2
 
 
+async def test_a_title_that_a_person_gave_stays(conversations: WriteBehindConversations) -> None:
+    """It is shown and found, whatever is in it, also after later turns; without it the first question's is back."""
+    conversations.note([*whole("c"), *whole("d")])
+    first = {row.id: row.title for row in await conversations.rows(ME)}
+    for title in ("Ärger mit 'Öl' ☕ 100 %", '\\ " _ %', "'; DROP TABLE turns; --"):
+        await conversations.rename("c", title)
+        conversations.note(whole("c"))
+        assert {row.id: row.title for row in await conversations.rows(ME)} == {**first, "c": title}
+        for search in (title, title.upper(), title[2:5]):
+            assert [row.id for row in await conversations.rows(ME, search=search)] == ["c"]
+        assert await conversations.rows("somebody else", search=title) == []
+        found = await conversations.find(ME, "c")
+        assert found
+        assert found.title == title
+    await conversations.rename("c", "")
+    assert {row.id: row.title for row in await conversations.rows(ME)} == first
+    assert await conversations.rows(ME, search="DROP TABLE") == []
+
+
 async def test_what_a_person_did_about_compactions(conversations: WriteBehindConversations) -> None:
     """Focus, edited summary, undo and pins are read as they were noted, each of its own compaction or message."""
     details = CompactionDetails(1.5, 2, 3, 40, "They spoke.", "Keep \ud800 the boats.")

@@ -68,7 +68,7 @@ UPDATE schema_version SET version = 2;
 SUPPORT = Path(__file__).parents[2] / "support"
 VERSION_3 = (SUPPORT / "tables_of_version_3.sql").read_text()
 VERSION_4 = (SUPPORT / "tables_of_version_4.sql").read_text(encoding="utf-8")
-NEW_COLUMNS = {"conversations": 1, "messages": 1, "compactions": 4}
+NEW_COLUMNS = {"conversations": 2, "messages": 1, "compactions": 4}
 """How many columns tables have got since, of which old rows have nothing."""
 KEPT_TABLES = (
     "ledger_entries", "tool_outputs", "tool_output_chunks", "memories", "conversations", "turns", "messages",

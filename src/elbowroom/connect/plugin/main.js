@@ -271,6 +271,8 @@ class Counting {
  * @property {ChatMessage} message
  */
 
+/** @typedef {{ id: string, agent: string, what: string, when: number, notes: string[] }} ChangeRow What an agent did to notes. */
+
 /** @typedef {{ name: string, state: "ok" | "warning" | "problem", told: string, remedy: string | null }} DoctorRow */
 
 /**
@@ -511,6 +513,16 @@ class Server {
 	/** @param {string} id */
 	async undo(id) {
 		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
+	}
+
+	async vaultChanges() {
+		const answer = /** @type {{ data: ChangeRow[] }} */ (await this.json("/api/vault/changes"));
+		return answer.data;
+	}
+
+	/** @param {string} change */
+	async undoChange(change) {
+		return /** @type {{ told: string }} */ (await this.json(`/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} }));
 	}
 
 	/**
@@ -1370,6 +1382,57 @@ class CompactionNotices {
 	}
 }
 
+// vault_changes.js
+
+// What agents have changed in the notes: each change with links to its notes, and a way to take it back.
+
+const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
+const AROUND_SECONDS = 5;
+
+/** Tells whether a call of a tool may have changed notes. */
+/** @param {import("./chat.js").Step} step */
+function isChange(step) {
+	return WRITES.has(step.name) && step.state === "completed";
+}
+
+/**
+ * Shows the changes that an agent made in one answer, as far as they can still be taken back.
+ * @param {import("./message_view.js").MessageView} message
+ * @param {HTMLElement} parent
+ */
+async function showChanges(message, parent) {
+	const { item, view } = message;
+	if (!item.steps.some(isChange)) return;
+	const { server } = view.plugin;
+	const rows = await server.vaultChanges().catch(() => []);
+	const paths = new Set(item.steps.filter(isChange).flatMap(({ arguments: given }) => given.match(/"(?:new_)?path"\s*:\s*"[^"]+"/g) ?? []).map((found) => found.replace(/^.*:\s*"|"$/g, "")));
+	const own = rows.filter(({ when, notes }) => when >= item.at - AROUND_SECONDS && notes.some((note) => paths.has(note) || paths.has(note.replace(/\.md$/, ""))));
+	parent.replaceChildren(...own.map((row) => changeRow(message, row)));
+}
+
+/**
+ * @param {import("./message_view.js").MessageView} message
+ * @param {import("./server.js").ChangeRow} change
+ */
+function changeRow(message, { id, agent, what, notes }) {
+	const row = createDiv({ cls: "elbowroom-change" });
+	row.createSpan({ text: `${agent} ${what}` });
+	for (const note of notes) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	const undo = row.createEl("button", { text: "Undo", attr: { type: "button", "aria-label": `Undo: ${what}` } });
+	undo.addEventListener("click", async () => {
+		undo.disabled = true;
+		try {
+			const { told } = await message.view.plugin.server.undoChange(id);
+			undo.remove();
+			row.createSpan({ cls: "elbowroom-quiet", text: told });
+		} catch (error) {
+			undo.disabled = false;
+			new Notice(errorWords(error));
+		}
+	});
+	return row;
+}
+
 // message_view.js
 
 // One message of a conversation, and what can be done with it.
@@ -1415,6 +1478,7 @@ class MessageView extends Component {
 		this.thoughtText = this.thought.createDiv();
 		this.body = this.element.createDiv({ cls: "elbowroom-text" });
 		this.marks = this.element.createDiv({ cls: "elbowroom-marks" });
+		this.changes = this.element.createDiv();
 		this.actions = this.element.createDiv({ cls: "elbowroom-actions" });
 	}
 
@@ -1431,6 +1495,7 @@ class MessageView extends Component {
 		this.steps.replaceChildren(...item.steps.map((step) => this.stepRow(step)));
 		this.showMarks();
 		this.showActions(isLast);
+		void showChanges(this, this.changes);
 		await this.showText();
 	}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
 from elbowroom.server.state import SHARED, find_conversation
 
+LONGEST_TITLE: Final = 200
+MOST_TITLE_BYTES: Final = 65_536
 MOST_ROWS: Final = 100
 USUAL_ROWS: Final = 20
 USUAL_MESSAGES: Final = 50
@@ -50,6 +53,7 @@ def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
+    app.router.add_patch(f"{one}{end}", rename_conversation)
     app.router.add_delete(f"{one}{end}", delete_conversation)
     app.router.add_get(f"{one}/messages{end}", list_messages)
     app.router.add_get(f"{one}/messages/{{message:[^/]+}}{end}", show_message)
@@ -117,6 +121,29 @@ async def show_conversation(request: web.Request) -> web.Response:
 def _speaks_openai(request: web.Request, row: ConversationRow) -> bool:
     """Tell whether OpenAI's fields are wanted: by its libraries, and of conversations that were made by its API."""
     return OPENAI_LIBRARY in request.headers or not row.agent
+
+
+async def rename_conversation(request: web.Request) -> web.Response:
+    """Give a conversation another title; an empty one or null gives back the beginning of its first question."""
+    body = await read_json(request, MOST_TITLE_BYTES)
+    if not isinstance(body, dict) or "title" not in body:
+        raise RequestError('The body has to be a JSON object, such as {"title": "Travel plans"}.', param="title")
+    title = _title(body["title"])
+    row = await asked(request, _conversations(request).find)
+    await request.app[SHARED].store.conversations.rename(row.id, title)
+    return _answer(_described_row(request, await asked(request, _conversations(request).find)))
+
+
+def _title(given: Any) -> str:
+    """Return a title as one line. Raises RequestError."""
+    if given is not None and not isinstance(given, str):
+        raise RequestError("title has to be a text, or null for that of the first question.", param="title")
+    title = " ".join((given or "").split())
+    if len(title) > LONGEST_TITLE:
+        raise RequestError(f"title has to have at most {LONGEST_TITLE} characters, not {len(title)}.", param="title")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in title):
+        raise RequestError("title has a control character or half a character, which nothing can show.", param="title")
+    return title
 
 
 async def delete_conversation(request: web.Request) -> web.Response:

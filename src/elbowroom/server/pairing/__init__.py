@@ -2,5 +2,6 @@
 
 from elbowroom.server.pairing.doctor import add_doctor_route
 from elbowroom.server.pairing.routes import add_pairing_routes
+from elbowroom.server.pairing.vault import add_vault_routes
 
-__all__ = ["add_doctor_route", "add_pairing_routes"]
+__all__ = ["add_doctor_route", "add_pairing_routes", "add_vault_routes"]

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from elbowroom.context.conversation import ConversationRow, Known
-from elbowroom.store.base import encoded
+from elbowroom.store.base import decoded_text, encoded
 from elbowroom.store.index import IndexedConversation, NumberedKeys, name_number, number_of
 from elbowroom.store.message_parts import Part, body, text_in_part
 from elbowroom.store.sql.dialect import batched, listed, role_of
@@ -214,10 +214,14 @@ CONTENT: Final = message_parts.c.content.concat(func.coalesce(next_part.c.conten
 
 
 def searched(connection: Connection, candidates: Select[Any], search: str, limit: int) -> list[ConversationRow]:
-    """Return the first of the candidates that hold a text."""
+    """Return the first of the candidates that hold a text, in their messages or the title that a person gave them."""
     last, known = _known(connection, search)
-    with connection.execute(candidates.where(_may_hold(search, last, sorted(known)))) as rows:
-        holding = (row for row in rows if row.id in known or _holds(connection, row.id, search, last))
+    with connection.execute(candidates.where(_may_hold(search, last, sorted(known)) | _may_be_titled(search))) as rows:
+        holding = (
+            row
+            for row in rows
+            if row.id in known or _is_titled(row, search) or _holds(connection, row.id, search, last)
+        )
         return [conversation_row(row) for row in islice(holding, limit)]
 
 
@@ -250,6 +254,14 @@ def _may_hold(search: str, last: int, known: Sequence[str]) -> ColumnElement[boo
     return or_(*(this.in_(some) for some in batched(known)), and_(is_newer, newer_may))
 
 
+def _may_be_titled(search: str) -> ColumnElement[bool]:
+    return _json_like(conversations.c.renamed, search)
+
+
+def _is_titled(row: Row[Any], search: str) -> bool:
+    return row.renamed is not None and search.lower() in decoded_text(row.renamed).lower()
+
+
 def _holds(connection: Connection, conversation: str, search: str, last: int) -> bool:
     """Tell whether the messages of a conversation after this number hold a text, not only JSON that looks like it."""
     own = messages.c
@@ -268,13 +280,13 @@ def _parts_that_may_hold(search: str) -> Select[Any, Any]:
         select(message_parts.c.kind, CONTENT.label("text"))
         .join(messages, messages.c.id == message_parts.c.message)
         .outerjoin(next_part, GOES_ON)
-        .where(message_parts.c.kind.in_(SEARCHED), _content_like(search))
+        .where(message_parts.c.kind.in_(SEARCHED), _json_like(CONTENT, search))
     )
 
 
-def _content_like(search: str) -> ColumnElement[bool]:
-    """Tell in SQL whether the JSON of a part looks as if it held a text: true for all that do, and for few others."""
-    content: ColumnElement[Any] = func.lower(CONTENT)
+def _json_like(text: ColumnElement[Any], search: str) -> ColumnElement[bool]:
+    """Tell in SQL whether a JSON text looks as if it held another text: true for all that do, and for few others."""
+    content: ColumnElement[Any] = func.lower(text)
     beginning = search.lower()[:MOST_SEARCHED]
     for letter in sorted(set(beginning)):
         if not letter.isascii() and len(letter.upper()) == 1 and letter.upper() != letter:

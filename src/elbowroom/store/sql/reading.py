@@ -122,7 +122,7 @@ def conversation_row(row: Row[Any]) -> ConversationRow:
         row.id,
         decoded_text(row.name),
         decoded_text(row.agent),
-        decoded_text(row.title),
+        decoded_text(row.renamed or row.title),
         row.created,
         row.updated,
         Totals(usage, row.steps, row.compactions),

@@ -130,6 +130,7 @@ conversations: Final = Table(
     Column("fill_trigger", Integer, comment="tokens"),
     Column("fill_stop_at", Integer, comment="tokens"),
     Column("metadata", Text, comment="a JSON object of a client's; null where it has given none"),
+    Column("renamed", Text, comment="a JSON text, the title that a person gave it; null where nobody has"),
 )
 Index("conversations_by_owner", conversations.c.owner, conversations.c.updated)
 Index("conversations_by_name", conversations.c.owner, conversations.c.name)

@@ -77,7 +77,7 @@ def _conversation_of_turn() -> Any:
 _ZEROS: Final[dict[str, ColumnElement[Any]]] = {
     name: literal(0) for name in (*COUNTERS, "total_tokens", "steps", "compactions")
 }
-_NOT_KNOWN: Final = {name: literal(None, conversations.c[name].type) for name in (*FILL, "metadata")}
+_NOT_KNOWN: Final = {name: literal(None, conversations.c[name].type) for name in (*FILL, "metadata", "renamed")}
 
 _NOT_PINNED: Final = literal(None, messages.c.is_pinned.type)
 _AS_MADE: Final = {name: literal(None, compactions.c[name].type) for name in ("edited", "undone")}
@@ -106,6 +106,9 @@ TITLE: Final = (
     update(conversations)
     .where(conversations.c.id == bound("conversation"), conversations.c.title == "")
     .values(title=bound("title"))
+)
+RENAME: Final = (
+    update(conversations).where(conversations.c.id == bound("conversation")).values(renamed=bound("renamed"))
 )
 DESCRIBE: Final = (
     update(conversations).where(conversations.c.id == bound("conversation")).values(metadata=bound("metadata"))

@@ -16,6 +16,7 @@ from elbowroom.store.changes import (
     Described,
     KeptChange,
     Pinned,
+    Renamed,
     SummaryEdited,
     TurnDeleted,
     Unheard,
@@ -245,6 +246,11 @@ class Plan:
         """Write what a client keeps beside a conversation."""
         self._write(sql.DESCRIBE, values(conversation=change.conversation, metadata=encoded(dict(change.metadata))))
 
+    def rename(self, change: Renamed) -> None:
+        """Write the title that a person gave a conversation, or that it has none."""
+        renamed = encoded(change.title) if change.title else None
+        self._write(sql.RENAME, values(conversation=change.conversation, renamed=renamed))
+
     def edit_summary(self, change: SummaryEdited) -> None:
         """Write a summary as a person has changed it."""
         given = values(conversation=change.conversation, at=change.at, edited=encoded(change.text))
@@ -310,6 +316,7 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     TurnDeleted: Plan.delete_turn,
     Unheard: Plan.unhear,
     Described: Plan.describe,
+    Renamed: Plan.rename,
     SummaryEdited: Plan.edit_summary,
     CompactionUndone: Plan.undo,
     Pinned: Plan.pin,
