@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from chromium import chromium
-from obsidian_window import NOTES, Window, obsidian
+from obsidian_window import LETS_PAGES_ASK_LOOPBACK, NOTES, Window, obsidian
 from playwright.async_api import Browser, Locator, expect
 from plugin_scene import WINDOW, ask, asked_for, ended, for_plugins
 from serving import Served
@@ -20,7 +20,7 @@ Scene = tuple[Served, SimulatedLMStudio]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     """Run Chromium for all tests here."""
-    async with chromium() as browser:
+    async with chromium(LETS_PAGES_ASK_LOOPBACK) as browser:
         yield browser
 
 

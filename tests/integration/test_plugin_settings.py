@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from chromium import chromium
-from obsidian_window import obsidian
+from obsidian_window import LETS_PAGES_ASK_LOOPBACK, obsidian
 from page_scene import lived_in
 from playwright.async_api import Browser, expect
 from serving import Served
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long, pytest
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     """Run Chromium for all tests here."""
-    async with chromium() as browser:
+    async with chromium(LETS_PAGES_ASK_LOOPBACK) as browser:
         yield browser
 
 
