@@ -1,10 +1,7 @@
+import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
-	test: {
-		environment: "jsdom",
-		include: ["tests/*.test.js"],
-		setupFiles: ["obsidian-test-mocks/vitest-setup"],
-		server: { deps: { inline: ["@obsidian-typings", "obsidian-dev-utils"] } },
-	},
+	resolve: { alias: [{ find: /^obsidian$/, replacement: fileURLToPath(new URL("tests/obsidian.js", import.meta.url)) }] },
+	test: { environment: "jsdom", include: ["tests/*.test.js"], setupFiles: ["tests/setup.js"] },
 });

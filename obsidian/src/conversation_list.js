@@ -1,8 +1,7 @@
 // The list of conversations that elbowroom keeps, whichever program they were begun in.
 import { Modal, Notice, Setting, debounce, moment } from "obsidian";
-import { isAbort } from "./chat.js";
 import { iconButton } from "./message_view.js";
-import { ServerError, errorWords } from "./server.js";
+import { ServerError, errorWords, isAbort } from "./server.js";
 
 const ROWS = 30;
 const LIST_END = 200;

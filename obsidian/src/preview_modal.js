@@ -1,9 +1,8 @@
 // What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
 import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
-import { isAbort } from "./chat.js";
 import { putInPlace } from "./editor_commands.js";
 import { DRAW_MS } from "./message_view.js";
-import { errorWords } from "./server.js";
+import { errorWords, isAbort } from "./server.js";
 import { streamChat } from "./stream.js";
 
 export class PreviewModal extends Modal {

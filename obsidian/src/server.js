@@ -124,6 +124,12 @@ export function errorOf(status, text, header) {
 	});
 }
 
+/** Tells whether something was given up; the error may be of another window's kind. */
+/** @param {unknown} error */
+export function isAbort(error) {
+	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
+}
+
 /** @param {unknown} error */
 export function errorWords(error) {
 	return error instanceof Error ? error.message : String(error);

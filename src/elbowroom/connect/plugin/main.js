@@ -320,6 +320,12 @@ function errorOf(status, text, header) {
 	});
 }
 
+/** Tells whether something was given up; the error may be of another window's kind. */
+/** @param {unknown} error */
+function isAbort(error) {
+	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
+}
+
 /** @param {unknown} error */
 function errorWords(error) {
 	return error instanceof Error ? error.message : String(error);
@@ -713,7 +719,7 @@ async function* dataOf(response) {
  * @returns {unknown}
  */
 function cutBy(error) {
-	if (error instanceof DOMException && error.name === "AbortError") return error;
+	if (isAbort(error)) return error;
 	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
 }
 
@@ -974,7 +980,7 @@ class Chat extends Events {
 			if (kept?.role === "assistant" && kept.text.trim() === item.text.trim()) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
 			await this.#readQueue();
 		} catch (error) {
-			if (round === this.#round && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
 	}
@@ -1115,11 +1121,6 @@ class Chat extends Events {
 /** Returns a name for a conversation that nobody else gives. */
 function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
-}
-
-/** @param {unknown} error */
-function isAbort(error) {
-	return error instanceof Error && error.name === "AbortError";
 }
 
 /**
