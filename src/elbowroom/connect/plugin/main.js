@@ -366,7 +366,7 @@ function isObject(value) {
 
 /** The elbowroom at the address that is set; address and token are read anew for each request. */
 class Server {
-	/** @param {{ address: () => string, token: () => string }} where */
+	/** @param {{ address: () => string, token: () => string, user: () => string }} where */
 	constructor(where) {
 		this.where = where;
 	}
@@ -384,8 +384,8 @@ class Server {
 	 * @returns {Record<string, string>}
 	 */
 	headers(more = {}) {
-		const token = this.where.token();
-		return token ? { Authorization: `Bearer ${token}`, ...more } : more;
+		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
+		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
 	}
 
 	/** The sentence for an address at which nothing answers. */
@@ -2047,6 +2047,7 @@ const SECRET = "elbowroom-token";
  * @property {string} address Where elbowroom is, as the person typed it.
  * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
  * @property {string} token The token itself, only where this Obsidian has no secret storage.
+ * @property {string} user Whose conversations these are, where elbowroom keeps several people apart; empty for nobody's.
  * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
  * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
  * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
@@ -2058,6 +2059,7 @@ const DEFAULTS = Object.freeze({
 	address: "http://127.0.0.1:2345",
 	secret: "",
 	token: "",
+	user: "",
 	agent: "",
 	noticesAsPopups: true,
 	noteContext: "none",
@@ -2257,6 +2259,7 @@ class ChatView extends ItemView {
 		iconButton(row, "square-pen", "New conversation", () => this.begin());
 		iconButton(row, "ellipsis-vertical", "More", () => this.showMenu(row));
 		this.gauge = new Gauge(head);
+		this.fill = head.createDiv({ cls: "elbowroom-quiet" });
 	}
 
 	listen() {
@@ -2416,6 +2419,7 @@ class ChatView extends ItemView {
 	showState() {
 		const { chat } = this;
 		this.gauge?.show(chat.context);
+		this.fill?.setText(fillOf(chat.context).words);
 		this.composer?.show();
 		if (!chat.isRunning) this.notices.end();
 		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");
@@ -2822,6 +2826,10 @@ class ElbowroomSettingTab extends PluginSettingTab {
 				name: "Token", desc: "Kept in Obsidian's secret storage. Pairing fills it in; a token of your own works too.",
 				render: (setting) => this.showToken(setting),
 			},
+			{
+				name: "User", desc: "Whose conversations are listed and continued, where Open WebUI keeps several people apart. Else leave it empty.",
+				control: { type: "text", key: "user" },
+			},
 			{ name: "Test", desc: "Looks whether everything is as it should be.", render: (setting) => this.showTest(setting) },
 		];
 	}
@@ -3082,6 +3090,7 @@ class ElbowroomPlugin extends Plugin {
 	server = new Server({
 		address: () => baseAddress(this.preferences.address),
 		token: () => tokenOf(this.app, this.preferences),
+		user: () => this.preferences.user,
 	});
 
 	async onload() {
