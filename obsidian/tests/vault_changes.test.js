@@ -29,6 +29,11 @@ describe("the changes of an answer", () => {
 		]);
 		expect(links).toEqual(["Pläne/Plan \"1\".md", "b.md"]);
 	});
+	it("tell of a deleted note, which is no link any more", async () => {
+		const { parent, links } = await answered([step("vault_delete", { path: "Plan.md" })], [{ ...change("1", ".trash/Plan.md"), what: "deleted Plan.md" }]);
+		expect(parent.find(".elbowroom-change").textContent).toBe("writer deleted Plan.mdUndo");
+		expect(links).toEqual([]);
+	});
 	it("are asked for once for each call that wrote, however often the answer is drawn", async () => {
 		const { message, parent } = await answered([step("vault_read", { path: "Plan.md" }), step("vault_append", { path: "Plan.md" })], [change("1", "Plan.md")]);
 		await showChanges(message, parent);
