@@ -110,7 +110,7 @@ export class PreviewModal extends Modal {
 		this.#drawn = new Component();
 		this.#drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, this.#text, next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
 	}
 
 	accept() {

@@ -1049,9 +1049,9 @@ class Chat extends Events {
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
 		try {
-			await work();
+			const done = await work();
 			const row = await this.server.conversation(this.id);
-			if (round === this.#round) this.#take(row);
+			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
 			if (round === this.#round) this.#failed(error);
 		}
@@ -1396,6 +1396,59 @@ class CompactionNotices {
 	}
 }
 
+// safe_markdown.js
+
+// What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
+
+const JOINER = "\u2060"; // takes no place on the screen
+const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
+	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
+	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
+
+/**
+ * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
+ * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
+ * @param {string} text
+ */
+function safeMarkdown(text) {
+	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
+	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+}
+
+/** @param {string} text */
+function defused(text) {
+	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
+}
+
+/**
+ * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
+ * @param {string} text
+ */
+function partsOf(text) {
+	/** @type {{ text: string, isCode: boolean }[]} */
+	const parts = [];
+	/** @type {string[]} */
+	let lines = [];
+	let fence = "";
+	const finish = (/** @type {boolean} */ isCode) => {
+		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
+		lines = [];
+	};
+	for (const line of text.split("\n")) {
+		const found = fence ? "" : /^(`{3,})[^`]*$|^(~{3,})/.exec(line)?.slice(1).find(Boolean) ?? "";
+		if (found) finish(false);
+		lines.push(line);
+		if (found) fence = found;
+		else if (fence && new RegExp(`^ {0,3}${fence}${fence.charAt(0)}*[ \\t]*$`).test(line)) {
+			finish(true);
+			fence = "";
+		}
+	}
+	finish(fence !== "");
+	return parts;
+}
+
 // vault_changes.js
 
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
@@ -1542,7 +1595,7 @@ class MessageView extends Component {
 		const next = createDiv();
 		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
 		const text = next.createDiv({ cls: "markdown-rendered" });
-		await MarkdownRenderer.render(this.view.app, question, text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, lastNote(this.view.app)?.file?.path ?? "", drawn);
 		this.removeChild(this.#drawn);
 		this.#drawn = drawn;
 		this.body.replaceChildren(...next.childNodes);
@@ -2571,7 +2624,7 @@ class PreviewModal extends Modal {
 		this.#drawn = new Component();
 		this.#drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, this.#text, next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
 	}
 
 	accept() {
