@@ -1,6 +1,6 @@
 // A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
 import { Events } from "obsidian";
-import { ServerError, errorWords, isObject, parsed } from "./server.js";
+import { ServerError, errorWords, isAbort, isObject, parsed } from "./server.js";
 import { streamChat } from "./stream.js";
 
 const PAGE = 200;
@@ -256,7 +256,7 @@ export class Chat extends Events {
 			if (kept?.role === "assistant" && kept.text.trim() === item.text.trim()) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
 			await this.#readQueue();
 		} catch (error) {
-			if (round === this.#round && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
 	}
@@ -312,9 +312,9 @@ export class Chat extends Events {
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
 		try {
-			await work();
+			const done = await work();
 			const row = await this.server.conversation(this.id);
-			if (round === this.#round) this.#take(row);
+			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
 			if (round === this.#round) this.#failed(error);
 		}
@@ -397,11 +397,6 @@ export class Chat extends Events {
 /** Returns a name for a conversation that nobody else gives. */
 function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
-}
-
-/** @param {unknown} error */
-export function isAbort(error) {
-	return error instanceof Error && error.name === "AbortError";
 }
 
 /**

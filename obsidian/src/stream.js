@@ -1,5 +1,5 @@
 // One chat request, whose answer is read as it streams.
-import { ServerError, errorOf, isObject, parsed } from "./server.js";
+import { ServerError, errorOf, isAbort, isObject, parsed } from "./server.js";
 
 /**
  * @typedef {{ type: "begun", conversation: string }
@@ -146,6 +146,6 @@ async function* dataOf(response) {
  * @returns {unknown}
  */
 function cutBy(error) {
-	if (error instanceof DOMException && error.name === "AbortError") return error;
+	if (isAbort(error)) return error;
 	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
 }

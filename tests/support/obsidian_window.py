@@ -24,6 +24,8 @@ from playwright.async_api import Browser, Locator, Page, Request, Route
 WINDOW: Final = SOURCES / "tests" / "window"
 PHONE: Final = (320, 640)
 SECRET: Final = "elbowroom-token"
+LETS_PAGES_ASK_LOOPBACK: Final = "--disable-features=LocalNetworkAccessChecks"
+"""Chromium asks a person before a page may ask its own computer; Obsidian is no page of a browser, and nobody is here."""
 HTML: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Obsidian</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
 <link rel="stylesheet" href="/window.css"><link rel="stylesheet" href="/styles.css"></head>

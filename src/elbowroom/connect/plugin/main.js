@@ -28,7 +28,7 @@ const {
 
 // What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
 
-const MOST_OF_A_FOLDER = 20;
+const MOST_AT_ONCE = 20;
 const MOST_BYTES = 5_000_000;
 const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
 
@@ -49,9 +49,12 @@ function withAttachments(attachments, question) {
 	return [...attachments.map(blockOf), question].join("\n\n");
 }
 
-/** @param {Attachment} attachment */
+/**
+ * Returns the block that elbowroom knows as a note or a selection. An end tag in the text itself would end it early.
+ * @param {Attachment} attachment
+ */
 function blockOf({ kind, path, text }) {
-	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text}\n</${kind}>`;
+	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text.replaceAll(`</${kind}>`, `<\\/${kind}>`)}\n</${kind}>`;
 }
 
 /**
@@ -66,7 +69,7 @@ function withoutAttachments(text) {
 	for (const found of text.matchAll(BLOCK)) {
 		if (found.index !== end) break; // further on it is part of the question
 		const [all, kind = "", path = "", content = ""] = found;
-		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content, tokens: null });
+		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
 		end += all.length;
 	}
 	return { attachments, question: text.slice(end) };
@@ -115,44 +118,54 @@ function lastNote(app) {
  * @throws {Error} A sentence, where it cannot go along.
  */
 async function fromDrop(app, data) {
-	const text = data?.getData("text/plain").trim() ?? "";
-	const files = text.split("\n").map((line) => fileOf(app, line.trim()));
-	if (text && files.every((file) => file !== null)) {
-		const notes = files.flatMap((file) => (file instanceof TFolder ? notesIn(file) : file instanceof TFile ? [file] : []));
-		return Promise.all(notes.map((file) => noteAttachment(app, file)));
-	}
-	if (!text) throw new Error("Drop a note, a folder or a text here.");
-	const path = lastNote(app)?.file?.path ?? "";
-	return [{ kind: "selected_text", path, text: data?.getData("text/plain") ?? "", tokens: null }];
+	const text = data?.getData("text/plain") ?? "";
+	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
+	const files = lines.map((line) => fileOf(app, line));
+	if (files.every((file) => file !== null)) return Promise.all(notesIn(files).map((file) => noteAttachment(app, file)));
+	if (lines.some((line) => line.startsWith("obsidian://"))) throw new Error("This is no note of this vault, so it cannot go along.");
+	return [{ kind: "selected_text", path: lastNote(app)?.file?.path ?? "", text, tokens: null }];
 }
 
 /**
  * @param {import("obsidian").App} app
- * @param {string} dropped An address of Obsidian's, a link, or a path.
+ * @param {string} dropped An address of Obsidian's, a link, or a whole path.
  */
 function fileOf(app, dropped) {
-	const path = addressed(dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1] ?? dropped;
-	return path ? app.vault.getAbstractFileByPath(path) ?? app.metadataCache.getFirstLinkpathDest(path, "") : null;
+	const link = addressed(app, dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1];
+	if (!link) return app.vault.getAbstractFileByPath(dropped);
+	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
 }
 
-/** @param {string} dropped */
-function addressed(dropped) {
-	if (!dropped.startsWith("obsidian://")) return null;
-	try {
-		return new URL(dropped).searchParams.get("file");
-	} catch {
-		return null;
-	}
+/**
+ * @param {import("obsidian").App} app
+ * @param {string} dropped
+ */
+function addressed(app, dropped) {
+	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
+	const { searchParams } = new URL(dropped);
+	return [null, app.vault.getName()].includes(searchParams.get("vault")) ? searchParams.get("file") : null;
+}
+
+/**
+ * Returns files and the notes of folders, whatever they are nested in.
+ * @param {import("obsidian").TAbstractFile[]} dropped
+ * @returns {TFile[]}
+ * @throws {Error} Where there are none, or too many.
+ */
+function notesIn(dropped) {
+	const found = dropped.flatMap((each) => (each instanceof TFolder ? notesOf(each) : each instanceof TFile ? [each] : []));
+	if (!found.length) throw new Error("There is no note in this folder.");
+	if (found.length > MOST_AT_ONCE) throw new Error(`These are ${found.length} notes; at most ${MOST_AT_ONCE} go along at once.`);
+	return [...new Set(found)];
 }
 
 /**
  * @param {TFolder} folder
- * @throws {Error} Where there are too many.
+ * @returns {TFile[]}
  */
-function notesIn(folder) {
-	const notes = folder.children.filter((child) => child instanceof TFile && child.extension === "md");
-	if (notes.length > MOST_OF_A_FOLDER) throw new Error(`${folder.name} has ${notes.length} notes; at most ${MOST_OF_A_FOLDER} go along at once.`);
-	return /** @type {TFile[]} */ (notes);
+function notesOf(folder) {
+	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
 }
 
 /** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
@@ -320,6 +333,12 @@ function errorOf(status, text, header) {
 	});
 }
 
+/** Tells whether something was given up; the error may be of another window's kind. */
+/** @param {unknown} error */
+function isAbort(error) {
+	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
+}
+
 /** @param {unknown} error */
 function errorWords(error) {
 	return error instanceof Error ? error.message : String(error);
@@ -347,7 +366,7 @@ function isObject(value) {
 
 /** The elbowroom at the address that is set; address and token are read anew for each request. */
 class Server {
-	/** @param {{ address: () => string, token: () => string }} where */
+	/** @param {{ address: () => string, token: () => string, user: () => string }} where */
 	constructor(where) {
 		this.where = where;
 	}
@@ -365,8 +384,8 @@ class Server {
 	 * @returns {Record<string, string>}
 	 */
 	headers(more = {}) {
-		const token = this.where.token();
-		return token ? { Authorization: `Bearer ${token}`, ...more } : more;
+		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
+		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
 	}
 
 	/** The sentence for an address at which nothing answers. */
@@ -713,7 +732,7 @@ async function* dataOf(response) {
  * @returns {unknown}
  */
 function cutBy(error) {
-	if (error instanceof DOMException && error.name === "AbortError") return error;
+	if (isAbort(error)) return error;
 	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
 }
 
@@ -974,7 +993,7 @@ class Chat extends Events {
 			if (kept?.role === "assistant" && kept.text.trim() === item.text.trim()) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
 			await this.#readQueue();
 		} catch (error) {
-			if (round === this.#round && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
 	}
@@ -1030,9 +1049,9 @@ class Chat extends Events {
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
 		try {
-			await work();
+			const done = await work();
 			const row = await this.server.conversation(this.id);
-			if (round === this.#round) this.#take(row);
+			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
 			if (round === this.#round) this.#failed(error);
 		}
@@ -1115,11 +1134,6 @@ class Chat extends Events {
 /** Returns a name for a conversation that nobody else gives. */
 function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
-}
-
-/** @param {unknown} error */
-function isAbort(error) {
-	return error instanceof Error && error.name === "AbortError";
 }
 
 /**
@@ -1382,6 +1396,59 @@ class CompactionNotices {
 	}
 }
 
+// safe_markdown.js
+
+// What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
+
+const JOINER = "\u2060"; // takes no place on the screen
+const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
+	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
+	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
+
+/**
+ * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
+ * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
+ * @param {string} text
+ */
+function safeMarkdown(text) {
+	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
+	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+}
+
+/** @param {string} text */
+function defused(text) {
+	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
+}
+
+/**
+ * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
+ * @param {string} text
+ */
+function partsOf(text) {
+	/** @type {{ text: string, isCode: boolean }[]} */
+	const parts = [];
+	/** @type {string[]} */
+	let lines = [];
+	let fence = "";
+	const finish = (/** @type {boolean} */ isCode) => {
+		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
+		lines = [];
+	};
+	for (const line of text.split("\n")) {
+		const found = fence ? "" : /^(`{3,})[^`]*$|^(~{3,})/.exec(line)?.slice(1).find(Boolean) ?? "";
+		if (found) finish(false);
+		lines.push(line);
+		if (found) fence = found;
+		else if (fence && new RegExp(`^ {0,3}${fence}${fence.charAt(0)}*[ \\t]*$`).test(line)) {
+			finish(true);
+			fence = "";
+		}
+	}
+	finish(fence !== "");
+	return parts;
+}
+
 // vault_changes.js
 
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
@@ -1389,25 +1456,47 @@ class CompactionNotices {
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
 const AROUND_SECONDS = 5;
 
-/** Tells whether a call of a tool may have changed notes. */
-/** @param {import("./chat.js").Step} step */
-function isChange(step) {
-	return WRITES.has(step.name) && step.state === "completed";
-}
-
 /**
- * Shows the changes that an agent made in one answer, as far as they can still be taken back.
+ * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
+ * for each call that wrote; what is shown already stays, also when it is undone.
  * @param {import("./message_view.js").MessageView} message
  * @param {HTMLElement} parent
  */
 async function showChanges(message, parent) {
 	const { item, view } = message;
-	if (!item.steps.some(isChange)) return;
-	const { server } = view.plugin;
-	const rows = await server.vaultChanges().catch(() => []);
-	const paths = new Set(item.steps.filter(isChange).flatMap(({ arguments: given }) => given.match(/"(?:new_)?path"\s*:\s*"[^"]+"/g) ?? []).map((found) => found.replace(/^.*:\s*"|"$/g, "")));
-	const own = rows.filter(({ when, notes }) => when >= item.at - AROUND_SECONDS && notes.some((note) => paths.has(note) || paths.has(note.replace(/\.md$/, ""))));
-	parent.replaceChildren(...own.map((row) => changeRow(message, row)));
+	const paths = new Set(item.steps.filter(isChange).flatMap(pathsOf));
+	const made = String(item.steps.filter(isChange).length);
+	if (!paths.size || parent.dataset.made === made) return;
+	parent.dataset.made = made;
+	try {
+		const rows = await view.plugin.server.vaultChanges();
+		const next = view.chat.items[view.chat.items.indexOf(item) + 1]?.at ?? Infinity;
+		const known = new Set(parent.findAll(".elbowroom-change").map((row) => row.dataset.change));
+		const own = rows.filter(({ id, when, notes }) => !known.has(id) && when >= item.at - AROUND_SECONDS && when < next && notes.some((note) => paths.has(bare(note))));
+		parent.append(...own.reverse().map((row) => changeRow(message, row)));
+	} catch (error) {
+		const pair = error instanceof ServerError && error.needsPairing;
+		parent.createDiv({ cls: "elbowroom-quiet", text: pair ? "Pair Obsidian in the plugin's settings to take changes of notes back here." : errorWords(error) });
+	}
+}
+
+/**
+ * Tells whether a call of a tool may have changed notes.
+ * @param {import("./chat.js").Step} step
+ */
+function isChange(step) {
+	return WRITES.has(step.name) && step.state === "completed";
+}
+
+/** @param {import("./chat.js").Step} step */
+function pathsOf(step) {
+	const { path, new_path: moved } = argumentsOf(step);
+	return [path, moved].filter((each) => typeof each === "string").map(bare);
+}
+
+/** @param {string} path */
+function bare(path) {
+	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
 /**
@@ -1415,19 +1504,20 @@ async function showChanges(message, parent) {
  * @param {import("./server.js").ChangeRow} change
  */
 function changeRow(message, { id, agent, what, notes }) {
-	const row = createDiv({ cls: "elbowroom-change" });
+	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
 	for (const note of notes) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	const told = row.createSpan({ cls: "elbowroom-quiet", attr: { role: "status" } });
 	const undo = row.createEl("button", { text: "Undo", attr: { type: "button", "aria-label": `Undo: ${what}` } });
 	undo.addEventListener("click", async () => {
 		undo.disabled = true;
 		try {
-			const { told } = await message.view.plugin.server.undoChange(id);
+			told.setText((await message.view.plugin.server.undoChange(id)).told);
 			undo.remove();
-			row.createSpan({ cls: "elbowroom-quiet", text: told });
 		} catch (error) {
-			undo.disabled = false;
 			new Notice(errorWords(error));
+			undo.disabled = false;
+			if (error instanceof ServerError && error.code === "no_such_change") undo.remove();
 		}
 	});
 	return row;
@@ -1505,7 +1595,7 @@ class MessageView extends Component {
 		const next = createDiv();
 		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
 		const text = next.createDiv({ cls: "markdown-rendered" });
-		await MarkdownRenderer.render(this.view.app, question, text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, lastNote(this.view.app)?.file?.path ?? "", drawn);
 		this.removeChild(this.#drawn);
 		this.#drawn = drawn;
 		this.body.replaceChildren(...next.childNodes);
@@ -1826,12 +1916,24 @@ class ConversationList extends Modal {
 		this.foot = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
 		const search = debounce(() => void this.begin(input.value.trim()), 250, true);
 		input.addEventListener("input", search);
-		this.list.addEventListener("scroll", () => {
-			const { list } = this;
-			if (list && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
-		});
+		this.list.addEventListener("scroll", () => this.fill());
+		this.contentEl.addEventListener("keydown", (event) => this.pressed(event));
 		input.focus();
 		void this.begin("");
+	}
+
+	/**
+	 * Moves with the arrow keys between the search and the conversations.
+	 * @param {KeyboardEvent} event
+	 */
+	pressed(event) {
+		const step = event.isComposing ? 0 : event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+		if (!step) return;
+		const stops = [...this.contentEl.findAll("input, .elbowroom-open")];
+		const row = event.targetNode?.parentElement?.querySelector(".elbowroom-open");
+		const now = stops.findIndex((stop) => stop === event.target || stop === row);
+		event.preventDefault();
+		stops[Math.max(0, now + step)]?.focus();
 	}
 
 	/** @param {string} search */
@@ -1841,6 +1943,12 @@ class ConversationList extends Modal {
 		this.#next = null;
 		this.#search = search;
 		await this.more(true);
+	}
+
+	/** Asks for more where the end of the list is near, also where it is shorter than its room. */
+	fill() {
+		const { list } = this;
+		if (list?.isShown() && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
 	}
 
 	/** @param {boolean} [isFirst] */
@@ -1856,9 +1964,11 @@ class ConversationList extends Modal {
 		} catch (error) {
 			if (isAbort(error) || (error instanceof ServerError && error.code === "search_replaced")) return;
 			this.foot.setText(errorWords(error));
+			return;
 		} finally {
 			if (this.#asking?.signal === signal) this.#asking = null;
 		}
+		this.fill();
 	}
 
 	/** @param {import("./server.js").ConversationRow} row */
@@ -1990,6 +2100,7 @@ const SECRET = "elbowroom-token";
  * @property {string} address Where elbowroom is, as the person typed it.
  * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
  * @property {string} token The token itself, only where this Obsidian has no secret storage.
+ * @property {string} user Whose conversations these are, where elbowroom keeps several people apart; empty for nobody's.
  * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
  * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
  * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
@@ -2001,6 +2112,7 @@ const DEFAULTS = Object.freeze({
 	address: "http://127.0.0.1:2345",
 	secret: "",
 	token: "",
+	user: "",
 	agent: "",
 	noticesAsPopups: true,
 	noteContext: "none",
@@ -2200,6 +2312,7 @@ class ChatView extends ItemView {
 		iconButton(row, "square-pen", "New conversation", () => this.begin());
 		iconButton(row, "ellipsis-vertical", "More", () => this.showMenu(row));
 		this.gauge = new Gauge(head);
+		this.fill = head.createDiv({ cls: "elbowroom-quiet" });
 	}
 
 	listen() {
@@ -2359,6 +2472,7 @@ class ChatView extends ItemView {
 	showState() {
 		const { chat } = this;
 		this.gauge?.show(chat.context);
+		this.fill?.setText(fillOf(chat.context).words);
 		this.composer?.show();
 		if (!chat.isRunning) this.notices.end();
 		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");
@@ -2442,7 +2556,9 @@ class PreviewModal extends Modal {
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
 			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.#stopping?.abort()); })
 			.addButton((button) => { this.copier = button.setButtonText("Copy").onClick(() => this.copy()); })
+			.addButton((button) => { this.inserter = button.setButtonText("Insert anyway").onClick(() => this.insert()); })
 			.addButton((button) => { this.accepter = button.setButtonText("Accept").setCta().onClick(() => this.accept()); });
+		this.inserter?.buttonEl.hide();
 		void this.run();
 	}
 
@@ -2450,17 +2566,20 @@ class PreviewModal extends Modal {
 		this.#stopping?.abort();
 		const { signal } = this.#stopping = new AbortController();
 		this.#text = "";
+		let end = "";
 		this.say("Waiting for the first word…", true);
 		this.draw();
 		try {
 			// A chat whose name begins with "local:" is kept nowhere.
 			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
 				if (event.type === "text") {
+					if (!this.#text) this.say("Writing…", true);
 					this.#text += event.text;
 					this.drawSoon();
 				} else if (event.type === "notice" || event.type === "whole") this.say(event.text, true);
+				else if (event.type === "end" && event.reason === "length") end = "The answer reached the most tokens that it may have, so its end is missing.";
 			}
-			this.say("", false);
+			this.say(this.#text.trim() ? end : "The model answered nothing. Try again.", false);
 		} catch (error) {
 			if (signal !== this.#stopping?.signal) return;
 			this.say(isAbort(error) ? "Stopped." : errorWords(error), false);
@@ -2505,7 +2624,7 @@ class PreviewModal extends Modal {
 		this.#drawn = new Component();
 		this.#drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, this.#text, next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
 	}
 
 	accept() {
@@ -2514,7 +2633,16 @@ class PreviewModal extends Modal {
 			this.close();
 			return;
 		}
-		new Notice("The note has changed there meanwhile, so nothing was put in. Copy the text instead.");
+		const isHere = isOpen(this.place);
+		this.inserter?.buttonEl.toggle(isHere);
+		this.say(`The note has changed there meanwhile, so nothing was put in. Copy the text${isHere ? ", or insert it where the cursor stands" : ""}.`, false);
+	}
+
+	insert() {
+		const { editor } = this.place;
+		const at = editor.getCursor("to");
+		editor.transaction({ changes: [{ from: at, text: this.#text.trim() }] });
+		this.close();
 	}
 
 	async copy() {
@@ -2556,76 +2684,122 @@ const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text
 
 /**
  * A place in a note, and the text that stood there when the model was asked.
- * @typedef {{ editor: import("obsidian").Editor, from: import("obsidian").EditorPosition, to: import("obsidian").EditorPosition, text: string, isBefore: boolean }} Place
+ * @typedef {object} Place
+ * @property {import("obsidian").Editor} editor
+ * @property {import("obsidian").MarkdownFileInfo} info
+ * @property {import("obsidian").TFile | null} file The note that `info` showed then.
+ * @property {import("obsidian").EditorPosition} from
+ * @property {import("obsidian").EditorPosition} to
+ * @property {string} text
+ * @property {boolean} isBefore Whether the text stands before the place, not in it.
  */
 
 /** @param {import("./main.js").default} plugin */
 function addEditorCommands(plugin) {
-	for (const task of TASKS) {
+	/** @type {(task: Task) => (editor: import("obsidian").Editor, info: import("obsidian").MarkdownFileInfo) => void} */
+	const previewOf = (task) => (editor, info) => new PreviewModal(plugin, task, placeOf(task, editor, info)).open();
+	/** @type {{ id: string, name: string, icon: string, run: ReturnType<typeof previewOf> }[]} */
+	const commands = [
+		...TASKS.map((task) => ({ ...task, run: previewOf(task) })),
+		{ id: "ask-about-selection", name: "Ask about selection", icon: "message-circle-question", run: (editor, info) => void ask(plugin, editor, info) },
+		{ ...CONTINUE, run: previewOf(CONTINUE) },
+	];
+	for (const { id, name, icon, run } of commands) {
 		plugin.addCommand({
-			id: task.id, name: task.name, icon: task.icon,
-			editorCheckCallback: (checking, editor) => {
-				if (!editor.getSelection()) return false;
-				if (!checking) begin(plugin, task, editor);
+			id, name, icon,
+			editorCheckCallback: (checking, editor, info) => {
+				if (!fits(id, editor)) return false;
+				if (!checking) run(editor, info);
 				return true;
 			},
 		});
 	}
-	plugin.addCommand({ id: CONTINUE.id, name: CONTINUE.name, icon: CONTINUE.icon, editorCallback: (editor) => begin(plugin, CONTINUE, editor) });
-	plugin.addCommand({
-		id: "ask-about-selection", name: "Ask about selection", icon: "message-circle-question",
-		editorCheckCallback: (checking, editor) => {
-			if (!editor.getSelection()) return false;
-			if (!checking) void ask(plugin);
-			return true;
-		},
-	});
-	plugin.registerEvent(plugin.app.workspace.on("editor-menu", (menu, editor) => {
-		if (!editor.getSelection()) return;
-		for (const task of TASKS) menu.addItem((item) => item.setTitle(task.name).setIcon(task.icon).onClick(() => begin(plugin, task, editor)));
-		menu.addItem((item) => item.setTitle("Ask about selection").setIcon("message-circle-question").onClick(() => void ask(plugin)));
+	plugin.registerEvent(plugin.app.workspace.on("editor-menu", (menu, editor, info) => {
+		for (const { id, name, icon, run } of commands) {
+			if (fits(id, editor)) menu.addItem((item) => item.setTitle(name).setIcon(icon).onClick(() => run(editor, info)));
+		}
 	}));
 }
 
-/** @param {import("./main.js").default} plugin */
-async function ask(plugin) {
-	const attachment = await currentAttachment(plugin.app, "selection");
+/**
+ * Takes a selection to the chat, where the person writes the question.
+ * @param {import("./main.js").default} plugin
+ * @param {import("obsidian").Editor} editor
+ * @param {import("obsidian").MarkdownFileInfo} info
+ */
+async function ask(plugin, editor, info) {
+	/** @type {import("./attachments.js").Attachment} */
+	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
-	await view?.ask({ attachments: attachment ? [attachment] : [] });
+	await view?.ask({ attachments: [attachment] });
 }
 
 /**
- * @param {import("./main.js").default} plugin
- * @param {Task} task
+ * Tells whether a command has a text to work with: what is selected, or what stands before the cursor.
+ * @param {string} id
  * @param {import("obsidian").Editor} editor
  */
-function begin(plugin, task, editor) {
-	new PreviewModal(plugin, task, placeOf(task, editor)).open();
+function fits(id, editor) {
+	return Boolean(editor.getSelection()) || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
 }
 
 /**
  * @param {Task} task
  * @param {import("obsidian").Editor} editor
+ * @param {import("obsidian").MarkdownFileInfo} info
  * @returns {Place}
  */
-function placeOf(task, editor) {
-	if (task !== CONTINUE) return { editor, from: editor.getCursor("from"), to: editor.getCursor("to"), text: editor.getSelection(), isBefore: false };
-	const at = editor.getCursor("to");
-	const text = editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE);
-	return { editor, from: at, to: at, text, isBefore: true };
+function placeOf(task, editor, info) {
+	const note = { editor, info, file: info.file };
+	const to = editor.getCursor("to");
+	if (task === CONTINUE) return { ...note, from: to, to, text: textBefore(editor, to), isBefore: true };
+	return { ...note, from: editor.getCursor("from"), to, text: editor.getSelection(), isBefore: false };
 }
 
 /**
- * Puts a text in its place as one step that one undo takes back. Returns false, and changes nothing, where the note has
- * changed there meanwhile.
+ * @param {import("obsidian").Editor} editor
+ * @param {import("obsidian").EditorPosition} at
+ */
+function textBefore(editor, at) {
+	return editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE).replace(/^[\uDC00-\uDFFF]/, "");
+}
+
+/**
+ * Puts a text in its place as one step that one undo takes back. Returns false, and changes nothing, where what the
+ * model was given is not found there any more, nor at one other place of the note.
  * @param {Place} place
  * @param {string} text
  */
-function putInPlace({ editor, from, to, text: before, isBefore }, text) {
-	const stands = isBefore ? editor.getRange({ line: 0, ch: 0 }, from).slice(-MOST_BEFORE) : editor.getRange(from, to);
-	if (stands !== before) return false;
-	editor.transaction({ changes: [{ from, to, text }] });
+function putInPlace(place, text) {
+	const found = isOpen(place) ? (stands(place) ? place : movedTo(place)) : null;
+	if (!found) return false;
+	place.editor.transaction({ changes: [{ from: found.from, to: found.to, text }] });
 	return true;
+}
+
+/**
+ * Tells whether the editor still shows the note of a place.
+ * @param {Place} place
+ */
+function isOpen({ info, file }) {
+	return info.file === file;
+}
+
+/** @param {Place} place */
+function stands({ editor, from, to, text, isBefore }) {
+	return (isBefore ? textBefore(editor, from) : editor.getRange(from, to)) === text;
+}
+
+/**
+ * Returns where the text of a place stands now; null where it stands nowhere, or more than once.
+ * @param {Place} place
+ */
+function movedTo({ editor, text, isBefore }) {
+	const whole = editor.getValue();
+	const start = whole.indexOf(text);
+	if (start < 0 || whole.indexOf(text, start + 1) >= 0) return null;
+	const to = editor.offsetToPos(start + text.length);
+	return { from: isBefore ? to : editor.offsetToPos(start), to };
 }
 
 // settings_tab.js
@@ -2713,6 +2887,10 @@ class ElbowroomSettingTab extends PluginSettingTab {
 			{
 				name: "Token", desc: "Kept in Obsidian's secret storage. Pairing fills it in; a token of your own works too.",
 				render: (setting) => this.showToken(setting),
+			},
+			{
+				name: "User", desc: "Whose conversations are listed and continued, where Open WebUI keeps several people apart. Else leave it empty.",
+				control: { type: "text", key: "user" },
 			},
 			{ name: "Test", desc: "Looks whether everything is as it should be.", render: (setting) => this.showTest(setting) },
 		];
@@ -2993,6 +3171,7 @@ class ElbowroomPlugin extends Plugin {
 	server = new Server({
 		address: () => baseAddress(this.preferences.address),
 		token: () => tokenOf(this.app, this.preferences),
+		user: () => this.preferences.user,
 	});
 
 	async onload() {

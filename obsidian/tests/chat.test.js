@@ -1,0 +1,146 @@
+import { afterEach, describe, expect, it } from "vitest";
+import { Chat, itemsOf } from "../src/chat.js";
+import { finish, serverAt, serving, sse, until, word } from "./support.js";
+
+let server;
+let chat;
+afterEach(() => { chat?.leave(); server?.close(); });
+
+const row = (fields) => ({ id: "conv_1", name: "", agent: "writer", title: "T", created: 1, updated: 2, status: "idle", context: { tokens: 50, window: 100 }, compactions: [], ...fields });
+const json = (response, value, status = 200) => response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(value));
+
+/** Serves an elbowroom whose answers a test writes: `answer(response, body)` streams each of them. */
+async function talking(answer, kept = {}) {
+	const messages = [];
+	const queue = [];
+	server = await serving(async ({ method, url }, response, body) => {
+		if (url === "/v1/chat/completions") {
+			response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "conv_1" });
+			await answer(response, body);
+		} else if (url.includes("/queue")) {
+			if (method === "POST") queue.push({ id: `q${queue.length}`, mode: body.mode, message: { role: "user", content: body.content } });
+			json(response, { data: queue }, method === "POST" ? 202 : 200);
+		} else if (url.includes("/messages")) json(response, { data: kept.messages ?? messages, has_more: false, next: null });
+		else json(response, url.endsWith("/cancel") ? {} : row(kept.row ?? {}));
+	});
+	chat = new Chat(serverAt(server.address));
+	chat.begin("writer");
+	return { queue };
+}
+
+const sent = () => server.asked.filter(({ path }) => path === "/v1/chat/completions");
+const says = (text) => (response) => response.end(sse(word(text), finish(), "[DONE]"));
+
+describe("a conversation", () => {
+	it("sends all that was said, in one conversation", async () => {
+		await talking(says("Fine."));
+		await chat.send("How are you?");
+		await until(() => !chat.isRunning);
+		await chat.send("Good.");
+		await until(() => !chat.isRunning && chat.items.length === 4);
+		expect(sent()[1].body.messages).toEqual([{ role: "user", content: "How are you?" }, { role: "assistant", content: "Fine." }, { role: "user", content: "Good." }]);
+		expect(sent()[0].headers["x-conversation-id"]).toMatch(/^obsidian-/);
+		expect(sent()[1].headers["x-conversation-id"]).toBe("conv_1");
+		await until(() => chat.context?.tokens === 50);
+	});
+	it("takes what is said meanwhile into the queue", async () => {
+		let end;
+		const { queue } = await talking((response) => new Promise((done) => { response.write(sse(word("One"))); end = () => { response.end(sse(finish(), "[DONE]")); done(); }; }));
+		await chat.send("Go.");
+		await until(() => chat.items.at(-1).text === "One");
+		await Promise.all([chat.send("Also this."), chat.send("And that.")]);
+		expect(sent()).toHaveLength(1);
+		expect(queue.map(({ message }) => message.content).sort()).toEqual(["Also this.", "And that."]);
+		end();
+		await until(() => !chat.isRunning);
+	});
+	it("keeps what was said when it is stopped, and tells elbowroom", async () => {
+		await talking((response) => { response.write(sse(word("Half an"))); });
+		await chat.send("Go.");
+		await until(() => chat.items.at(-1).text !== "");
+		await chat.stop();
+		await until(() => !chat.isRunning);
+		expect(chat.items.at(-1)).toMatchObject({ text: "Half an", status: "interrupted" });
+		expect(chat.problem).toBe(null);
+		expect(server.asked.some(({ path }) => path === "/v1/conversations/conv_1/cancel")).toBe(true);
+	});
+	it("stops before the first word as well, and leaves the question", async () => {
+		await talking(() => {});
+		await chat.send("Go.");
+		await until(() => sent().length === 1);
+		await chat.stop();
+		await until(() => !chat.isRunning);
+		expect(chat.items.map(({ role }) => role)).toEqual(["user"]);
+	});
+	it("is answered anew, or asked in other words, without what followed", async () => {
+		await talking((response, body) => says(`Answer ${sent().length} to ${body.messages.at(-1).content}`)(response));
+		await chat.send("First");
+		await until(() => !chat.isRunning);
+		await chat.retry();
+		expect(chat.items.map(({ text }) => text)).toEqual(["First", "Answer 2 to First"]);
+		await chat.edit(chat.items[0], "Other");
+		expect(chat.items.map(({ text }) => text)).toEqual(["Other", "Answer 3 to Other"]);
+		expect(sent()[2].body.messages).toHaveLength(1);
+	});
+	it("has nothing of an answer that belongs to the one shown before", async () => {
+		let late;
+		await talking((response) => { late = response; response.write(sse(word("Old"))); });
+		await chat.send("Go.");
+		await until(() => chat.items.at(-1).text === "Old");
+		chat.begin("writer");
+		late.end(sse(word(" words"), finish(), "[DONE]"));
+		await new Promise((resolve) => { setTimeout(resolve, 50); });
+		expect(chat.items).toEqual([]);
+		expect(chat.isRunning).toBe(false);
+	});
+	it("does what commands say", async () => {
+		await talking(says("Fine."));
+		await chat.send("Hello");
+		await until(() => !chat.isRunning);
+		await chat.send("/compact keep the SQL");
+		expect(server.asked.find(({ path }) => path.endsWith("/compact")).body).toEqual({ focus: "keep the SQL" });
+		await chat.send("/new");
+		expect(chat.items).toEqual([]);
+		expect(chat.id).toMatch(/^obsidian-/);
+		await chat.send("/etc/hosts is what?");
+		await until(() => !chat.isRunning);
+		expect(sent().at(-1).body.messages).toEqual([{ role: "user", content: "/etc/hosts is what?" }]);
+	});
+	it("says in words why there is no answer, and keeps the question for another try", async () => {
+		server = await serving(async ({ url }, response) => (url === "/v1/chat/completions" ? json(response, { error: { message: "There is no model x." } }, 404) : json(response, { error: { message: "None." } }, 404)));
+		chat = new Chat(serverAt(server.address));
+		chat.begin("x");
+		await chat.send("Hello");
+		await until(() => chat.problem !== null);
+		expect(chat.problem.message).toBe("There is no model x.");
+		expect(chat.items.map(({ text }) => text)).toEqual(["Hello"]);
+	});
+	it("comes back with what was kept where elbowroom was restarted in the middle", async () => {
+		const kept = { messages: [{ id: "m", number: 1, created: 1, turn: null, calls: {}, hidden: false, message: { role: "user", content: "Go." } },
+			{ id: "t.1", number: 2, created: 2, turn: "t", turn_status: "interrupted", calls: {}, hidden: false, message: { role: "assistant", content: "Half an ans" } }] };
+		await talking((response) => { response.write(sse(word("Half an"))); setTimeout(() => response.destroy(), 20); }, kept);
+		await chat.send("Go.");
+		await until(() => chat.isAway);
+		await until(() => !chat.isAway);
+		await until(() => chat.items.at(-1).text === "Half an ans");
+		expect(chat.items.at(-1).status).toBe("interrupted");
+	});
+});
+
+describe("kept messages", () => {
+	it("are one item for each turn, as its client has seen it", () => {
+		const of = (fields) => ({ id: "x", number: 1, created: 1, turn: "t", turn_status: "complete", calls: { c: "completed" }, hidden: false, reasoning: null, ...fields });
+		const items = itemsOf([
+			of({ turn: null, message: { role: "system", content: "Be kind." } }),
+			of({ turn: null, message: { role: "user", content: [{ type: "text", text: "List?" }] } }),
+			of({ hidden: true, reasoning: "A note.", message: { role: "assistant", content: "", tool_calls: [{ id: "c", function: { name: "vault_read", arguments: '{"path":"A.md"}' } }] } }),
+			of({ hidden: true, message: { role: "tool", tool_call_id: "c", content: "- oats" } }),
+			of({ message: { role: "assistant", content: "Oats." } }),
+			of({ hidden: true, message: { role: "user", content: "And milk?" } }),
+			of({ message: { role: "assistant", content: "Yes." } }),
+		]);
+		expect(items.map(({ role, text }) => [role, text])).toEqual([["system", "Be kind."], ["user", "List?"], ["assistant", "Oats.\n\nYes."]]);
+		expect(items[2]).toMatchObject({ thought: "A note.", between: ["And milk?"], steps: [{ name: "vault_read", result: "- oats", state: "completed" }] });
+		expect(items[1].sent).toEqual({ role: "user", content: [{ type: "text", text: "List?" }] });
+	});
+});
