@@ -1472,7 +1472,7 @@ async function showChanges(message, parent) {
 		const rows = await view.plugin.server.vaultChanges();
 		const next = view.chat.items[view.chat.items.indexOf(item) + 1]?.at ?? Infinity;
 		const known = new Set(parent.findAll(".elbowroom-change").map((row) => row.dataset.change));
-		const own = rows.filter(({ id, when, notes }) => !known.has(id) && when >= item.at - AROUND_SECONDS && when < next && notes.some((note) => paths.has(bare(note))));
+		const own = rows.filter((row) => !known.has(row.id) && row.when >= item.at - AROUND_SECONDS && row.when < next && isOf(paths, row));
 		parent.append(...own.reverse().map((row) => changeRow(message, row)));
 	} catch (error) {
 		const pair = error instanceof ServerError && error.needsPairing;
@@ -1494,6 +1494,15 @@ function pathsOf(step) {
 	return [path, moved].filter((each) => typeof each === "string").map(bare);
 }
 
+/**
+ * Tells whether a change is of one of these notes. A deleted one lies elsewhere now, so that only the words name it.
+ * @param {Set<string>} paths
+ * @param {import("./server.js").ChangeRow} change
+ */
+function isOf(paths, { what, notes }) {
+	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
+}
+
 /** @param {string} path */
 function bare(path) {
 	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
@@ -1506,7 +1515,7 @@ function bare(path) {
 function changeRow(message, { id, agent, what, notes }) {
 	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
-	for (const note of notes) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	for (const note of notes.filter((each) => !each.startsWith("."))) message.noteLink(row, note, note.split("/").at(-1) ?? note);
 	const told = row.createSpan({ cls: "elbowroom-quiet", attr: { role: "status" } });
 	const undo = row.createEl("button", { text: "Undo", attr: { type: "button", "aria-label": `Undo: ${what}` } });
 	undo.addEventListener("click", async () => {
@@ -2829,6 +2838,10 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	/** @type {import("./server.js").SettingsAnswer | null} */
 	settings = null;
 	problem = "";
+	/** @type {import("./server.js").DoctorRow[]} */
+	checks = [];
+	/** @type {HTMLElement | null} */
+	#results = null;
 	#askedAt = 0;
 	/** @type {(() => void)[]} What takes the rows' listeners away again, before Obsidian 1.13. */
 	#cleanups = [];
@@ -2869,6 +2882,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 
 	hide() {
 		this.tidy();
+		this.checks = [];
 		super.hide();
 	}
 
@@ -3060,8 +3074,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	 * @param {Setting} setting
 	 */
 	showAddress(setting) {
-		const problem = createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
-		setting.infoEl.append(problem);
+		const problem = setting.infoEl.createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
 		setting.addText((text) => {
 			text.setValue(this.plugin.preferences.address).setPlaceholder("http://127.0.0.1:2345");
 			text.inputEl.setAttrs({ type: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
@@ -3105,15 +3118,20 @@ class ElbowroomSettingTab extends PluginSettingTab {
 
 	/** @param {Setting} setting */
 	showTest(setting) {
-		const results = createEl("ul", { cls: "elbowroom-checks", attr: { role: "status" } });
+		this.#results = setting.infoEl.createEl("ul", { cls: "elbowroom-checks", attr: { role: "status" } });
+		this.showChecks();
 		setting.addButton((button) => button.setButtonText("Test").onClick(async () => {
 			button.setDisabled(true);
-			results.replaceChildren(createEl("li", { text: "Looking…" }));
-			const rows = await this.examined();
-			results.replaceChildren(...rows.map(checkRow));
+			this.#results?.replaceChildren(createEl("li", { text: "Looking…" }));
+			this.checks = await this.examined();
+			this.showChecks();
 			button.setDisabled(false);
 		}));
-		setting.infoEl.append(results);
+	}
+
+	/** Shows what the last test found, also once the rows were drawn anew. */
+	showChecks() {
+		this.#results?.replaceChildren(...this.checks.map(checkRow));
 	}
 
 	/** @returns {Promise<import("./server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
