@@ -33,14 +33,6 @@ const MOST_BYTES = 5_000_000;
 const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
 
 /**
- * @typedef {object} Attachment
- * @property {"vault_note" | "selected_text"} kind
- * @property {string} path The note's.
- * @property {string} text
- * @property {number | null} tokens Null until they are counted.
- */
-
-/**
  * Returns a question with what goes along before it.
  * @param {Attachment[]} attachments
  * @param {string} question
@@ -209,92 +201,6 @@ class Counting {
 // server.js
 
 // Requests to elbowroom. No other address is ever asked for anything.
-
-/**
- * @typedef {object} ModelRow An agent, or a model as provider/model.
- * @property {string} id
- * @property {string} [name]
- * @property {string} [owned_by]
- * @property {number} [context_length] The window in tokens.
- */
-
-/**
- * @typedef {object} ContextFill How full the window of a conversation is, in tokens.
- * @property {number} tokens
- * @property {number} window
- * @property {number | null} [trigger] From here on the older part is summarised.
- * @property {number | null} [stop_at] Here an answer is stopped for that.
- */
-
-/**
- * @typedef {object} CompactionRow
- * @property {number} at When, in seconds since 1970.
- * @property {number} before Tokens of the prompt.
- * @property {number} after
- * @property {number | null} seconds
- * @property {string} rung How it was done.
- * @property {string | null} summary
- * @property {number | null} messages_removed
- * @property {number | null} undone When a person took it back.
- */
-
-/**
- * @typedef {object} ConversationRow
- * @property {string} id
- * @property {string} name
- * @property {string} agent
- * @property {string} title
- * @property {number} created
- * @property {number} updated
- * @property {"running" | "idle"} status
- * @property {ContextFill | null} context
- * @property {CompactionRow[]} [compactions]
- * @property {{ data: MessageRow[], has_more: boolean, next: string | null }} [messages] Where they were asked for.
- */
-
-/**
- * @typedef {object} ChatMessage
- * @property {string} role
- * @property {string | { type: string, text?: string }[] | null} [content]
- * @property {{ id: string, function: { name: string, arguments: string } }[]} [tool_calls]
- * @property {string} [tool_call_id]
- */
-
-/**
- * @typedef {object} MessageRow
- * @property {string} id
- * @property {number} number
- * @property {number} created
- * @property {string} status
- * @property {string | null} turn
- * @property {string | null} turn_status
- * @property {Record<string, string>} calls The state of each call by its id.
- * @property {boolean} hidden No client has seen it.
- * @property {string} key
- * @property {string} parent
- * @property {string | null} reasoning
- * @property {string | null} full_output
- * @property {ChatMessage} message
- */
-
-/**
- * @typedef {object} QueuedRow
- * @property {string} id
- * @property {"steer" | "follow_up"} mode
- * @property {ChatMessage} message
- */
-
-/** @typedef {{ id: string, agent: string, what: string, when: number, notes: string[] }} ChangeRow What an agent did to notes. */
-
-/** @typedef {{ name: string, state: "ok" | "warning" | "problem", told: string, remedy: string | null }} DoctorRow */
-
-/**
- * @typedef {object} SettingsAnswer
- * @property {{ compaction: Record<string, unknown> } & Record<string, unknown>} values
- * @property {Record<string, string>} locked What a flag or a variable sets, and which.
- */
-
-/** @typedef {{ method?: string, body?: unknown, signal?: AbortSignal | null, headers?: Record<string, string> }} RequestOptions */
 
 /** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
 class ServerError extends Error {
@@ -587,16 +493,6 @@ function headerIn(headers, name) {
 
 // One chat request, whose answer is read as it streams.
 
-/**
- * @typedef {{ type: "begun", conversation: string }
- *   | { type: "text", text: string }
- *   | { type: "thought", text: string }
- *   | { type: "notice", kind: string, text: string, done: boolean, data: Record<string, unknown> }
- *   | { type: "whole", text: string }
- *   | { type: "usage", usage: Record<string, unknown> }
- *   | { type: "end", reason: string }} StreamEvent `whole` tells why the answer comes in one piece.
- */
-
 const IN_ONE_PIECE = "This Obsidian lets no answer stream from this address, so it comes in one piece.";
 
 /**
@@ -647,12 +543,6 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	if (answer.usage) yield { type: "usage", usage: answer.usage };
 	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
 }
-
-/**
- * @typedef {object} Completion
- * @property {{ message?: { content?: string | null, reasoning_content?: string }, finish_reason?: string }[]} choices
- * @property {Record<string, unknown>} [usage]
- */
 
 /**
  * @param {Response} response
@@ -745,30 +635,6 @@ const MOST_PAGES = 100;
 const POLL_MS = 1000;
 const AGAIN_MS = 2000;
 const COMMAND = /^\/(\w+)(?:\s+([^]*))?$/;
-
-/** @typedef {import("./server.js").ChatMessage} ChatMessage */
-
-/**
- * @typedef {object} Step One call of a tool that ran in elbowroom.
- * @property {string} id
- * @property {string} name
- * @property {string} arguments
- * @property {string} state
- * @property {string} result
- */
-
-/**
- * @typedef {object} Item One message as it is shown; `sent` is the message as elbowroom knows it.
- * @property {string} id
- * @property {"user" | "assistant" | "system"} role
- * @property {string} text
- * @property {string} thought
- * @property {Step[]} steps
- * @property {"complete" | "streaming" | "interrupted"} status
- * @property {number} at When, in seconds since 1970.
- * @property {string[]} between What was said to it while it was written.
- * @property {ChatMessage | null} sent
- */
 
 class Chat extends Events {
 	/** The id or the name by which elbowroom knows the conversation. */
@@ -1221,8 +1087,6 @@ function argumentsOf(step) {
 // gauge.js
 
 // How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
-
-/** @typedef {import("./server.js").ContextFill} ContextFill */
 
 /**
  * @param {number} value
@@ -1899,8 +1763,6 @@ class Composer {
 const ROWS = 30;
 const LIST_END = 200;
 
-/** @typedef {{ id: string, title: string }} Named */
-
 class ConversationList extends Modal {
 	/** @type {AbortController | null} */
 	#asking = null;
@@ -2103,18 +1965,6 @@ class ConfirmModal extends Modal {
 // What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
 
 const SECRET = "elbowroom-token";
-
-/**
- * @typedef {object} Preferences
- * @property {string} address Where elbowroom is, as the person typed it.
- * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
- * @property {string} token The token itself, only where this Obsidian has no secret storage.
- * @property {string} user Whose conversations these are, where elbowroom keeps several people apart; empty for nobody's.
- * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
- * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
- * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
- * @property {Record<string, string>} seen elbowroom's settings when they were last read, shown while it is away.
- */
 
 /** @type {Readonly<Preferences>} */
 const DEFAULTS = Object.freeze({
@@ -2674,15 +2524,6 @@ class PreviewModal extends Modal {
 const MOST_BEFORE = 6000;
 const ONLY = "Answer with the text alone, in its language and its Markdown, without any word before or after it.";
 
-/**
- * @typedef {object} Task What a model is asked to do with a text.
- * @property {string} id
- * @property {string} name
- * @property {string} icon
- * @property {string} order
- * @property {boolean} asksHow Whether the person may say how.
- */
-
 /** @type {Task[]} */
 const TASKS = [
 	{ id: "rewrite-selection", name: "Rewrite selection", icon: "pencil-line", order: `Rewrite the text so that it reads better, and keep what it says. ${ONLY}`, asksHow: true },
@@ -2690,18 +2531,6 @@ const TASKS = [
 ];
 /** @type {Task} */
 const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text-cursor", order: `Continue the text from where it ends, and repeat nothing of it. ${ONLY}`, asksHow: false };
-
-/**
- * A place in a note, and the text that stood there when the model was asked.
- * @typedef {object} Place
- * @property {import("obsidian").Editor} editor
- * @property {import("obsidian").MarkdownFileInfo} info
- * @property {import("obsidian").TFile | null} file The note that `info` showed then.
- * @property {import("obsidian").EditorPosition} from
- * @property {import("obsidian").EditorPosition} to
- * @property {string} text
- * @property {boolean} isBefore Whether the text stands before the place, not in it.
- */
 
 /** @param {import("./main.js").default} plugin */
 function addEditorCommands(plugin) {
@@ -2819,15 +2648,6 @@ const SAME = "same";
 const COMPACTION = "compaction.";
 const FRESH_SECONDS = 3;
 const STATES = { ok: "Works", warning: "Look at this", problem: "Does not work" };
-
-/**
- * @typedef {object} Row One setting: a control by its key, or something of its own.
- * @property {string} name
- * @property {string} desc
- * @property {import("obsidian").SettingControl} [control]
- * @property {(setting: Setting) => void | (() => void)} [render]
- * @property {() => boolean} [visible]
- */
 
 class ElbowroomSettingTab extends PluginSettingTab {
 	icon = "panel-left-right-dashed";
@@ -3180,8 +3000,6 @@ function checkRow({ name, state, told, remedy }) {
 // main.js
 
 // The plugin: what it adds to Obsidian, and what its parts share.
-
-/** @typedef {{ conversation: string, context: import("./server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
 
 class ElbowroomPlugin extends Plugin {
 	events = new Events();
