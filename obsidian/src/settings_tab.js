@@ -2,7 +2,7 @@
 import { Notice, PluginSettingTab, SecretComponent, Setting } from "obsidian";
 import { percent } from "./gauge.js";
 import { PairingModal } from "./pairing.js";
-import { baseAddress, tokenOf } from "./preferences.js";
+import { DEFAULTS, baseAddress, tokenOf } from "./preferences.js";
 import { errorWords } from "./server.js";
 
 const SAME = "same";
@@ -266,7 +266,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 	showAddress(setting) {
 		const problem = setting.infoEl.createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
 		setting.addText((text) => {
-			text.setValue(this.plugin.preferences.address).setPlaceholder("http://127.0.0.1:2345");
+			text.setValue(this.plugin.preferences.address).setPlaceholder(DEFAULTS.address);
 			text.inputEl.setAttrs({ type: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
 			text.inputEl.addEventListener("change", async () => {
 				const typed = text.inputEl.value;

@@ -2896,7 +2896,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	showAddress(setting) {
 		const problem = setting.infoEl.createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
 		setting.addText((text) => {
-			text.setValue(this.plugin.preferences.address).setPlaceholder("http://127.0.0.1:2345");
+			text.setValue(this.plugin.preferences.address).setPlaceholder(DEFAULTS.address);
 			text.inputEl.setAttrs({ type: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
 			text.inputEl.addEventListener("change", async () => {
 				const typed = text.inputEl.value;
