@@ -77,7 +77,7 @@ export function keepToken(app, preferences, token) {
 		preferences.token = token;
 		return;
 	}
-	app.secretStorage.setSecret(preferences.secret || SECRET, token);
-	preferences.secret ||= SECRET;
+	app.secretStorage.setSecret(SECRET, token); // never over a secret that the person chose: others may use it
+	preferences.secret = SECRET;
 	preferences.token = "";
 }

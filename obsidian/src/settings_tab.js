@@ -2,7 +2,7 @@
 import { Notice, PluginSettingTab, SecretComponent, Setting } from "obsidian";
 import { percent } from "./gauge.js";
 import { PairingModal } from "./pairing.js";
-import { baseAddress, tokenOf } from "./preferences.js";
+import { DEFAULTS, baseAddress, tokenOf } from "./preferences.js";
 import { errorWords } from "./server.js";
 
 const SAME = "same";
@@ -28,7 +28,13 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 	/** @type {import("./server.js").SettingsAnswer | null} */
 	settings = null;
 	problem = "";
+	/** @type {import("./server.js").DoctorRow[]} */
+	checks = [];
+	/** @type {HTMLElement | null} */
+	#results = null;
 	#askedAt = 0;
+	/** @type {(() => void)[]} What takes the rows' listeners away again, before Obsidian 1.13. */
+	#cleanups = [];
 
 	/** @param {import("./main.js").default} plugin */
 	constructor(plugin) {
@@ -51,6 +57,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 
 	/** Shows the same settings in an Obsidian from before 1.13. */
 	display() {
+		this.tidy();
 		this.containerEl.empty();
 		for (const { heading, rows } of this.groups()) {
 			new Setting(this.containerEl).setName(heading).setHeading();
@@ -58,9 +65,19 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 				if (row.visible && !row.visible()) continue;
 				const setting = new Setting(this.containerEl).setName(row.name).setDesc(row.desc);
 				if (row.control) this.addControl(setting, row.control);
-				else row.render?.(setting);
+				else this.#cleanups.push(row.render?.(setting) ?? (() => {}));
 			}
 		}
+	}
+
+	hide() {
+		this.tidy();
+		this.checks = [];
+		super.hide();
+	}
+
+	tidy() {
+		for (const cleanup of this.#cleanups.splice(0)) cleanup();
 	}
 
 	/** @returns {Row[]} */
@@ -68,10 +85,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		return [
 			{
 				name: "Address", desc: "Where elbowroom runs. On a phone, the address of that computer in your network.",
-				control: {
-					type: "text", key: "address", placeholder: "http://127.0.0.1:2345",
-					validate: (value) => (baseAddress(value) ? undefined : "This is no address. It looks like http://127.0.0.1:2345."),
-				},
+				render: (setting) => this.showAddress(setting),
 			},
 			{ name: "Pairing", desc: "Gives this vault a token of its own, which you can take back on elbowroom's page.", render: (setting) => this.showPairing(setting) },
 			{
@@ -178,7 +192,6 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		} else {
 			Object.assign(this.plugin.preferences, { [key]: value });
 			await this.plugin.savePreferences();
-			if (key === "address") void this.refresh(true);
 		}
 	}
 
@@ -199,8 +212,11 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 	take(answer) {
 		this.settings = answer;
 		const { pruning_agent: agent, threshold_ratio: ratio, notices } = answer.values.compaction;
-		this.plugin.preferences.seen = { pruning_agent: String(agent), threshold_ratio: String(ratio), notices: String(notices) };
-		void this.plugin.saveData(this.plugin.preferences);
+		const { preferences } = this.plugin;
+		const seen = { pruning_agent: String(agent), threshold_ratio: String(ratio), notices: String(notices) };
+		if (JSON.stringify(seen) === JSON.stringify(preferences.seen)) return;
+		preferences.seen = seen;
+		void this.plugin.saveData(preferences);
 	}
 
 	/**
@@ -243,6 +259,25 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		return () => win.removeEventListener("focus", again);
 	}
 
+	/**
+	 * The address, taken once it is typed to its end: no half of one is ever asked.
+	 * @param {Setting} setting
+	 */
+	showAddress(setting) {
+		const problem = setting.infoEl.createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
+		setting.addText((text) => {
+			text.setValue(this.plugin.preferences.address).setPlaceholder(DEFAULTS.address);
+			text.inputEl.setAttrs({ type: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
+			text.inputEl.addEventListener("change", async () => {
+				const typed = text.inputEl.value;
+				problem.setText(baseAddress(typed) ? "" : "This is no address. It looks like http://127.0.0.1:2345.");
+				if (!baseAddress(typed)) return;
+				await this.setControlValue("address", typed.trim());
+				void this.refresh(true);
+			});
+		});
+	}
+
 	/** @param {Setting} setting */
 	showPairing(setting) {
 		setting.addButton((button) => button.setButtonText(this.isPaired ? "Pair again" : "Pair").onClick(() => {
@@ -262,9 +297,10 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		} else {
 			setting.addText((text) => {
 				text.inputEl.setAttrs({ type: "password", "aria-label": "Token", autocomplete: "off" });
-				text.setValue(preferences.token).onChange(async (value) => {
-					preferences.token = value.trim();
+				text.setValue(preferences.token).inputEl.addEventListener("change", async () => {
+					preferences.token = text.inputEl.value.trim();
 					await this.plugin.savePreferences();
+					void this.refresh(true);
 				});
 			});
 		}
@@ -272,15 +308,20 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 
 	/** @param {Setting} setting */
 	showTest(setting) {
-		const results = createEl("ul", { cls: "elbowroom-checks", attr: { role: "status" } });
+		this.#results = setting.infoEl.createEl("ul", { cls: "elbowroom-checks", attr: { role: "status" } });
+		this.showChecks();
 		setting.addButton((button) => button.setButtonText("Test").onClick(async () => {
 			button.setDisabled(true);
-			results.replaceChildren(createEl("li", { text: "Looking…" }));
-			const rows = await this.examined();
-			results.replaceChildren(...rows.map(checkRow));
+			this.#results?.replaceChildren(createEl("li", { text: "Looking…" }));
+			this.checks = await this.examined();
+			this.showChecks();
 			button.setDisabled(false);
 		}));
-		setting.infoEl.append(results);
+	}
+
+	/** Shows what the last test found, also once the rows were drawn anew. */
+	showChecks() {
+		this.#results?.replaceChildren(...this.checks.map(checkRow));
 	}
 
 	/** @returns {Promise<import("./server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
@@ -313,10 +354,6 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		else if (control.type === "toggle") setting.addToggle((toggle) => toggle.setValue(value === true).setDisabled(disabled).onChange(keep));
 		else if (control.type === "slider") {
 			setting.addSlider((slider) => slider.setLimits(control.min, control.max, control.step).setValue(Number(value)).setDynamicTooltip().setDisabled(disabled).onChange(keep));
-		} else if (control.type === "text") {
-			setting.addText((text) => text.setValue(String(value)).setPlaceholder(control.placeholder ?? "").onChange((typed) => {
-				if (!control.validate?.(typed)) keep(typed);
-			}));
 		}
 	}
 }

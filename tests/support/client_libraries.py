@@ -87,7 +87,9 @@ def installed(folder: str, cache: Path) -> list[str]:
     Raises LibraryUnavailableError.
     """
     source = RUNNERS / folder
-    lock, install = (source / "package-lock.json", _npm) if folder == "js" else (source / "requirements.lock", _pip)
+    lock, install = (
+        (source / "package-lock.json", install_npm) if folder == "js" else (source / "requirements.lock", _pip)
+    )
     home = cache / f"clients-{folder}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
     if not (home / "ready").exists():
         shutil.rmtree(home, ignore_errors=True)
@@ -108,7 +110,8 @@ def _node() -> str:
     return node
 
 
-def _npm(source: Path, home: Path) -> None:
+def install_npm(source: Path, home: Path) -> None:
+    """Install the packages of the lock file in `source` below `home`. Raises LibraryUnavailableError."""
     _node()
     for name in ("package.json", "package-lock.json", ".npmrc"):
         shutil.copy(source / name, home)

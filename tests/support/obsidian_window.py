@@ -4,31 +4,24 @@ The window's origin is the one that Obsidian has on Android. What the plugin ask
 as it does in Obsidian; all else obeys CORS.
 """
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import client_libraries
-import platformdirs
 import pytest
 from chromium import DESKTOP, PATIENCE_MS, Scheme
 from client_libraries import LibraryUnavailableError
+from obsidian_plugin import PLUGIN, SOURCES, packages
 from obsidian_requests import ANDROID
 from playwright.async_api import Browser, Locator, Page, Request, Route
 
-ROOT: Final = Path(__file__).parents[2]
-SOURCES: Final = ROOT / "obsidian"
 WINDOW: Final = SOURCES / "tests" / "window"
-PLUGIN: Final = ROOT / "src" / "elbowroom" / "connect" / "plugin"
 PHONE: Final = (320, 640)
 SECRET: Final = "elbowroom-token"
 LETS_PAGES_ASK_LOOPBACK: Final = "--disable-features=LocalNetworkAccessChecks"
@@ -185,22 +178,10 @@ def window_or_skip() -> str:
 def window_or_reason() -> str | LibraryUnavailableError:
     """Bundle the script of the window; return why it cannot be done, where it cannot."""
     try:
-        packages = packages_in(platformdirs.user_cache_path("elbowroom-tests", appauthor=False))
+        folder = packages()
     except LibraryUnavailableError as error:
         return error
-    command = (packages / ".bin" / "esbuild", WINDOW / "window.js", *"--bundle --format=esm --log-level=error".split())
-    environment = {**os.environ, "NODE_PATH": str(packages)}
+    command = (folder / ".bin" / "esbuild", WINDOW / "window.js", *"--bundle --format=esm --log-level=error".split())
+    environment = {**os.environ, "NODE_PATH": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
-
-
-def packages_in(cache: Path) -> Path:
-    """Install the packages of the plugin's tests below `cache` where they are not yet; return their folder."""
-    lock = (SOURCES / "package-lock.json").read_bytes()
-    home = cache / f"obsidian-{hashlib.sha256(lock).hexdigest()[:16]}"
-    if not (home / "ready").exists():
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
-        client_libraries._npm(SOURCES, home)
-        (home / "ready").touch()
-    return home / "node_modules"
