@@ -2,6 +2,7 @@
 import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
 import { putInPlace } from "./editor_commands.js";
 import { DRAW_MS } from "./message_view.js";
+import { safeMarkdown } from "./safe_markdown.js";
 import { errorWords, isAbort } from "./server.js";
 import { streamChat } from "./stream.js";
 

@@ -97,7 +97,9 @@ async def test_compact_and_new_are_commands(scene: Scene, chat: Locator) -> None
     assert len(scene[1].chats[-1].body["messages"]) == 1
 
 
-async def test_messages_are_retried_edited_copied_inserted_and_saved(scene: Scene, window: Window, chat: Locator) -> None:
+async def test_messages_are_retried_edited_copied_inserted_and_saved(
+    scene: Scene, window: Window, chat: Locator
+) -> None:
     """Each message offers what can be done with it; an answer goes into a note at the cursor, or becomes one."""
     await window.open_note("Garden.md")
     await ask(chat, "Say hello.")

@@ -22,7 +22,9 @@ browser, scene, window = plugin_fixtures.browser, plugin_fixtures.scene, plugin_
 chat = plugin_fixtures.chat
 
 
-async def test_conversations_are_found_renamed_continued_and_deleted(scene: Scene, window: Window, chat: Locator) -> None:
+async def test_conversations_are_found_renamed_continued_and_deleted(
+    scene: Scene, window: Window, chat: Locator
+) -> None:
     """The list finds a conversation by what was said in it; it is renamed, gone on with, and deleted after a question."""
     await ask(chat, "Say hello to the badger.")
     await chat.get_by_label("Message").fill("/new")
@@ -68,7 +70,11 @@ async def test_conversation_of_another_program_goes_on(scene: Scene, window: Win
         assert [message["role"] for message in said] == ["user", "assistant", "user"]
         await client.chat.completions.create(
             model="writer",
-            messages=[*said, {"role": "assistant", "content": "Hello! One, two, three."}, {"role": "user", "content": "Count to nine."}],
+            messages=[
+                *said,
+                {"role": "assistant", "content": "Hello! One, two, three."},
+                {"role": "user", "content": "Count to nine."},
+            ],
             extra_headers={"X-Conversation-Id": "herons"},
         )
     await window.page.evaluate("window.dispatchEvent(new Event('focus'))")

@@ -25,7 +25,9 @@ async def compaction_of(served: Served) -> dict[str, Any]:
 async def test_a_code_that_is_typed_in_pairs_the_vault(scene: Scene, window: Window) -> None:
     """A code that elbowroom shows gives the vault a token: in the secret storage, its name alone in the vault's file."""
     served, _ = scene
-    refused = await window.page.evaluate("url => fetch(url).then((answer) => answer.text())", f"{served.url}/api/settings")
+    refused = await window.page.evaluate(
+        "url => fetch(url).then((answer) => answer.text())", f"{served.url}/api/settings"
+    )
     assert "pairing_needed" in refused
     settings = await window.open_settings()
     await expect(settings).to_contain_text("Pair this vault with elbowroom to see and change them here.")
@@ -59,7 +61,9 @@ async def test_settings_are_the_same_on_both_sides(scene: Scene, browser: Browse
             return settings.locator(".setting-item", has=window.page.get_by_text(name, exact=True))
 
         pruner = row("Pruning agent").locator("select")
-        await expect(pruner.locator("option")).to_have_text(["Same as current agent", "Writer", "Librarian", "Archivist"])
+        await expect(pruner.locator("option")).to_have_text(
+            ["Same as current agent", "Writer", "Librarian", "Archivist"]
+        )
         await expect(pruner).to_be_enabled()
         await pruner.select_option("archivist")
         await expect(pruner).to_have_value("archivist")
@@ -76,7 +80,9 @@ async def test_settings_are_the_same_on_both_sides(scene: Scene, browser: Browse
         await row("Settings of elbowroom").get_by_label("Read them again").click()
         await expect(pruner).to_have_value("writer")
         await expect(row("Compact from").locator("input")).to_have_value("80")
-        async with served.http.patch(f"{served.url}/api/settings", json={"compaction": {"pruning_agent": "same"}}) as response:
+        async with served.http.patch(
+            f"{served.url}/api/settings", json={"compaction": {"pruning_agent": "same"}}
+        ) as response:
             assert response.status == 200
 
 
@@ -86,7 +92,9 @@ async def test_test_button_tells_what_the_doctor_finds(scene: Scene, browser: Br
     async with obsidian(browser, served.url) as window:
         settings = await window.open_settings()
         await settings.get_by_role("button", name="Test").click()
-        await expect(settings.locator(".elbowroom-check")).to_contain_text(["answers.", "offered.", "This vault is not paired."])
+        await expect(settings.locator(".elbowroom-check")).to_contain_text(
+            ["answers.", "offered.", "This vault is not paired."]
+        )
     async with obsidian(browser, served.url, token=await paired(served)) as window:
         settings = await window.open_settings()
         await settings.get_by_role("button", name="Test").click()
