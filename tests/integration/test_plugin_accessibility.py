@@ -5,12 +5,12 @@ from typing import Any
 
 import plugin_fixtures
 import pytest
+from axe import AXE, found_by_axe
 from chromium import Scheme
 from obsidian_window import PHONE, Window, obsidian
 from playwright.async_api import Browser, Locator, expect
 from plugin_fixtures import Scene
 from plugin_scene import ask, ended, paired
-from test_page_accessibility import AXE, found_by_axe
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long, pytest.mark.timeout(120)]
 browser, scene = plugin_fixtures.browser, plugin_fixtures.scene
@@ -111,7 +111,7 @@ async def test_keys_alone_do_everything(scene: Scene, browser: Browser) -> None:
 
 
 async def test_names_tell_what_is_seen(scene: Scene, browser: Browser) -> None:
-    """A screen reader hears the gauge in words, the conversation as a log, and a name for everything that can be used."""
+    """A screen reader hears the gauge in words, the conversation as a log, and a name for all that can be used."""
     async with obsidian(browser, scene[0].url, agent="writer") as window:
         chat = await window.open_chat()
         await ask(chat, "Say hello.")
@@ -119,8 +119,8 @@ async def test_names_tell_what_is_seen(scene: Scene, browser: Browser) -> None:
         await expect(meter).to_have_attribute("aria-valuetext", TOKENS)
         await expect(chat.get_by_role("log", name="Conversation")).to_contain_text("Hello!")
         unnamed: list[Any] = await window.page.evaluate(
-            "[...document.querySelectorAll('.elbowroom-view :is(button, select, textarea, input, a, summary)')].filter((one) =>"
-            " !(one.getAttribute('aria-label') || one.textContent.trim())).map((one) => one.outerHTML)"
+            "[...document.querySelectorAll('.elbowroom-view :is(button, select, textarea, input, a, summary)')].filter("
+            "(one) => !(one.getAttribute('aria-label') || one.textContent.trim())).map((one) => one.outerHTML)"
         )
         assert unnamed == []
         await expect(window.page.get_by_role("button", name="Open the chat.")).to_contain_text("writer")

@@ -1,6 +1,7 @@
 """A chat in the plugin for Obsidian: a real Chromium, a real elbowroom, a simulated LM Studio."""
 
 import asyncio
+from itertools import pairwise
 
 import plugin_fixtures
 import pytest
@@ -31,7 +32,7 @@ async def test_gauge_rises_and_falls_over_two_compactions(window: Window, chat: 
         seen.append(await fill_of(chat))
         if await lines.count() == 2:
             break
-    rises = [later > before for before, later in zip(seen, seen[1:], strict=False)]
+    rises = [later > before for before, later in pairwise(seen)]
     assert rises.count(False) == 2, seen
     assert max(seen) <= WINDOW
     told = await window.told()

@@ -17,7 +17,7 @@ browser, scene, window = plugin_fixtures.browser, plugin_fixtures.scene, plugin_
 
 
 async def test_rewriting_is_shown_before_and_taken_back_by_one_undo(scene: Scene, window: Window) -> None:
-    """A selection is rewritten in a preview while it streams; the note changes once it is accepted, by one step of undo."""
+    """A selection is rewritten in a preview as it streams; once accepted, the note changes by one step of undo."""
     held = asyncio.Event()
     scene[1].enqueue(Script("Peas are sown ", WaitFor(held), "in March."), when=asked_for("Rewrite the text"))
     await window.open_note("Garden.md")
