@@ -1,7 +1,7 @@
 // What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
 import { MarkdownView, TFile, TFolder, debounce } from "obsidian";
 
-const MOST_OF_A_FOLDER = 20;
+const MOST_AT_ONCE = 20;
 const MOST_BYTES = 5_000_000;
 const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
 
@@ -22,9 +22,12 @@ export function withAttachments(attachments, question) {
 	return [...attachments.map(blockOf), question].join("\n\n");
 }
 
-/** @param {Attachment} attachment */
+/**
+ * Returns the block that elbowroom knows as a note or a selection. An end tag in the text itself would end it early.
+ * @param {Attachment} attachment
+ */
 function blockOf({ kind, path, text }) {
-	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text}\n</${kind}>`;
+	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text.replaceAll(`</${kind}>`, `<\\/${kind}>`)}\n</${kind}>`;
 }
 
 /**
@@ -39,7 +42,7 @@ export function withoutAttachments(text) {
 	for (const found of text.matchAll(BLOCK)) {
 		if (found.index !== end) break; // further on it is part of the question
 		const [all, kind = "", path = "", content = ""] = found;
-		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content, tokens: null });
+		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
 		end += all.length;
 	}
 	return { attachments, question: text.slice(end) };
@@ -88,44 +91,54 @@ export function lastNote(app) {
  * @throws {Error} A sentence, where it cannot go along.
  */
 export async function fromDrop(app, data) {
-	const text = data?.getData("text/plain").trim() ?? "";
-	const files = text.split("\n").map((line) => fileOf(app, line.trim()));
-	if (text && files.every((file) => file !== null)) {
-		const notes = files.flatMap((file) => (file instanceof TFolder ? notesIn(file) : file instanceof TFile ? [file] : []));
-		return Promise.all(notes.map((file) => noteAttachment(app, file)));
-	}
-	if (!text) throw new Error("Drop a note, a folder or a text here.");
-	const path = lastNote(app)?.file?.path ?? "";
-	return [{ kind: "selected_text", path, text: data?.getData("text/plain") ?? "", tokens: null }];
+	const text = data?.getData("text/plain") ?? "";
+	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
+	const files = lines.map((line) => fileOf(app, line));
+	if (files.every((file) => file !== null)) return Promise.all(notesIn(files).map((file) => noteAttachment(app, file)));
+	if (lines.some((line) => line.startsWith("obsidian://"))) throw new Error("This is no note of this vault, so it cannot go along.");
+	return [{ kind: "selected_text", path: lastNote(app)?.file?.path ?? "", text, tokens: null }];
 }
 
 /**
  * @param {import("obsidian").App} app
- * @param {string} dropped An address of Obsidian's, a link, or a path.
+ * @param {string} dropped An address of Obsidian's, a link, or a whole path.
  */
 function fileOf(app, dropped) {
-	const path = addressed(dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1] ?? dropped;
-	return path ? app.vault.getAbstractFileByPath(path) ?? app.metadataCache.getFirstLinkpathDest(path, "") : null;
+	const link = addressed(app, dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1];
+	if (!link) return app.vault.getAbstractFileByPath(dropped);
+	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
 }
 
-/** @param {string} dropped */
-function addressed(dropped) {
-	if (!dropped.startsWith("obsidian://")) return null;
-	try {
-		return new URL(dropped).searchParams.get("file");
-	} catch {
-		return null;
-	}
+/**
+ * @param {import("obsidian").App} app
+ * @param {string} dropped
+ */
+function addressed(app, dropped) {
+	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
+	const { searchParams } = new URL(dropped);
+	return [null, app.vault.getName()].includes(searchParams.get("vault")) ? searchParams.get("file") : null;
+}
+
+/**
+ * Returns files and the notes of folders, whatever they are nested in.
+ * @param {import("obsidian").TAbstractFile[]} dropped
+ * @returns {TFile[]}
+ * @throws {Error} Where there are none, or too many.
+ */
+function notesIn(dropped) {
+	const found = dropped.flatMap((each) => (each instanceof TFolder ? notesOf(each) : each instanceof TFile ? [each] : []));
+	if (!found.length) throw new Error("There is no note in this folder.");
+	if (found.length > MOST_AT_ONCE) throw new Error(`These are ${found.length} notes; at most ${MOST_AT_ONCE} go along at once.`);
+	return [...new Set(found)];
 }
 
 /**
  * @param {TFolder} folder
- * @throws {Error} Where there are too many.
+ * @returns {TFile[]}
  */
-function notesIn(folder) {
-	const notes = folder.children.filter((child) => child instanceof TFile && child.extension === "md");
-	if (notes.length > MOST_OF_A_FOLDER) throw new Error(`${folder.name} has ${notes.length} notes; at most ${MOST_OF_A_FOLDER} go along at once.`);
-	return /** @type {TFile[]} */ (notes);
+function notesOf(folder) {
+	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
 }
 
 /** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */

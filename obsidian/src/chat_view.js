@@ -5,7 +5,7 @@ import { Chat } from "./chat.js";
 import { CompactionNotices, compactionLine } from "./compaction_view.js";
 import { Composer } from "./composer.js";
 import { ConversationList, RenameModal, removeConversation } from "./conversation_list.js";
-import { Gauge } from "./gauge.js";
+import { Gauge, fillOf } from "./gauge.js";
 import { DRAW_MS, MessageView, iconButton } from "./message_view.js";
 import { PairingModal } from "./pairing.js";
 
@@ -77,6 +77,7 @@ export class ChatView extends ItemView {
 		iconButton(row, "square-pen", "New conversation", () => this.begin());
 		iconButton(row, "ellipsis-vertical", "More", () => this.showMenu(row));
 		this.gauge = new Gauge(head);
+		this.fill = head.createDiv({ cls: "elbowroom-quiet" });
 	}
 
 	listen() {
@@ -235,6 +236,7 @@ export class ChatView extends ItemView {
 	showState() {
 		const { chat } = this;
 		this.gauge?.show(chat.context);
+		this.fill?.setText(fillOf(chat.context).words);
 		this.composer?.show();
 		if (!chat.isRunning) this.notices.end();
 		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");

@@ -32,12 +32,24 @@ export class ConversationList extends Modal {
 		this.foot = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
 		const search = debounce(() => void this.begin(input.value.trim()), 250, true);
 		input.addEventListener("input", search);
-		this.list.addEventListener("scroll", () => {
-			const { list } = this;
-			if (list && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
-		});
+		this.list.addEventListener("scroll", () => this.fill());
+		this.contentEl.addEventListener("keydown", (event) => this.pressed(event));
 		input.focus();
 		void this.begin("");
+	}
+
+	/**
+	 * Moves with the arrow keys between the search and the conversations.
+	 * @param {KeyboardEvent} event
+	 */
+	pressed(event) {
+		const step = event.isComposing ? 0 : event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+		if (!step) return;
+		const stops = [...this.contentEl.findAll("input, .elbowroom-open")];
+		const row = event.targetNode?.parentElement?.querySelector(".elbowroom-open");
+		const now = stops.findIndex((stop) => stop === event.target || stop === row);
+		event.preventDefault();
+		stops[Math.max(0, now + step)]?.focus();
 	}
 
 	/** @param {string} search */
@@ -47,6 +59,12 @@ export class ConversationList extends Modal {
 		this.#next = null;
 		this.#search = search;
 		await this.more(true);
+	}
+
+	/** Asks for more where the end of the list is near, also where it is shorter than its room. */
+	fill() {
+		const { list } = this;
+		if (list?.isShown() && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
 	}
 
 	/** @param {boolean} [isFirst] */
@@ -62,9 +80,11 @@ export class ConversationList extends Modal {
 		} catch (error) {
 			if (isAbort(error) || (error instanceof ServerError && error.code === "search_replaced")) return;
 			this.foot.setText(errorWords(error));
+			return;
 		} finally {
 			if (this.#asking?.signal === signal) this.#asking = null;
 		}
+		this.fill();
 	}
 
 	/** @param {import("./server.js").ConversationRow} row */

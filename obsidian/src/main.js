@@ -15,6 +15,7 @@ export default class ElbowroomPlugin extends Plugin {
 	server = new Server({
 		address: () => baseAddress(this.preferences.address),
 		token: () => tokenOf(this.app, this.preferences),
+		user: () => this.preferences.user,
 	});
 
 	async onload() {

@@ -7,6 +7,7 @@ export const SECRET = "elbowroom-token";
  * @property {string} address Where elbowroom is, as the person typed it.
  * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
  * @property {string} token The token itself, only where this Obsidian has no secret storage.
+ * @property {string} user Whose conversations these are, where elbowroom keeps several people apart; empty for nobody's.
  * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
  * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
  * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
@@ -18,6 +19,7 @@ export const DEFAULTS = Object.freeze({
 	address: "http://127.0.0.1:2345",
 	secret: "",
 	token: "",
+	user: "",
 	agent: "",
 	noticesAsPopups: true,
 	noteContext: "none",

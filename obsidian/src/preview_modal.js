@@ -1,6 +1,6 @@
 // What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
 import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
-import { putInPlace } from "./editor_commands.js";
+import { isOpen, putInPlace } from "./editor_commands.js";
 import { DRAW_MS } from "./message_view.js";
 import { safeMarkdown } from "./safe_markdown.js";
 import { errorWords, isAbort } from "./server.js";
@@ -43,7 +43,9 @@ export class PreviewModal extends Modal {
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
 			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.#stopping?.abort()); })
 			.addButton((button) => { this.copier = button.setButtonText("Copy").onClick(() => this.copy()); })
+			.addButton((button) => { this.inserter = button.setButtonText("Insert anyway").onClick(() => this.insert()); })
 			.addButton((button) => { this.accepter = button.setButtonText("Accept").setCta().onClick(() => this.accept()); });
+		this.inserter?.buttonEl.hide();
 		void this.run();
 	}
 
@@ -51,17 +53,20 @@ export class PreviewModal extends Modal {
 		this.#stopping?.abort();
 		const { signal } = this.#stopping = new AbortController();
 		this.#text = "";
+		let end = "";
 		this.say("Waiting for the first word…", true);
 		this.draw();
 		try {
 			// A chat whose name begins with "local:" is kept nowhere.
 			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
 				if (event.type === "text") {
+					if (!this.#text) this.say("Writing…", true);
 					this.#text += event.text;
 					this.drawSoon();
 				} else if (event.type === "notice" || event.type === "whole") this.say(event.text, true);
+				else if (event.type === "end" && event.reason === "length") end = "The answer reached the most tokens that it may have, so its end is missing.";
 			}
-			this.say("", false);
+			this.say(this.#text.trim() ? end : "The model answered nothing. Try again.", false);
 		} catch (error) {
 			if (signal !== this.#stopping?.signal) return;
 			this.say(isAbort(error) ? "Stopped." : errorWords(error), false);
@@ -115,7 +120,16 @@ export class PreviewModal extends Modal {
 			this.close();
 			return;
 		}
-		new Notice("The note has changed there meanwhile, so nothing was put in. Copy the text instead.");
+		const isHere = isOpen(this.place);
+		this.inserter?.buttonEl.toggle(isHere);
+		this.say(`The note has changed there meanwhile, so nothing was put in. Copy the text${isHere ? ", or insert it where the cursor stands" : ""}.`, false);
+	}
+
+	insert() {
+		const { editor } = this.place;
+		const at = editor.getCursor("to");
+		editor.transaction({ changes: [{ from: at, text: this.#text.trim() }] });
+		this.close();
 	}
 
 	async copy() {

@@ -157,7 +157,7 @@ export function isObject(value) {
 
 /** The elbowroom at the address that is set; address and token are read anew for each request. */
 export class Server {
-	/** @param {{ address: () => string, token: () => string }} where */
+	/** @param {{ address: () => string, token: () => string, user: () => string }} where */
 	constructor(where) {
 		this.where = where;
 	}
@@ -175,8 +175,8 @@ export class Server {
 	 * @returns {Record<string, string>}
 	 */
 	headers(more = {}) {
-		const token = this.where.token();
-		return token ? { Authorization: `Bearer ${token}`, ...more } : more;
+		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
+		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
 	}
 
 	/** The sentence for an address at which nothing answers. */

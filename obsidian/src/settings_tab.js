@@ -78,6 +78,10 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 				name: "Token", desc: "Kept in Obsidian's secret storage. Pairing fills it in; a token of your own works too.",
 				render: (setting) => this.showToken(setting),
 			},
+			{
+				name: "User", desc: "Whose conversations are listed and continued, where Open WebUI keeps several people apart. Else leave it empty.",
+				control: { type: "text", key: "user" },
+			},
 			{ name: "Test", desc: "Looks whether everything is as it should be.", render: (setting) => this.showTest(setting) },
 		];
 	}

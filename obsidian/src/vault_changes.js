@@ -1,29 +1,61 @@
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
 import { Notice } from "obsidian";
-import { errorWords } from "./server.js";
+import { argumentsOf } from "./chat.js";
+import { ServerError, errorWords } from "./server.js";
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
 const AROUND_SECONDS = 5;
 
-/** Tells whether a call of a tool may have changed notes. */
-/** @param {import("./chat.js").Step} step */
-export function isChange(step) {
-	return WRITES.has(step.name) && step.state === "completed";
-}
-
 /**
- * Shows the changes that an agent made in one answer, as far as they can still be taken back.
+ * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
+ * for each call that wrote; what is shown already stays, also when it is undone.
  * @param {import("./message_view.js").MessageView} message
  * @param {HTMLElement} parent
  */
 export async function showChanges(message, parent) {
 	const { item, view } = message;
-	if (!item.steps.some(isChange)) return;
-	const { server } = view.plugin;
-	const rows = await server.vaultChanges().catch(() => []);
-	const paths = new Set(item.steps.filter(isChange).flatMap(({ arguments: given }) => given.match(/"(?:new_)?path"\s*:\s*"[^"]+"/g) ?? []).map((found) => found.replace(/^.*:\s*"|"$/g, "")));
-	const own = rows.filter(({ when, notes }) => when >= item.at - AROUND_SECONDS && notes.some((note) => paths.has(note) || paths.has(note.replace(/\.md$/, ""))));
-	parent.replaceChildren(...own.map((row) => changeRow(message, row)));
+	const paths = new Set(item.steps.filter(isChange).flatMap(pathsOf));
+	const made = String(item.steps.filter(isChange).length);
+	if (!paths.size || parent.dataset.made === made) return;
+	parent.dataset.made = made;
+	try {
+		const rows = await view.plugin.server.vaultChanges();
+		const next = view.chat.items[view.chat.items.indexOf(item) + 1]?.at ?? Infinity;
+		const known = new Set(parent.findAll(".elbowroom-change").map((row) => row.dataset.change));
+		const own = rows.filter((row) => !known.has(row.id) && row.when >= item.at - AROUND_SECONDS && row.when < next && isOf(paths, row));
+		parent.append(...own.reverse().map((row) => changeRow(message, row)));
+	} catch (error) {
+		const pair = error instanceof ServerError && error.needsPairing;
+		parent.createDiv({ cls: "elbowroom-quiet", text: pair ? "Pair Obsidian in the plugin's settings to take changes of notes back here." : errorWords(error) });
+	}
+}
+
+/**
+ * Tells whether a call of a tool may have changed notes.
+ * @param {import("./chat.js").Step} step
+ */
+export function isChange(step) {
+	return WRITES.has(step.name) && step.state === "completed";
+}
+
+/** @param {import("./chat.js").Step} step */
+function pathsOf(step) {
+	const { path, new_path: moved } = argumentsOf(step);
+	return [path, moved].filter((each) => typeof each === "string").map(bare);
+}
+
+/**
+ * Tells whether a change is of one of these notes. A deleted one lies elsewhere now, so that only the words name it.
+ * @param {Set<string>} paths
+ * @param {import("./server.js").ChangeRow} change
+ */
+function isOf(paths, { what, notes }) {
+	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
+}
+
+/** @param {string} path */
+function bare(path) {
+	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
 /**
@@ -31,19 +63,20 @@ export async function showChanges(message, parent) {
  * @param {import("./server.js").ChangeRow} change
  */
 function changeRow(message, { id, agent, what, notes }) {
-	const row = createDiv({ cls: "elbowroom-change" });
+	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
-	for (const note of notes) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	for (const note of notes.filter((each) => !each.startsWith("."))) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	const told = row.createSpan({ cls: "elbowroom-quiet", attr: { role: "status" } });
 	const undo = row.createEl("button", { text: "Undo", attr: { type: "button", "aria-label": `Undo: ${what}` } });
 	undo.addEventListener("click", async () => {
 		undo.disabled = true;
 		try {
-			const { told } = await message.view.plugin.server.undoChange(id);
+			told.setText((await message.view.plugin.server.undoChange(id)).told);
 			undo.remove();
-			row.createSpan({ cls: "elbowroom-quiet", text: told });
 		} catch (error) {
-			undo.disabled = false;
 			new Notice(errorWords(error));
+			undo.disabled = false;
+			if (error instanceof ServerError && error.code === "no_such_change") undo.remove();
 		}
 	});
 	return row;

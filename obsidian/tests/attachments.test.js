@@ -26,7 +26,7 @@ describe("what goes along", () => {
 });
 
 describe("what is dropped", () => {
-	it.each(["obsidian://open?vault=v&file=Projects%2FPlan.md", "[[Plan]]", "Projects/Plan.md"])("is a note by %s", async (text) => {
+	it.each(["obsidian://open?file=Projects%2FPlan.md", "[[Plan]]", "Projects/Plan.md"])("is a note by %s", async (text) => {
 		const app = await vaultWith({ "Projects/Plan.md": "# Plan" });
 		const found = await fromDrop(app, dropped(text));
 		expect(found.map(({ path, kind }) => [path, kind])).toEqual([["Projects/Plan.md", "vault_note"]]);

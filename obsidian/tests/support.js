@@ -23,7 +23,7 @@ export async function serving(answer) {
 	return { address: `http://127.0.0.1:${listening.address().port}`, asked, close: () => { listening.closeAllConnections(); listening.close(); } };
 }
 
-export const serverAt = (address, token = "") => new Server({ address: () => address, token: () => token });
+export const serverAt = (address, token = "") => new Server({ address: () => address, token: () => token, user: () => "" });
 
 /** Returns what the parts of the plugin take for it. */
 export function pluginFor(server, kept = {}) {

@@ -28,17 +28,9 @@ const {
 
 // What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
 
-const MOST_OF_A_FOLDER = 20;
+const MOST_AT_ONCE = 20;
 const MOST_BYTES = 5_000_000;
 const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
-
-/**
- * @typedef {object} Attachment
- * @property {"vault_note" | "selected_text"} kind
- * @property {string} path The note's.
- * @property {string} text
- * @property {number | null} tokens Null until they are counted.
- */
 
 /**
  * Returns a question with what goes along before it.
@@ -49,9 +41,12 @@ function withAttachments(attachments, question) {
 	return [...attachments.map(blockOf), question].join("\n\n");
 }
 
-/** @param {Attachment} attachment */
+/**
+ * Returns the block that elbowroom knows as a note or a selection. An end tag in the text itself would end it early.
+ * @param {Attachment} attachment
+ */
 function blockOf({ kind, path, text }) {
-	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text}\n</${kind}>`;
+	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text.replaceAll(`</${kind}>`, `<\\/${kind}>`)}\n</${kind}>`;
 }
 
 /**
@@ -66,7 +61,7 @@ function withoutAttachments(text) {
 	for (const found of text.matchAll(BLOCK)) {
 		if (found.index !== end) break; // further on it is part of the question
 		const [all, kind = "", path = "", content = ""] = found;
-		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content, tokens: null });
+		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
 		end += all.length;
 	}
 	return { attachments, question: text.slice(end) };
@@ -115,44 +110,54 @@ function lastNote(app) {
  * @throws {Error} A sentence, where it cannot go along.
  */
 async function fromDrop(app, data) {
-	const text = data?.getData("text/plain").trim() ?? "";
-	const files = text.split("\n").map((line) => fileOf(app, line.trim()));
-	if (text && files.every((file) => file !== null)) {
-		const notes = files.flatMap((file) => (file instanceof TFolder ? notesIn(file) : file instanceof TFile ? [file] : []));
-		return Promise.all(notes.map((file) => noteAttachment(app, file)));
-	}
-	if (!text) throw new Error("Drop a note, a folder or a text here.");
-	const path = lastNote(app)?.file?.path ?? "";
-	return [{ kind: "selected_text", path, text: data?.getData("text/plain") ?? "", tokens: null }];
+	const text = data?.getData("text/plain") ?? "";
+	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
+	const files = lines.map((line) => fileOf(app, line));
+	if (files.every((file) => file !== null)) return Promise.all(notesIn(files).map((file) => noteAttachment(app, file)));
+	if (lines.some((line) => line.startsWith("obsidian://"))) throw new Error("This is no note of this vault, so it cannot go along.");
+	return [{ kind: "selected_text", path: lastNote(app)?.file?.path ?? "", text, tokens: null }];
 }
 
 /**
  * @param {import("obsidian").App} app
- * @param {string} dropped An address of Obsidian's, a link, or a path.
+ * @param {string} dropped An address of Obsidian's, a link, or a whole path.
  */
 function fileOf(app, dropped) {
-	const path = addressed(dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1] ?? dropped;
-	return path ? app.vault.getAbstractFileByPath(path) ?? app.metadataCache.getFirstLinkpathDest(path, "") : null;
+	const link = addressed(app, dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1];
+	if (!link) return app.vault.getAbstractFileByPath(dropped);
+	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
 }
 
-/** @param {string} dropped */
-function addressed(dropped) {
-	if (!dropped.startsWith("obsidian://")) return null;
-	try {
-		return new URL(dropped).searchParams.get("file");
-	} catch {
-		return null;
-	}
+/**
+ * @param {import("obsidian").App} app
+ * @param {string} dropped
+ */
+function addressed(app, dropped) {
+	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
+	const { searchParams } = new URL(dropped);
+	return [null, app.vault.getName()].includes(searchParams.get("vault")) ? searchParams.get("file") : null;
+}
+
+/**
+ * Returns files and the notes of folders, whatever they are nested in.
+ * @param {import("obsidian").TAbstractFile[]} dropped
+ * @returns {TFile[]}
+ * @throws {Error} Where there are none, or too many.
+ */
+function notesIn(dropped) {
+	const found = dropped.flatMap((each) => (each instanceof TFolder ? notesOf(each) : each instanceof TFile ? [each] : []));
+	if (!found.length) throw new Error("There is no note in this folder.");
+	if (found.length > MOST_AT_ONCE) throw new Error(`These are ${found.length} notes; at most ${MOST_AT_ONCE} go along at once.`);
+	return [...new Set(found)];
 }
 
 /**
  * @param {TFolder} folder
- * @throws {Error} Where there are too many.
+ * @returns {TFile[]}
  */
-function notesIn(folder) {
-	const notes = folder.children.filter((child) => child instanceof TFile && child.extension === "md");
-	if (notes.length > MOST_OF_A_FOLDER) throw new Error(`${folder.name} has ${notes.length} notes; at most ${MOST_OF_A_FOLDER} go along at once.`);
-	return /** @type {TFile[]} */ (notes);
+function notesOf(folder) {
+	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
 }
 
 /** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
@@ -196,92 +201,6 @@ class Counting {
 // server.js
 
 // Requests to elbowroom. No other address is ever asked for anything.
-
-/**
- * @typedef {object} ModelRow An agent, or a model as provider/model.
- * @property {string} id
- * @property {string} [name]
- * @property {string} [owned_by]
- * @property {number} [context_length] The window in tokens.
- */
-
-/**
- * @typedef {object} ContextFill How full the window of a conversation is, in tokens.
- * @property {number} tokens
- * @property {number} window
- * @property {number | null} [trigger] From here on the older part is summarised.
- * @property {number | null} [stop_at] Here an answer is stopped for that.
- */
-
-/**
- * @typedef {object} CompactionRow
- * @property {number} at When, in seconds since 1970.
- * @property {number} before Tokens of the prompt.
- * @property {number} after
- * @property {number | null} seconds
- * @property {string} rung How it was done.
- * @property {string | null} summary
- * @property {number | null} messages_removed
- * @property {number | null} undone When a person took it back.
- */
-
-/**
- * @typedef {object} ConversationRow
- * @property {string} id
- * @property {string} name
- * @property {string} agent
- * @property {string} title
- * @property {number} created
- * @property {number} updated
- * @property {"running" | "idle"} status
- * @property {ContextFill | null} context
- * @property {CompactionRow[]} [compactions]
- * @property {{ data: MessageRow[], has_more: boolean, next: string | null }} [messages] Where they were asked for.
- */
-
-/**
- * @typedef {object} ChatMessage
- * @property {string} role
- * @property {string | { type: string, text?: string }[] | null} [content]
- * @property {{ id: string, function: { name: string, arguments: string } }[]} [tool_calls]
- * @property {string} [tool_call_id]
- */
-
-/**
- * @typedef {object} MessageRow
- * @property {string} id
- * @property {number} number
- * @property {number} created
- * @property {string} status
- * @property {string | null} turn
- * @property {string | null} turn_status
- * @property {Record<string, string>} calls The state of each call by its id.
- * @property {boolean} hidden No client has seen it.
- * @property {string} key
- * @property {string} parent
- * @property {string | null} reasoning
- * @property {string | null} full_output
- * @property {ChatMessage} message
- */
-
-/**
- * @typedef {object} QueuedRow
- * @property {string} id
- * @property {"steer" | "follow_up"} mode
- * @property {ChatMessage} message
- */
-
-/** @typedef {{ id: string, agent: string, what: string, when: number, notes: string[] }} ChangeRow What an agent did to notes. */
-
-/** @typedef {{ name: string, state: "ok" | "warning" | "problem", told: string, remedy: string | null }} DoctorRow */
-
-/**
- * @typedef {object} SettingsAnswer
- * @property {{ compaction: Record<string, unknown> } & Record<string, unknown>} values
- * @property {Record<string, string>} locked What a flag or a variable sets, and which.
- */
-
-/** @typedef {{ method?: string, body?: unknown, signal?: AbortSignal | null, headers?: Record<string, string> }} RequestOptions */
 
 /** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
 class ServerError extends Error {
@@ -353,7 +272,7 @@ function isObject(value) {
 
 /** The elbowroom at the address that is set; address and token are read anew for each request. */
 class Server {
-	/** @param {{ address: () => string, token: () => string }} where */
+	/** @param {{ address: () => string, token: () => string, user: () => string }} where */
 	constructor(where) {
 		this.where = where;
 	}
@@ -371,8 +290,8 @@ class Server {
 	 * @returns {Record<string, string>}
 	 */
 	headers(more = {}) {
-		const token = this.where.token();
-		return token ? { Authorization: `Bearer ${token}`, ...more } : more;
+		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
+		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
 	}
 
 	/** The sentence for an address at which nothing answers. */
@@ -574,16 +493,6 @@ function headerIn(headers, name) {
 
 // One chat request, whose answer is read as it streams.
 
-/**
- * @typedef {{ type: "begun", conversation: string }
- *   | { type: "text", text: string }
- *   | { type: "thought", text: string }
- *   | { type: "notice", kind: string, text: string, done: boolean, data: Record<string, unknown> }
- *   | { type: "whole", text: string }
- *   | { type: "usage", usage: Record<string, unknown> }
- *   | { type: "end", reason: string }} StreamEvent `whole` tells why the answer comes in one piece.
- */
-
 const IN_ONE_PIECE = "This Obsidian lets no answer stream from this address, so it comes in one piece.";
 
 /**
@@ -634,12 +543,6 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	if (answer.usage) yield { type: "usage", usage: answer.usage };
 	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
 }
-
-/**
- * @typedef {object} Completion
- * @property {{ message?: { content?: string | null, reasoning_content?: string }, finish_reason?: string }[]} choices
- * @property {Record<string, unknown>} [usage]
- */
 
 /**
  * @param {Response} response
@@ -732,30 +635,6 @@ const MOST_PAGES = 100;
 const POLL_MS = 1000;
 const AGAIN_MS = 2000;
 const COMMAND = /^\/(\w+)(?:\s+([^]*))?$/;
-
-/** @typedef {import("./server.js").ChatMessage} ChatMessage */
-
-/**
- * @typedef {object} Step One call of a tool that ran in elbowroom.
- * @property {string} id
- * @property {string} name
- * @property {string} arguments
- * @property {string} state
- * @property {string} result
- */
-
-/**
- * @typedef {object} Item One message as it is shown; `sent` is the message as elbowroom knows it.
- * @property {string} id
- * @property {"user" | "assistant" | "system"} role
- * @property {string} text
- * @property {string} thought
- * @property {Step[]} steps
- * @property {"complete" | "streaming" | "interrupted"} status
- * @property {number} at When, in seconds since 1970.
- * @property {string[]} between What was said to it while it was written.
- * @property {ChatMessage | null} sent
- */
 
 class Chat extends Events {
 	/** The id or the name by which elbowroom knows the conversation. */
@@ -1220,8 +1099,6 @@ function argumentsOf(step) {
 
 // How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
 
-/** @typedef {import("./server.js").ContextFill} ContextFill */
-
 /**
  * @param {number} value
  */
@@ -1454,25 +1331,56 @@ function partsOf(text) {
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
 const AROUND_SECONDS = 5;
 
-/** Tells whether a call of a tool may have changed notes. */
-/** @param {import("./chat.js").Step} step */
-function isChange(step) {
-	return WRITES.has(step.name) && step.state === "completed";
-}
-
 /**
- * Shows the changes that an agent made in one answer, as far as they can still be taken back.
+ * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
+ * for each call that wrote; what is shown already stays, also when it is undone.
  * @param {import("./message_view.js").MessageView} message
  * @param {HTMLElement} parent
  */
 async function showChanges(message, parent) {
 	const { item, view } = message;
-	if (!item.steps.some(isChange)) return;
-	const { server } = view.plugin;
-	const rows = await server.vaultChanges().catch(() => []);
-	const paths = new Set(item.steps.filter(isChange).flatMap(({ arguments: given }) => given.match(/"(?:new_)?path"\s*:\s*"[^"]+"/g) ?? []).map((found) => found.replace(/^.*:\s*"|"$/g, "")));
-	const own = rows.filter(({ when, notes }) => when >= item.at - AROUND_SECONDS && notes.some((note) => paths.has(note) || paths.has(note.replace(/\.md$/, ""))));
-	parent.replaceChildren(...own.map((row) => changeRow(message, row)));
+	const paths = new Set(item.steps.filter(isChange).flatMap(pathsOf));
+	const made = String(item.steps.filter(isChange).length);
+	if (!paths.size || parent.dataset.made === made) return;
+	parent.dataset.made = made;
+	try {
+		const rows = await view.plugin.server.vaultChanges();
+		const next = view.chat.items[view.chat.items.indexOf(item) + 1]?.at ?? Infinity;
+		const known = new Set(parent.findAll(".elbowroom-change").map((row) => row.dataset.change));
+		const own = rows.filter((row) => !known.has(row.id) && row.when >= item.at - AROUND_SECONDS && row.when < next && isOf(paths, row));
+		parent.append(...own.reverse().map((row) => changeRow(message, row)));
+	} catch (error) {
+		const pair = error instanceof ServerError && error.needsPairing;
+		parent.createDiv({ cls: "elbowroom-quiet", text: pair ? "Pair Obsidian in the plugin's settings to take changes of notes back here." : errorWords(error) });
+	}
+}
+
+/**
+ * Tells whether a call of a tool may have changed notes.
+ * @param {import("./chat.js").Step} step
+ */
+function isChange(step) {
+	return WRITES.has(step.name) && step.state === "completed";
+}
+
+/** @param {import("./chat.js").Step} step */
+function pathsOf(step) {
+	const { path, new_path: moved } = argumentsOf(step);
+	return [path, moved].filter((each) => typeof each === "string").map(bare);
+}
+
+/**
+ * Tells whether a change is of one of these notes. A deleted one lies elsewhere now, so that only the words name it.
+ * @param {Set<string>} paths
+ * @param {import("./server.js").ChangeRow} change
+ */
+function isOf(paths, { what, notes }) {
+	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
+}
+
+/** @param {string} path */
+function bare(path) {
+	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
 /**
@@ -1480,19 +1388,20 @@ async function showChanges(message, parent) {
  * @param {import("./server.js").ChangeRow} change
  */
 function changeRow(message, { id, agent, what, notes }) {
-	const row = createDiv({ cls: "elbowroom-change" });
+	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
-	for (const note of notes) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	for (const note of notes.filter((each) => !each.startsWith("."))) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	const told = row.createSpan({ cls: "elbowroom-quiet", attr: { role: "status" } });
 	const undo = row.createEl("button", { text: "Undo", attr: { type: "button", "aria-label": `Undo: ${what}` } });
 	undo.addEventListener("click", async () => {
 		undo.disabled = true;
 		try {
-			const { told } = await message.view.plugin.server.undoChange(id);
+			told.setText((await message.view.plugin.server.undoChange(id)).told);
 			undo.remove();
-			row.createSpan({ cls: "elbowroom-quiet", text: told });
 		} catch (error) {
-			undo.disabled = false;
 			new Notice(errorWords(error));
+			undo.disabled = false;
+			if (error instanceof ServerError && error.code === "no_such_change") undo.remove();
 		}
 	});
 	return row;
@@ -1865,8 +1774,6 @@ class Composer {
 const ROWS = 30;
 const LIST_END = 200;
 
-/** @typedef {{ id: string, title: string }} Named */
-
 class ConversationList extends Modal {
 	/** @type {AbortController | null} */
 	#asking = null;
@@ -1891,12 +1798,24 @@ class ConversationList extends Modal {
 		this.foot = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
 		const search = debounce(() => void this.begin(input.value.trim()), 250, true);
 		input.addEventListener("input", search);
-		this.list.addEventListener("scroll", () => {
-			const { list } = this;
-			if (list && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
-		});
+		this.list.addEventListener("scroll", () => this.fill());
+		this.contentEl.addEventListener("keydown", (event) => this.pressed(event));
 		input.focus();
 		void this.begin("");
+	}
+
+	/**
+	 * Moves with the arrow keys between the search and the conversations.
+	 * @param {KeyboardEvent} event
+	 */
+	pressed(event) {
+		const step = event.isComposing ? 0 : event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+		if (!step) return;
+		const stops = [...this.contentEl.findAll("input, .elbowroom-open")];
+		const row = event.targetNode?.parentElement?.querySelector(".elbowroom-open");
+		const now = stops.findIndex((stop) => stop === event.target || stop === row);
+		event.preventDefault();
+		stops[Math.max(0, now + step)]?.focus();
 	}
 
 	/** @param {string} search */
@@ -1906,6 +1825,12 @@ class ConversationList extends Modal {
 		this.#next = null;
 		this.#search = search;
 		await this.more(true);
+	}
+
+	/** Asks for more where the end of the list is near, also where it is shorter than its room. */
+	fill() {
+		const { list } = this;
+		if (list?.isShown() && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
 	}
 
 	/** @param {boolean} [isFirst] */
@@ -1921,9 +1846,11 @@ class ConversationList extends Modal {
 		} catch (error) {
 			if (isAbort(error) || (error instanceof ServerError && error.code === "search_replaced")) return;
 			this.foot.setText(errorWords(error));
+			return;
 		} finally {
 			if (this.#asking?.signal === signal) this.#asking = null;
 		}
+		this.fill();
 	}
 
 	/** @param {import("./server.js").ConversationRow} row */
@@ -2050,22 +1977,12 @@ class ConfirmModal extends Modal {
 
 const SECRET = "elbowroom-token";
 
-/**
- * @typedef {object} Preferences
- * @property {string} address Where elbowroom is, as the person typed it.
- * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
- * @property {string} token The token itself, only where this Obsidian has no secret storage.
- * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
- * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
- * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
- * @property {Record<string, string>} seen elbowroom's settings when they were last read, shown while it is away.
- */
-
 /** @type {Readonly<Preferences>} */
 const DEFAULTS = Object.freeze({
 	address: "http://127.0.0.1:2345",
 	secret: "",
 	token: "",
+	user: "",
 	agent: "",
 	noticesAsPopups: true,
 	noteContext: "none",
@@ -2265,6 +2182,7 @@ class ChatView extends ItemView {
 		iconButton(row, "square-pen", "New conversation", () => this.begin());
 		iconButton(row, "ellipsis-vertical", "More", () => this.showMenu(row));
 		this.gauge = new Gauge(head);
+		this.fill = head.createDiv({ cls: "elbowroom-quiet" });
 	}
 
 	listen() {
@@ -2423,6 +2341,7 @@ class ChatView extends ItemView {
 	showState() {
 		const { chat } = this;
 		this.gauge?.show(chat.context);
+		this.fill?.setText(fillOf(chat.context).words);
 		this.composer?.show();
 		if (!chat.isRunning) this.notices.end();
 		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");
@@ -2506,7 +2425,9 @@ class PreviewModal extends Modal {
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
 			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.#stopping?.abort()); })
 			.addButton((button) => { this.copier = button.setButtonText("Copy").onClick(() => this.copy()); })
+			.addButton((button) => { this.inserter = button.setButtonText("Insert anyway").onClick(() => this.insert()); })
 			.addButton((button) => { this.accepter = button.setButtonText("Accept").setCta().onClick(() => this.accept()); });
+		this.inserter?.buttonEl.hide();
 		void this.run();
 	}
 
@@ -2514,17 +2435,20 @@ class PreviewModal extends Modal {
 		this.#stopping?.abort();
 		const { signal } = this.#stopping = new AbortController();
 		this.#text = "";
+		let end = "";
 		this.say("Waiting for the first word…", true);
 		this.draw();
 		try {
 			// A chat whose name begins with "local:" is kept nowhere.
 			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
 				if (event.type === "text") {
+					if (!this.#text) this.say("Writing…", true);
 					this.#text += event.text;
 					this.drawSoon();
 				} else if (event.type === "notice" || event.type === "whole") this.say(event.text, true);
+				else if (event.type === "end" && event.reason === "length") end = "The answer reached the most tokens that it may have, so its end is missing.";
 			}
-			this.say("", false);
+			this.say(this.#text.trim() ? end : "The model answered nothing. Try again.", false);
 		} catch (error) {
 			if (signal !== this.#stopping?.signal) return;
 			this.say(isAbort(error) ? "Stopped." : errorWords(error), false);
@@ -2578,7 +2502,16 @@ class PreviewModal extends Modal {
 			this.close();
 			return;
 		}
-		new Notice("The note has changed there meanwhile, so nothing was put in. Copy the text instead.");
+		const isHere = isOpen(this.place);
+		this.inserter?.buttonEl.toggle(isHere);
+		this.say(`The note has changed there meanwhile, so nothing was put in. Copy the text${isHere ? ", or insert it where the cursor stands" : ""}.`, false);
+	}
+
+	insert() {
+		const { editor } = this.place;
+		const at = editor.getCursor("to");
+		editor.transaction({ changes: [{ from: at, text: this.#text.trim() }] });
+		this.close();
 	}
 
 	async copy() {
@@ -2601,15 +2534,6 @@ class PreviewModal extends Modal {
 const MOST_BEFORE = 6000;
 const ONLY = "Answer with the text alone, in its language and its Markdown, without any word before or after it.";
 
-/**
- * @typedef {object} Task What a model is asked to do with a text.
- * @property {string} id
- * @property {string} name
- * @property {string} icon
- * @property {string} order
- * @property {boolean} asksHow Whether the person may say how.
- */
-
 /** @type {Task[]} */
 const TASKS = [
 	{ id: "rewrite-selection", name: "Rewrite selection", icon: "pencil-line", order: `Rewrite the text so that it reads better, and keep what it says. ${ONLY}`, asksHow: true },
@@ -2618,78 +2542,112 @@ const TASKS = [
 /** @type {Task} */
 const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text-cursor", order: `Continue the text from where it ends, and repeat nothing of it. ${ONLY}`, asksHow: false };
 
-/**
- * A place in a note, and the text that stood there when the model was asked.
- * @typedef {{ editor: import("obsidian").Editor, from: import("obsidian").EditorPosition, to: import("obsidian").EditorPosition, text: string, isBefore: boolean }} Place
- */
-
 /** @param {import("./main.js").default} plugin */
 function addEditorCommands(plugin) {
-	for (const task of TASKS) {
+	/** @type {(task: Task) => (editor: import("obsidian").Editor, info: import("obsidian").MarkdownFileInfo) => void} */
+	const previewOf = (task) => (editor, info) => new PreviewModal(plugin, task, placeOf(task, editor, info)).open();
+	/** @type {{ id: string, name: string, icon: string, run: ReturnType<typeof previewOf> }[]} */
+	const commands = [
+		...TASKS.map((task) => ({ ...task, run: previewOf(task) })),
+		{ id: "ask-about-selection", name: "Ask about selection", icon: "message-circle-question", run: (editor, info) => void ask(plugin, editor, info) },
+		{ ...CONTINUE, run: previewOf(CONTINUE) },
+	];
+	for (const { id, name, icon, run } of commands) {
 		plugin.addCommand({
-			id: task.id, name: task.name, icon: task.icon,
-			editorCheckCallback: (checking, editor) => {
-				if (!editor.getSelection()) return false;
-				if (!checking) begin(plugin, task, editor);
+			id, name, icon,
+			editorCheckCallback: (checking, editor, info) => {
+				if (!fits(id, editor)) return false;
+				if (!checking) run(editor, info);
 				return true;
 			},
 		});
 	}
-	plugin.addCommand({ id: CONTINUE.id, name: CONTINUE.name, icon: CONTINUE.icon, editorCallback: (editor) => begin(plugin, CONTINUE, editor) });
-	plugin.addCommand({
-		id: "ask-about-selection", name: "Ask about selection", icon: "message-circle-question",
-		editorCheckCallback: (checking, editor) => {
-			if (!editor.getSelection()) return false;
-			if (!checking) void ask(plugin);
-			return true;
-		},
-	});
-	plugin.registerEvent(plugin.app.workspace.on("editor-menu", (menu, editor) => {
-		if (!editor.getSelection()) return;
-		for (const task of TASKS) menu.addItem((item) => item.setTitle(task.name).setIcon(task.icon).onClick(() => begin(plugin, task, editor)));
-		menu.addItem((item) => item.setTitle("Ask about selection").setIcon("message-circle-question").onClick(() => void ask(plugin)));
+	plugin.registerEvent(plugin.app.workspace.on("editor-menu", (menu, editor, info) => {
+		for (const { id, name, icon, run } of commands) {
+			if (fits(id, editor)) menu.addItem((item) => item.setTitle(name).setIcon(icon).onClick(() => run(editor, info)));
+		}
 	}));
 }
 
-/** @param {import("./main.js").default} plugin */
-async function ask(plugin) {
-	const attachment = await currentAttachment(plugin.app, "selection");
+/**
+ * Takes a selection to the chat, where the person writes the question.
+ * @param {import("./main.js").default} plugin
+ * @param {import("obsidian").Editor} editor
+ * @param {import("obsidian").MarkdownFileInfo} info
+ */
+async function ask(plugin, editor, info) {
+	/** @type {import("./attachments.js").Attachment} */
+	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
-	await view?.ask({ attachments: attachment ? [attachment] : [] });
+	await view?.ask({ attachments: [attachment] });
 }
 
 /**
- * @param {import("./main.js").default} plugin
- * @param {Task} task
+ * Tells whether a command has a text to work with: what is selected, or what stands before the cursor.
+ * @param {string} id
  * @param {import("obsidian").Editor} editor
  */
-function begin(plugin, task, editor) {
-	new PreviewModal(plugin, task, placeOf(task, editor)).open();
+function fits(id, editor) {
+	return Boolean(editor.getSelection()) || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
 }
 
 /**
  * @param {Task} task
  * @param {import("obsidian").Editor} editor
+ * @param {import("obsidian").MarkdownFileInfo} info
  * @returns {Place}
  */
-function placeOf(task, editor) {
-	if (task !== CONTINUE) return { editor, from: editor.getCursor("from"), to: editor.getCursor("to"), text: editor.getSelection(), isBefore: false };
-	const at = editor.getCursor("to");
-	const text = editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE);
-	return { editor, from: at, to: at, text, isBefore: true };
+function placeOf(task, editor, info) {
+	const note = { editor, info, file: info.file };
+	const to = editor.getCursor("to");
+	if (task === CONTINUE) return { ...note, from: to, to, text: textBefore(editor, to), isBefore: true };
+	return { ...note, from: editor.getCursor("from"), to, text: editor.getSelection(), isBefore: false };
 }
 
 /**
- * Puts a text in its place as one step that one undo takes back. Returns false, and changes nothing, where the note has
- * changed there meanwhile.
+ * @param {import("obsidian").Editor} editor
+ * @param {import("obsidian").EditorPosition} at
+ */
+function textBefore(editor, at) {
+	return editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE).replace(/^[\uDC00-\uDFFF]/, "");
+}
+
+/**
+ * Puts a text in its place as one step that one undo takes back. Returns false, and changes nothing, where what the
+ * model was given is not found there any more, nor at one other place of the note.
  * @param {Place} place
  * @param {string} text
  */
-function putInPlace({ editor, from, to, text: before, isBefore }, text) {
-	const stands = isBefore ? editor.getRange({ line: 0, ch: 0 }, from).slice(-MOST_BEFORE) : editor.getRange(from, to);
-	if (stands !== before) return false;
-	editor.transaction({ changes: [{ from, to, text }] });
+function putInPlace(place, text) {
+	const found = isOpen(place) ? (stands(place) ? place : movedTo(place)) : null;
+	if (!found) return false;
+	place.editor.transaction({ changes: [{ from: found.from, to: found.to, text }] });
 	return true;
+}
+
+/**
+ * Tells whether the editor still shows the note of a place.
+ * @param {Place} place
+ */
+function isOpen({ info, file }) {
+	return info.file === file;
+}
+
+/** @param {Place} place */
+function stands({ editor, from, to, text, isBefore }) {
+	return (isBefore ? textBefore(editor, from) : editor.getRange(from, to)) === text;
+}
+
+/**
+ * Returns where the text of a place stands now; null where it stands nowhere, or more than once.
+ * @param {Place} place
+ */
+function movedTo({ editor, text, isBefore }) {
+	const whole = editor.getValue();
+	const start = whole.indexOf(text);
+	if (start < 0 || whole.indexOf(text, start + 1) >= 0) return null;
+	const to = editor.offsetToPos(start + text.length);
+	return { from: isBefore ? to : editor.offsetToPos(start), to };
 }
 
 // settings_tab.js
@@ -2700,15 +2658,6 @@ const SAME = "same";
 const COMPACTION = "compaction.";
 const FRESH_SECONDS = 3;
 const STATES = { ok: "Works", warning: "Look at this", problem: "Does not work" };
-
-/**
- * @typedef {object} Row One setting: a control by its key, or something of its own.
- * @property {string} name
- * @property {string} desc
- * @property {import("obsidian").SettingControl} [control]
- * @property {(setting: Setting) => void | (() => void)} [render]
- * @property {() => boolean} [visible]
- */
 
 class ElbowroomSettingTab extends PluginSettingTab {
 	icon = "panel-left-right-dashed";
@@ -2768,6 +2717,10 @@ class ElbowroomSettingTab extends PluginSettingTab {
 			{
 				name: "Token", desc: "Kept in Obsidian's secret storage. Pairing fills it in; a token of your own works too.",
 				render: (setting) => this.showToken(setting),
+			},
+			{
+				name: "User", desc: "Whose conversations are listed and continued, where Open WebUI keeps several people apart. Else leave it empty.",
+				control: { type: "text", key: "user" },
 			},
 			{ name: "Test", desc: "Looks whether everything is as it should be.", render: (setting) => this.showTest(setting) },
 		];
@@ -3021,14 +2974,13 @@ function checkRow({ name, state, told, remedy }) {
 
 // The plugin: what it adds to Obsidian, and what its parts share.
 
-/** @typedef {{ conversation: string, context: import("./server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
-
 class ElbowroomPlugin extends Plugin {
 	events = new Events();
 	preferences = preferencesFrom(null);
 	server = new Server({
 		address: () => baseAddress(this.preferences.address),
 		token: () => tokenOf(this.app, this.preferences),
+		user: () => this.preferences.user,
 	});
 
 	async onload() {
