@@ -347,6 +347,16 @@ export class Chat extends Events {
 		this.isAway = this.problem.status === 0;
 	}
 
+	/**
+	 * Shows what has failed elsewhere; where elbowroom is away, looks until it is back and tells so by "back".
+	 * @param {unknown} error
+	 */
+	missed(error) {
+		this.#failed(error);
+		this.changed("state");
+		this.#schedule();
+	}
+
 	/** Reads all messages of the branch that was used last. */
 	/** @param {string} id */
 	async #rows(id) {
@@ -374,6 +384,7 @@ export class Chat extends Events {
 		if (this.isAway && !this.isRunning) {
 			const isBack = await this.server.health().then(() => true, () => false);
 			if (round !== this.#round) return;
+			if (isBack) this.trigger("back");
 			if (isBack && this.isKept) return this.load();
 			if (isBack) Object.assign(this, { isAway: false, problem: null });
 		} else if (this.isKept) {

@@ -83,6 +83,7 @@ export class ChatView extends ItemView {
 	listen() {
 		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
 		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
+		this.registerEvent(this.chat.on("back", () => void this.readModels()));
 		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
 		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
@@ -93,9 +94,7 @@ export class ChatView extends ItemView {
 		try {
 			this.models = await this.plugin.server.models();
 		} catch (error) {
-			this.chat.problem ??= /** @type {import("./server.js").ServerError} */ (error);
-			this.chat.isAway = true;
-			void this.chat.lookAgain();
+			this.chat.missed(error);
 		}
 		if (!this.chat.model) this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
 		this.showPicker();

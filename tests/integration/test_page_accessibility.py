@@ -1,13 +1,11 @@
 """Whoever cannot see the page well, or opens it on a small phone, can use all of it."""
 
-import json
 from collections.abc import AsyncIterator
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import chromium
 import pytest
+from axe import AXE, found_by_axe
 from chromium import PHONE, Scheme, go, opened
 from page_scene import GARDEN, TALKS, lived_in
 from playwright.async_api import Browser, Page
@@ -34,7 +32,6 @@ VIEWS = (
     "logs",
 )
 MCP = '[[mcp_servers]]\nname = "files"\nenabled = false\ncommand = ["files-server"]\nenv = { KEY = "literal" }\n'
-AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -86,15 +83,6 @@ async def test_errors_and_dialogs_keep_nobody_out(served: Served, browser: Brows
         await page.get_by_role("button", name="Delete").click()
         await page.wait_for_selector("dialog[open]")
         assert await found_by_axe(page) == []
-
-
-async def found_by_axe(page: Page) -> list[str]:
-    """Return each finding with its impact and where it is."""
-    result: dict[str, Any] = await page.evaluate("axe.run()")
-    return [
-        f"{violation['impact']}: {violation['help']}: {json.dumps([node['html'] for node in violation['nodes'][:5]])}"
-        for violation in result["violations"]
-    ]
 
 
 async def test_small_phone_scrolls_in_one_direction_only(served: Served, browser: Browser) -> None:

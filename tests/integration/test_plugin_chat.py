@@ -1,6 +1,7 @@
 """A chat in the plugin for Obsidian: a real Chromium, a real elbowroom, a simulated LM Studio."""
 
 import asyncio
+from itertools import pairwise
 
 import plugin_fixtures
 import pytest
@@ -31,7 +32,7 @@ async def test_gauge_rises_and_falls_over_two_compactions(window: Window, chat: 
         seen.append(await fill_of(chat))
         if await lines.count() == 2:
             break
-    rises = [later > before for before, later in zip(seen, seen[1:], strict=False)]
+    rises = [later > before for before, later in pairwise(seen)]
     assert rises.count(False) == 2, seen
     assert max(seen) <= WINDOW
     told = await window.told()
@@ -97,7 +98,9 @@ async def test_compact_and_new_are_commands(scene: Scene, chat: Locator) -> None
     assert len(scene[1].chats[-1].body["messages"]) == 1
 
 
-async def test_messages_are_retried_edited_copied_inserted_and_saved(scene: Scene, window: Window, chat: Locator) -> None:
+async def test_messages_are_retried_edited_copied_inserted_and_saved(
+    scene: Scene, window: Window, chat: Locator
+) -> None:
     """Each message offers what can be done with it; an answer goes into a note at the cursor, or becomes one."""
     await window.open_note("Garden.md")
     await ask(chat, "Say hello.")

@@ -22,8 +22,10 @@ browser, scene, window = plugin_fixtures.browser, plugin_fixtures.scene, plugin_
 chat = plugin_fixtures.chat
 
 
-async def test_conversations_are_found_renamed_continued_and_deleted(scene: Scene, window: Window, chat: Locator) -> None:
-    """The list finds a conversation by what was said in it; it is renamed, gone on with, and deleted after a question."""
+async def test_conversations_are_found_renamed_continued_and_deleted(
+    scene: Scene, window: Window, chat: Locator
+) -> None:
+    """The list finds a conversation by what was said; it is renamed, gone on with, and deleted after a question."""
     await ask(chat, "Say hello to the badger.")
     await chat.get_by_label("Message").fill("/new")
     await chat.get_by_label("Message").press("Enter")
@@ -68,7 +70,11 @@ async def test_conversation_of_another_program_goes_on(scene: Scene, window: Win
         assert [message["role"] for message in said] == ["user", "assistant", "user"]
         await client.chat.completions.create(
             model="writer",
-            messages=[*said, {"role": "assistant", "content": "Hello! One, two, three."}, {"role": "user", "content": "Count to nine."}],
+            messages=[
+                *said,
+                {"role": "assistant", "content": "Hello! One, two, three."},
+                {"role": "user", "content": "Count to nine."},
+            ],
             extra_headers={"X-Conversation-Id": "herons"},
         )
     await window.page.evaluate("window.dispatchEvent(new Event('focus'))")
@@ -91,7 +97,7 @@ async def test_answer_comes_in_one_piece_where_it_cannot_stream(scene: Scene, wi
 
 
 async def test_nothing_in_an_answer_runs_or_asks_elsewhere(scene: Scene, window: Window, chat: Locator) -> None:
-    """Pictures, frames, tags and code of other plugins in an answer or a title are shown as text or links, and do nothing."""
+    """Pictures, frames, tags and code of other plugins in an answer or a title are text or links, and do nothing."""
     evil = "https://evil.example"
     texts = [
         f"![a]({evil}/1) ![b][r]\n\n[r]: {evil}/2",
@@ -145,7 +151,7 @@ async def test_away_at_the_start_and_back_later(browser: Browser, tmp_path: Path
             await chat.get_by_label("Message").fill("When do the peas come?")
             async with running(tmp_path, *command, variables=data) as program:
                 await program.address()
-                await expect(chat.get_by_role("alert")).to_be_empty()
+                await expect(chat.get_by_role("alert")).to_have_count(0)
                 await expect(chat.get_by_label("Message")).to_have_value("When do the peas come?")
                 await chat.get_by_label("Message").press("Enter")
                 await expect(chat.locator(".mod-assistant")).to_contain_text("The peas come in March.")
@@ -155,7 +161,7 @@ async def test_away_at_the_start_and_back_later(browser: Browser, tmp_path: Path
             await expect(chat.locator(".mod-assistant")).to_contain_text("Interrupted")
             async with running(tmp_path, *command, variables=data) as program:
                 await program.address()
-                await expect(chat.get_by_role("alert")).to_be_empty()
+                await expect(chat.get_by_role("alert")).to_have_count(0)
                 await expect(chat.locator(".mod-assistant")).to_contain_text("The peas come in March.")
                 studio.enqueue("In March.", when=asked_for("When do"))
                 await chat.get_by_role("button", name="Try again").click()

@@ -1,7 +1,7 @@
-"""The plugin in a window of Obsidian: a real Chromium, test mocks of Obsidian's API, and what these leave to a screen.
+"""The plugin in a window of Obsidian: a real Chromium, mocks of Obsidian's API, and what these leave to a screen.
 
-The window's origin is the one that Obsidian has on Android. What the plugin asks by `requestUrl` leaves past the browser,
-as it does in Obsidian; all else obeys CORS.
+The window's origin is that of Obsidian on Android. What the plugin asks by `requestUrl` leaves past the browser, as it
+does in Obsidian; all else obeys CORS.
 """
 
 import json
@@ -25,7 +25,7 @@ WINDOW: Final = SOURCES / "tests" / "window"
 PHONE: Final = (320, 640)
 SECRET: Final = "elbowroom-token"
 LETS_PAGES_ASK_LOOPBACK: Final = "--disable-features=LocalNetworkAccessChecks"
-"""Chromium asks a person before a page may ask its own computer; Obsidian is no page of a browser, and nobody is here."""
+"""Chromium asks a person before a page may ask its own computer; Obsidian is no such page."""
 HTML: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Obsidian</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
 <link rel="stylesheet" href="/window.css"><link rel="stylesheet" href="/styles.css"></head>
@@ -181,7 +181,12 @@ def window_or_reason() -> str | LibraryUnavailableError:
         folder = packages()
     except LibraryUnavailableError as error:
         return error
+<<<<<<< HEAD
     command = (folder / ".bin" / "esbuild", WINDOW / "window.js", *"--bundle --format=esm --log-level=error".split())
     environment = {**os.environ, "NODE_PATH": str(folder)}
+=======
+    command = (packages / ".bin" / "esbuild", WINDOW / "window.js", *["--bundle", "--format=esm", "--log-level=error"])
+    environment = {**os.environ, "NODE_PATH": str(packages)}
+>>>>>>> e2e
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout

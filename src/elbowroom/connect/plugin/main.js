@@ -950,6 +950,16 @@ class Chat extends Events {
 		this.isAway = this.problem.status === 0;
 	}
 
+	/**
+	 * Shows what has failed elsewhere; where elbowroom is away, looks until it is back and tells so by "back".
+	 * @param {unknown} error
+	 */
+	missed(error) {
+		this.#failed(error);
+		this.changed("state");
+		this.#schedule();
+	}
+
 	/** Reads all messages of the branch that was used last. */
 	/** @param {string} id */
 	async #rows(id) {
@@ -977,6 +987,7 @@ class Chat extends Events {
 		if (this.isAway && !this.isRunning) {
 			const isBack = await this.server.health().then(() => true, () => false);
 			if (round !== this.#round) return;
+			if (isBack) this.trigger("back");
 			if (isBack && this.isKept) return this.load();
 			if (isBack) Object.assign(this, { isAway: false, problem: null });
 		} else if (this.isKept) {
@@ -2177,6 +2188,7 @@ class ChatView extends ItemView {
 	listen() {
 		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
 		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
+		this.registerEvent(this.chat.on("back", () => void this.readModels()));
 		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
 		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
@@ -2187,9 +2199,7 @@ class ChatView extends ItemView {
 		try {
 			this.models = await this.plugin.server.models();
 		} catch (error) {
-			this.chat.problem ??= /** @type {import("./server.js").ServerError} */ (error);
-			this.chat.isAway = true;
-			void this.chat.lookAgain();
+			this.chat.missed(error);
 		}
 		if (!this.chat.model) this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
 		this.showPicker();

@@ -1,0 +1,19 @@
+"""axe-core: finds what keeps people out who cannot see a page well."""
+
+import json
+from importlib.resources import files
+from typing import Any, Final
+
+from playwright.async_api import Page
+
+AXE: Final = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+"""Run this in a page before it is asked."""
+
+
+async def found_by_axe(page: Page) -> list[str]:
+    """Return each finding with its impact and where it is."""
+    result: dict[str, Any] = await page.evaluate("axe.run()")
+    return [
+        f"{violation['impact']}: {violation['help']}: {json.dumps([node['html'] for node in violation['nodes'][:5]])}"
+        for violation in result["violations"]
+    ]
