@@ -1419,7 +1419,7 @@ async function showChanges(message, parent) {
 		const rows = await view.plugin.server.vaultChanges();
 		const next = view.chat.items[view.chat.items.indexOf(item) + 1]?.at ?? Infinity;
 		const known = new Set(parent.findAll(".elbowroom-change").map((row) => row.dataset.change));
-		const own = rows.filter(({ id, when, notes }) => !known.has(id) && when >= item.at - AROUND_SECONDS && when < next && notes.some((note) => paths.has(bare(note))));
+		const own = rows.filter((row) => !known.has(row.id) && row.when >= item.at - AROUND_SECONDS && row.when < next && isOf(paths, row));
 		parent.append(...own.reverse().map((row) => changeRow(message, row)));
 	} catch (error) {
 		const pair = error instanceof ServerError && error.needsPairing;
@@ -1441,6 +1441,15 @@ function pathsOf(step) {
 	return [path, moved].filter((each) => typeof each === "string").map(bare);
 }
 
+/**
+ * Tells whether a change is of one of these notes. A deleted one lies elsewhere now, so that only the words name it.
+ * @param {Set<string>} paths
+ * @param {import("./server.js").ChangeRow} change
+ */
+function isOf(paths, { what, notes }) {
+	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
+}
+
 /** @param {string} path */
 function bare(path) {
 	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
@@ -1453,7 +1462,7 @@ function bare(path) {
 function changeRow(message, { id, agent, what, notes }) {
 	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
-	for (const note of notes) message.noteLink(row, note, note.split("/").at(-1) ?? note);
+	for (const note of notes.filter((each) => !each.startsWith("."))) message.noteLink(row, note, note.split("/").at(-1) ?? note);
 	const told = row.createSpan({ cls: "elbowroom-quiet", attr: { role: "status" } });
 	const undo = row.createEl("button", { text: "Undo", attr: { type: "button", "aria-label": `Undo: ${what}` } });
 	undo.addEventListener("click", async () => {
