@@ -312,9 +312,9 @@ export class Chat extends Events {
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
 		try {
-			await work();
+			const done = await work();
 			const row = await this.server.conversation(this.id);
-			if (round === this.#round) this.#take(row);
+			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
 			if (round === this.#round) this.#failed(error);
 		}

@@ -2,6 +2,7 @@
 import { Component, MarkdownRenderer, Notice, normalizePath, setIcon } from "obsidian";
 import { lastNote, withoutAttachments } from "./attachments.js";
 import { argumentsOf } from "./chat.js";
+import { safeMarkdown } from "./safe_markdown.js";
 import { showChanges } from "./vault_changes.js";
 
 const UNNAMED = "Answer";
@@ -72,7 +73,7 @@ export class MessageView extends Component {
 		const next = createDiv();
 		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
 		const text = next.createDiv({ cls: "markdown-rendered" });
-		await MarkdownRenderer.render(this.view.app, question, text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, lastNote(this.view.app)?.file?.path ?? "", drawn);
 		this.removeChild(this.#drawn);
 		this.#drawn = drawn;
 		this.body.replaceChildren(...next.childNodes);

@@ -2,6 +2,7 @@
 import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
 import { isOpen, putInPlace } from "./editor_commands.js";
 import { DRAW_MS } from "./message_view.js";
+import { safeMarkdown } from "./safe_markdown.js";
 import { errorWords, isAbort } from "./server.js";
 import { streamChat } from "./stream.js";
 
@@ -110,7 +111,7 @@ export class PreviewModal extends Modal {
 		this.#drawn = new Component();
 		this.#drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, this.#text, next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
 	}
 
 	accept() {

@@ -1,47 +1,19 @@
 """A chat in the plugin for Obsidian: a real Chromium, a real elbowroom, a simulated LM Studio."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
+import plugin_fixtures
 import pytest
-import pytest_asyncio
-from chromium import chromium
-from obsidian_window import LETS_PAGES_ASK_LOOPBACK, NOTES, Window, obsidian
-from playwright.async_api import Browser, Locator, expect
-from plugin_scene import WINDOW, ask, asked_for, ended, for_plugins
-from serving import Served
+from obsidian_window import NOTES, Window
+from playwright.async_api import Locator, expect
+from plugin_fixtures import Scene
+from plugin_scene import WINDOW, ask, asked_for, ended
 
-from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
+from elbowroom.demo import Script, WaitFor
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long, pytest.mark.timeout(120)]
-Scene = tuple[Served, SimulatedLMStudio]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    """Run Chromium for all tests here."""
-    async with chromium(LETS_PAGES_ASK_LOOPBACK) as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
-    """Run an elbowroom and its LM Studio."""
-    async with for_plugins(tmp_path_factory.mktemp("plugin")) as scene:
-        yield scene
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def window(scene: Scene, browser: Browser) -> AsyncIterator[Window]:
-    """Open a vault whose chats are with the writer."""
-    async with obsidian(browser, scene[0].url, agent="writer") as window:
-        yield window
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def chat(window: Window) -> Locator:
-    """Open the chat."""
-    return await window.open_chat()
+browser, scene, window = plugin_fixtures.browser, plugin_fixtures.scene, plugin_fixtures.window
+chat = plugin_fixtures.chat
 
 
 async def fill_of(chat: Locator) -> int:

@@ -66,7 +66,7 @@ class Vault {
 
 	/** Keeps what an editor holds in its note, as Obsidian does soon after a change. */
 	keep(editor) {
-		const view = this.app.workspace.leaves.map((leaf) => leaf.view).find((each) => each?.editor === editor);
+		const view = this.app.workspace.leaves.map((leaf) => leaf.view).find((each) => "editor" in each && each.editor === editor);
 		if (view?.file) void this.app.vault.modify(view.file, editor.getValue());
 	}
 

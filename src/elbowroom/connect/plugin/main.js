@@ -33,14 +33,6 @@ const MOST_BYTES = 5_000_000;
 const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
 
 /**
- * @typedef {object} Attachment
- * @property {"vault_note" | "selected_text"} kind
- * @property {string} path The note's.
- * @property {string} text
- * @property {number | null} tokens Null until they are counted.
- */
-
-/**
  * Returns a question with what goes along before it.
  * @param {Attachment[]} attachments
  * @param {string} question
@@ -209,92 +201,6 @@ class Counting {
 // server.js
 
 // Requests to elbowroom. No other address is ever asked for anything.
-
-/**
- * @typedef {object} ModelRow An agent, or a model as provider/model.
- * @property {string} id
- * @property {string} [name]
- * @property {string} [owned_by]
- * @property {number} [context_length] The window in tokens.
- */
-
-/**
- * @typedef {object} ContextFill How full the window of a conversation is, in tokens.
- * @property {number} tokens
- * @property {number} window
- * @property {number | null} [trigger] From here on the older part is summarised.
- * @property {number | null} [stop_at] Here an answer is stopped for that.
- */
-
-/**
- * @typedef {object} CompactionRow
- * @property {number} at When, in seconds since 1970.
- * @property {number} before Tokens of the prompt.
- * @property {number} after
- * @property {number | null} seconds
- * @property {string} rung How it was done.
- * @property {string | null} summary
- * @property {number | null} messages_removed
- * @property {number | null} undone When a person took it back.
- */
-
-/**
- * @typedef {object} ConversationRow
- * @property {string} id
- * @property {string} name
- * @property {string} agent
- * @property {string} title
- * @property {number} created
- * @property {number} updated
- * @property {"running" | "idle"} status
- * @property {ContextFill | null} context
- * @property {CompactionRow[]} [compactions]
- * @property {{ data: MessageRow[], has_more: boolean, next: string | null }} [messages] Where they were asked for.
- */
-
-/**
- * @typedef {object} ChatMessage
- * @property {string} role
- * @property {string | { type: string, text?: string }[] | null} [content]
- * @property {{ id: string, function: { name: string, arguments: string } }[]} [tool_calls]
- * @property {string} [tool_call_id]
- */
-
-/**
- * @typedef {object} MessageRow
- * @property {string} id
- * @property {number} number
- * @property {number} created
- * @property {string} status
- * @property {string | null} turn
- * @property {string | null} turn_status
- * @property {Record<string, string>} calls The state of each call by its id.
- * @property {boolean} hidden No client has seen it.
- * @property {string} key
- * @property {string} parent
- * @property {string | null} reasoning
- * @property {string | null} full_output
- * @property {ChatMessage} message
- */
-
-/**
- * @typedef {object} QueuedRow
- * @property {string} id
- * @property {"steer" | "follow_up"} mode
- * @property {ChatMessage} message
- */
-
-/** @typedef {{ id: string, agent: string, what: string, when: number, notes: string[] }} ChangeRow What an agent did to notes. */
-
-/** @typedef {{ name: string, state: "ok" | "warning" | "problem", told: string, remedy: string | null }} DoctorRow */
-
-/**
- * @typedef {object} SettingsAnswer
- * @property {{ compaction: Record<string, unknown> } & Record<string, unknown>} values
- * @property {Record<string, string>} locked What a flag or a variable sets, and which.
- */
-
-/** @typedef {{ method?: string, body?: unknown, signal?: AbortSignal | null, headers?: Record<string, string> }} RequestOptions */
 
 /** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
 class ServerError extends Error {
@@ -587,16 +493,6 @@ function headerIn(headers, name) {
 
 // One chat request, whose answer is read as it streams.
 
-/**
- * @typedef {{ type: "begun", conversation: string }
- *   | { type: "text", text: string }
- *   | { type: "thought", text: string }
- *   | { type: "notice", kind: string, text: string, done: boolean, data: Record<string, unknown> }
- *   | { type: "whole", text: string }
- *   | { type: "usage", usage: Record<string, unknown> }
- *   | { type: "end", reason: string }} StreamEvent `whole` tells why the answer comes in one piece.
- */
-
 const IN_ONE_PIECE = "This Obsidian lets no answer stream from this address, so it comes in one piece.";
 
 /**
@@ -647,12 +543,6 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	if (answer.usage) yield { type: "usage", usage: answer.usage };
 	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
 }
-
-/**
- * @typedef {object} Completion
- * @property {{ message?: { content?: string | null, reasoning_content?: string }, finish_reason?: string }[]} choices
- * @property {Record<string, unknown>} [usage]
- */
 
 /**
  * @param {Response} response
@@ -745,30 +635,6 @@ const MOST_PAGES = 100;
 const POLL_MS = 1000;
 const AGAIN_MS = 2000;
 const COMMAND = /^\/(\w+)(?:\s+([^]*))?$/;
-
-/** @typedef {import("./server.js").ChatMessage} ChatMessage */
-
-/**
- * @typedef {object} Step One call of a tool that ran in elbowroom.
- * @property {string} id
- * @property {string} name
- * @property {string} arguments
- * @property {string} state
- * @property {string} result
- */
-
-/**
- * @typedef {object} Item One message as it is shown; `sent` is the message as elbowroom knows it.
- * @property {string} id
- * @property {"user" | "assistant" | "system"} role
- * @property {string} text
- * @property {string} thought
- * @property {Step[]} steps
- * @property {"complete" | "streaming" | "interrupted"} status
- * @property {number} at When, in seconds since 1970.
- * @property {string[]} between What was said to it while it was written.
- * @property {ChatMessage | null} sent
- */
 
 class Chat extends Events {
 	/** The id or the name by which elbowroom knows the conversation. */
@@ -1049,9 +915,9 @@ class Chat extends Events {
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
 		try {
-			await work();
+			const done = await work();
 			const row = await this.server.conversation(this.id);
-			if (round === this.#round) this.#take(row);
+			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
 			if (round === this.#round) this.#failed(error);
 		}
@@ -1221,8 +1087,6 @@ function argumentsOf(step) {
 // gauge.js
 
 // How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
-
-/** @typedef {import("./server.js").ContextFill} ContextFill */
 
 /**
  * @param {number} value
@@ -1396,6 +1260,59 @@ class CompactionNotices {
 	}
 }
 
+// safe_markdown.js
+
+// What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
+
+const JOINER = "\u2060"; // takes no place on the screen
+const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
+	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
+	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
+
+/**
+ * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
+ * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
+ * @param {string} text
+ */
+function safeMarkdown(text) {
+	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
+	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+}
+
+/** @param {string} text */
+function defused(text) {
+	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
+}
+
+/**
+ * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
+ * @param {string} text
+ */
+function partsOf(text) {
+	/** @type {{ text: string, isCode: boolean }[]} */
+	const parts = [];
+	/** @type {string[]} */
+	let lines = [];
+	let fence = "";
+	const finish = (/** @type {boolean} */ isCode) => {
+		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
+		lines = [];
+	};
+	for (const line of text.split("\n")) {
+		const found = fence ? "" : /^(`{3,})[^`]*$|^(~{3,})/.exec(line)?.slice(1).find(Boolean) ?? "";
+		if (found) finish(false);
+		lines.push(line);
+		if (found) fence = found;
+		else if (fence && new RegExp(`^ {0,3}${fence}${fence.charAt(0)}*[ \\t]*$`).test(line)) {
+			finish(true);
+			fence = "";
+		}
+	}
+	finish(fence !== "");
+	return parts;
+}
+
 // vault_changes.js
 
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
@@ -1551,7 +1468,7 @@ class MessageView extends Component {
 		const next = createDiv();
 		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
 		const text = next.createDiv({ cls: "markdown-rendered" });
-		await MarkdownRenderer.render(this.view.app, question, text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, lastNote(this.view.app)?.file?.path ?? "", drawn);
 		this.removeChild(this.#drawn);
 		this.#drawn = drawn;
 		this.body.replaceChildren(...next.childNodes);
@@ -1846,8 +1763,6 @@ class Composer {
 const ROWS = 30;
 const LIST_END = 200;
 
-/** @typedef {{ id: string, title: string }} Named */
-
 class ConversationList extends Modal {
 	/** @type {AbortController | null} */
 	#asking = null;
@@ -2050,18 +1965,6 @@ class ConfirmModal extends Modal {
 // What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
 
 const SECRET = "elbowroom-token";
-
-/**
- * @typedef {object} Preferences
- * @property {string} address Where elbowroom is, as the person typed it.
- * @property {string} secret The name of the token in Obsidian's secret storage, empty for none.
- * @property {string} token The token itself, only where this Obsidian has no secret storage.
- * @property {string} user Whose conversations these are, where elbowroom keeps several people apart; empty for nobody's.
- * @property {string} agent The agent or model that answers new conversations, empty for the first there is.
- * @property {boolean} noticesAsPopups Whether compactions are told in Obsidian's notices too.
- * @property {"none" | "selection" | "note"} noteContext What of the note at work goes along with a question.
- * @property {Record<string, string>} seen elbowroom's settings when they were last read, shown while it is away.
- */
 
 /** @type {Readonly<Preferences>} */
 const DEFAULTS = Object.freeze({
@@ -2580,7 +2483,7 @@ class PreviewModal extends Modal {
 		this.#drawn = new Component();
 		this.#drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, this.#text, next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
 	}
 
 	accept() {
@@ -2621,15 +2524,6 @@ class PreviewModal extends Modal {
 const MOST_BEFORE = 6000;
 const ONLY = "Answer with the text alone, in its language and its Markdown, without any word before or after it.";
 
-/**
- * @typedef {object} Task What a model is asked to do with a text.
- * @property {string} id
- * @property {string} name
- * @property {string} icon
- * @property {string} order
- * @property {boolean} asksHow Whether the person may say how.
- */
-
 /** @type {Task[]} */
 const TASKS = [
 	{ id: "rewrite-selection", name: "Rewrite selection", icon: "pencil-line", order: `Rewrite the text so that it reads better, and keep what it says. ${ONLY}`, asksHow: true },
@@ -2637,18 +2531,6 @@ const TASKS = [
 ];
 /** @type {Task} */
 const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text-cursor", order: `Continue the text from where it ends, and repeat nothing of it. ${ONLY}`, asksHow: false };
-
-/**
- * A place in a note, and the text that stood there when the model was asked.
- * @typedef {object} Place
- * @property {import("obsidian").Editor} editor
- * @property {import("obsidian").MarkdownFileInfo} info
- * @property {import("obsidian").TFile | null} file The note that `info` showed then.
- * @property {import("obsidian").EditorPosition} from
- * @property {import("obsidian").EditorPosition} to
- * @property {string} text
- * @property {boolean} isBefore Whether the text stands before the place, not in it.
- */
 
 /** @param {import("./main.js").default} plugin */
 function addEditorCommands(plugin) {
@@ -2766,15 +2648,6 @@ const SAME = "same";
 const COMPACTION = "compaction.";
 const FRESH_SECONDS = 3;
 const STATES = { ok: "Works", warning: "Look at this", problem: "Does not work" };
-
-/**
- * @typedef {object} Row One setting: a control by its key, or something of its own.
- * @property {string} name
- * @property {string} desc
- * @property {import("obsidian").SettingControl} [control]
- * @property {(setting: Setting) => void | (() => void)} [render]
- * @property {() => boolean} [visible]
- */
 
 class ElbowroomSettingTab extends PluginSettingTab {
 	icon = "panel-left-right-dashed";
@@ -3090,8 +2963,6 @@ function checkRow({ name, state, told, remedy }) {
 // main.js
 
 // The plugin: what it adds to Obsidian, and what its parts share.
-
-/** @typedef {{ conversation: string, context: import("./server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
 
 class ElbowroomPlugin extends Plugin {
 	events = new Events();
