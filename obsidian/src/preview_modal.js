@@ -41,7 +41,7 @@ export class PreviewModal extends Modal {
 		this.shown = this.contentEl.createDiv({ cls: "elbowroom-result markdown-rendered", attr: { tabindex: "0", role: "region", "aria-label": "Preview" } });
 		new Setting(this.contentEl)
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
-			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.#stopping?.abort()); })
+			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.stop()); })
 			.addButton((button) => { this.copier = button.setButtonText("Copy").onClick(() => this.copy()); })
 			.addButton((button) => { this.inserter = button.setButtonText("Insert anyway").onClick(() => this.insert()); })
 			.addButton((button) => { this.accepter = button.setButtonText("Accept").setCta().onClick(() => this.accept()); });
@@ -59,6 +59,7 @@ export class PreviewModal extends Modal {
 		try {
 			// A chat whose name begins with "local:" is kept nowhere.
 			for await (const event of streamChat(this.plugin.server, { model: await this.model(), messages: this.messages() }, { conversation: `local:${crypto.randomUUID()}`, signal })) {
+				signal.throwIfAborted();
 				if (event.type === "text") {
 					if (!this.#text) this.say("Writing…", true);
 					this.#text += event.text;
@@ -71,6 +72,13 @@ export class PreviewModal extends Modal {
 			if (signal !== this.#stopping?.signal) return;
 			this.say(isAbort(error) ? "Stopped." : errorWords(error), false);
 		}
+		this.draw();
+	}
+
+	/** Ends the answer, and shows at once what came of it. */
+	stop() {
+		this.#stopping?.abort();
+		this.say("Stopped.", false);
 		this.draw();
 	}
 
