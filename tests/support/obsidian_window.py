@@ -181,12 +181,7 @@ def window_or_reason() -> str | LibraryUnavailableError:
         folder = packages()
     except LibraryUnavailableError as error:
         return error
-<<<<<<< HEAD
     command = (folder / ".bin" / "esbuild", WINDOW / "window.js", *"--bundle --format=esm --log-level=error".split())
     environment = {**os.environ, "NODE_PATH": str(folder)}
-=======
-    command = (packages / ".bin" / "esbuild", WINDOW / "window.js", *["--bundle", "--format=esm", "--log-level=error"])
-    environment = {**os.environ, "NODE_PATH": str(packages)}
->>>>>>> e2e
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
