@@ -143,13 +143,13 @@ async def test_away_at_the_start_and_back_later(browser: Browser, tmp_path: Path
             address = await program.address()
             await program.end(signal.SIGTERM)
         port = address.rpartition(":")[2]
-        command = (*command, "--port", port)
+        again = (*command, "--port", port)
         async with obsidian(browser, address) as window:
             await window.run("open-chat")
             chat = window.page.locator("[data-type=elbowroom-chat]")
             await expect(chat.get_by_role("alert")).to_contain_text("does not answer")
             await chat.get_by_label("Message").fill("When do the peas come?")
-            async with running(tmp_path, *command, variables=data) as program:
+            async with running(tmp_path, *again, variables=data) as program:
                 await program.address()
                 await expect(chat.get_by_role("alert")).to_have_count(0)
                 await expect(chat.get_by_label("Message")).to_have_value("When do the peas come?")

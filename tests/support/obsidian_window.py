@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -181,7 +182,13 @@ def window_or_reason() -> str | LibraryUnavailableError:
         folder = packages()
     except LibraryUnavailableError as error:
         return error
-    command = (folder / ".bin" / "esbuild", WINDOW / "window.js", *"--bundle --format=esm --log-level=error".split())
+    command: list[str | Path] = [
+        folder / ".bin" / "esbuild",
+        WINDOW / "window.js",
+        "--bundle",
+        "--format=esm",
+        "--log-level=error",
+    ]
     environment = {**os.environ, "NODE_PATH": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
