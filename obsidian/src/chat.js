@@ -253,7 +253,9 @@ export class Chat extends Events {
 			if (round !== this.#round || this.isRunning) return;
 			this.#take(row);
 			const kept = itemsOf(data.reverse()).at(-1);
-			if (kept?.role === "assistant" && kept.text.trim() === item.text.trim()) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			const isTheLast = kept?.role === "assistant" && kept.text.trim() === item.text.trim();
+			if (isTheLast) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			else if (!this.problem && kept) return await this.load(); // another program has gone on with the conversation since
 			await this.#readQueue();
 		} catch (error) {
 			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
@@ -309,16 +311,18 @@ export class Chat extends Events {
 	async #byHand(words, work) {
 		if (this.isRunning || !this.isKept) return false;
 		const round = this.#round;
+		let ended = "";
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
 		try {
 			const done = await work();
 			const row = await this.server.conversation(this.id);
+			if (isObject(done) && done.compacted === false) ended = "Nothing could be freed.";
 			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
 			if (round === this.#round) this.#failed(error);
 		}
-		if (round === this.#round) this.notice = "";
+		if (round === this.#round) this.notice = ended;
 		this.changed("items");
 		return true;
 	}

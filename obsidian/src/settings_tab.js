@@ -255,7 +255,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		const { win } = setting.settingEl;
 		win.addEventListener("focus", again);
 		void this.refresh();
-		setting.addExtraButton((button) => button.setIcon("refresh-cw").setTooltip("Read them again").onClick(() => void this.refresh(true)));
+		setting.addButton((button) => button.setIcon("refresh-cw").setTooltip("Read them again").onClick(() => void this.refresh(true)));
 		return () => win.removeEventListener("focus", again);
 	}
 
@@ -308,7 +308,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 
 	/** @param {Setting} setting */
 	showTest(setting) {
-		this.#results = setting.infoEl.createEl("ul", { cls: "elbowroom-checks", attr: { role: "status" } });
+		this.#results = setting.infoEl.createDiv({ attr: { role: "status" } }).createEl("ul", { cls: "elbowroom-checks" });
 		this.showChecks();
 		setting.addButton((button) => button.setButtonText("Test").onClick(async () => {
 			button.setDisabled(true);

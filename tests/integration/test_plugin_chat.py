@@ -1,6 +1,7 @@
 """A chat in the plugin for Obsidian: a real Chromium, a real elbowroom, a simulated LM Studio."""
 
 import asyncio
+import re
 from itertools import pairwise
 
 import plugin_fixtures
@@ -15,6 +16,7 @@ from elbowroom.demo import Script, WaitFor
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long, pytest.mark.timeout(120)]
 browser, scene, window = plugin_fixtures.browser, plugin_fixtures.scene, plugin_fixtures.window
 chat = plugin_fixtures.chat
+MORE_THAN_300 = re.compile("[3-9][0-9][0-9]")
 
 
 async def fill_of(chat: Locator) -> int:
@@ -85,6 +87,7 @@ async def test_compact_and_new_are_commands(scene: Scene, chat: Locator) -> None
     """`/compact` with a focus compacts the conversation, and `/new` begins one that knows nothing of it."""
     for number in range(3):
         await ask(chat, f"What grows in bed {number}?")
+    await expect(chat.get_by_role("meter")).to_have_attribute("aria-valuenow", MORE_THAN_300)
     before = await fill_of(chat)
     await chat.get_by_label("Message").fill("/compact keep the measures")
     await chat.get_by_label("Message").press("Enter")

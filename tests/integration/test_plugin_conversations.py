@@ -159,7 +159,7 @@ async def test_away_at_the_start_and_back_later(browser: Browser, tmp_path: Path
                 await program.ended()
             await expect(chat.get_by_role("alert")).not_to_be_empty()
             await expect(chat.locator(".mod-assistant")).to_contain_text("Interrupted")
-            async with running(tmp_path, *command, variables=data) as program:
+            async with running(tmp_path, *again, variables=data) as program:
                 await program.address()
                 await expect(chat.get_by_role("alert")).to_have_count(0)
                 await expect(chat.locator(".mod-assistant")).to_contain_text("The peas come in March.")

@@ -46,7 +46,7 @@ export function requestUrl(request) {
 		if (answer.status >= 400 && asked.throw !== false) throw Object.assign(new Error(`Request failed, status ${answer.status}`), { status: answer.status });
 		return { status: answer.status, headers: answer.headers, text: answer.text, get json() { return JSON.parse(answer.text); }, arrayBuffer: new TextEncoder().encode(answer.text).buffer };
 	});
-	for (const part of ["text", "json", "arrayBuffer"]) answered[part] = answered.then((answer) => answer[part]);
+	for (const part of ["text", "json", "arrayBuffer"]) Object.defineProperty(answered, part, { get: () => answered.then((answer) => answer[part]) });
 	return answered;
 }
 

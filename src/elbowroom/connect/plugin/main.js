@@ -856,7 +856,9 @@ class Chat extends Events {
 			if (round !== this.#round || this.isRunning) return;
 			this.#take(row);
 			const kept = itemsOf(data.reverse()).at(-1);
-			if (kept?.role === "assistant" && kept.text.trim() === item.text.trim()) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			const isTheLast = kept?.role === "assistant" && kept.text.trim() === item.text.trim();
+			if (isTheLast) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			else if (!this.problem && kept) return await this.load(); // another program has gone on with the conversation since
 			await this.#readQueue();
 		} catch (error) {
 			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
@@ -912,16 +914,18 @@ class Chat extends Events {
 	async #byHand(words, work) {
 		if (this.isRunning || !this.isKept) return false;
 		const round = this.#round;
+		let ended = "";
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
 		try {
 			const done = await work();
 			const row = await this.server.conversation(this.id);
+			if (isObject(done) && done.compacted === false) ended = "Nothing could be freed.";
 			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
 			if (round === this.#round) this.#failed(error);
 		}
-		if (round === this.#round) this.notice = "";
+		if (round === this.#round) this.notice = ended;
 		this.changed("items");
 		return true;
 	}
@@ -2903,7 +2907,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		const { win } = setting.settingEl;
 		win.addEventListener("focus", again);
 		void this.refresh();
-		setting.addExtraButton((button) => button.setIcon("refresh-cw").setTooltip("Read them again").onClick(() => void this.refresh(true)));
+		setting.addButton((button) => button.setIcon("refresh-cw").setTooltip("Read them again").onClick(() => void this.refresh(true)));
 		return () => win.removeEventListener("focus", again);
 	}
 
@@ -2956,7 +2960,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 
 	/** @param {Setting} setting */
 	showTest(setting) {
-		this.#results = setting.infoEl.createEl("ul", { cls: "elbowroom-checks", attr: { role: "status" } });
+		this.#results = setting.infoEl.createDiv({ attr: { role: "status" } }).createEl("ul", { cls: "elbowroom-checks" });
 		this.showChecks();
 		setting.addButton((button) => button.setButtonText("Test").onClick(async () => {
 			button.setDisabled(true);
