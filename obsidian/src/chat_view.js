@@ -22,6 +22,8 @@ export class ChatView extends ItemView {
 	composer = null;
 	/** @type {Map<import("./chat.js").Item, MessageView>} */
 	#messages = new Map();
+	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
+	#lines = new Map();
 	#isDrawing = false;
 	/** @type {number | null} */
 	#drawLater = null;
@@ -220,7 +222,15 @@ export class ChatView extends ItemView {
 	place(log, views) {
 		const { compactions } = this.chat;
 		const open = new Set([...log.querySelectorAll("details.elbowroom-compaction[open]")].map((line) => line.getAttribute("data-at")));
-		const lines = compactions.map((compaction) => ({ at: compaction.at, line: compactionLine(this, compaction, compaction === compactions.findLast(({ undone }) => !undone)) }));
+		const newest = compactions.findLast(({ undone }) => !undone);
+		const known = this.#lines;
+		this.#lines = new Map();
+		const lines = compactions.map((compaction) => {
+			const shown = JSON.stringify([compaction, compaction === newest]);
+			const line = known.get(shown) ?? compactionLine(this, compaction, compaction === newest);
+			this.#lines.set(shown, line);
+			return { at: compaction.at, line };
+		});
 		for (const { at, line } of lines) line.open = open.has(String(at));
 		/** @type {HTMLElement[]} */
 		const wanted = [];

@@ -1,10 +1,13 @@
 // What a person sees of a compaction: the line where it happened, and what is told while it runs.
-import { Modal, Notice, Setting } from "obsidian";
+import { MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
 import { inThousands } from "./gauge.js";
+import { safeMarkdown } from "./safe_markdown.js";
 import { errorWords } from "./server.js";
 import { textOf } from "./chat.js";
 
 const HIDDEN_AFTER_MS = 6000;
+/** @type {Record<string, string>} */
+const NO_SUMMARY = { reused: "Another conversation with the same beginning was compacted before, and its summary stands here too." };
 
 /**
  * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
@@ -13,12 +16,13 @@ const HIDDEN_AFTER_MS = 6000;
  * @param {boolean} isNewest
  */
 export function compactionLine(view, compaction, isNewest) {
-	const { before, after, summary, undone, messages_removed: removed } = compaction;
+	const { before, after, rung, summary, undone, messages_removed: removed } = compaction;
 	const line = createEl("details", { cls: "elbowroom-compaction", attr: { "data-at": String(compaction.at) } });
 	const words = `Compacted: ${inThousands(before)} to ${inThousands(after)} tokens`;
 	line.createEl("summary", { text: undone ? `${words}, taken back` : words });
 	line.createDiv({ cls: "elbowroom-quiet", text: removed === null ? "What stands above is kept, though the model reads the summary." : `The model reads this in place of ${removed} messages above, which are all kept.` });
-	line.createDiv({ cls: "elbowroom-summary", text: summary || "There is no summary." });
+	const text = line.createDiv({ cls: "elbowroom-summary markdown-rendered" });
+	line.addEventListener("toggle", () => void MarkdownRenderer.render(view.app, safeMarkdown(summary || NO_SUMMARY[rung] || "There is no summary."), text, "", view), { once: true });
 	const buttons = new Setting(line);
 	buttons.addButton((button) => button.setButtonText("Show the originals").onClick(() => new OriginalsModal(view, compaction).open()));
 	if (isNewest && !undone) buttons.addButton((button) => button.setButtonText("Take back").onClick(() => void view.chat.undo()));
@@ -47,7 +51,7 @@ class OriginalsModal extends Modal {
 			for await (const row of this.rows()) {
 				const item = this.contentEl.createDiv({ cls: "elbowroom-original" });
 				item.createDiv({ cls: "elbowroom-who", text: `${row.number}. ${row.message.role}` });
-				item.createDiv({ cls: "elbowroom-summary", text: [textOf(row.message), ...(row.message.tool_calls ?? []).map((call) => `${call.function.name} ${call.function.arguments}`)].join("\n") });
+				item.createDiv({ cls: "elbowroom-summary mod-verbatim", text: [textOf(row.message), ...(row.message.tool_calls ?? []).map((call) => `${call.function.name} ${call.function.arguments}`)].join("\n") });
 			}
 		} catch (error) {
 			this.contentEl.createDiv({ cls: "elbowroom-problem", text: errorWords(error) });

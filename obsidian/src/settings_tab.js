@@ -267,7 +267,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		const problem = setting.infoEl.createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
 		setting.addText((text) => {
 			text.setValue(this.plugin.preferences.address).setPlaceholder(DEFAULTS.address);
-			text.inputEl.setAttrs({ type: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
+			text.inputEl.setAttrs({ inputmode: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
 			text.inputEl.addEventListener("change", async () => {
 				const typed = text.inputEl.value;
 				problem.setText(baseAddress(typed) ? "" : "This is no address. It looks like http://127.0.0.1:2345.");

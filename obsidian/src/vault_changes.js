@@ -4,7 +4,7 @@ import { argumentsOf } from "./chat.js";
 import { ServerError, errorWords } from "./server.js";
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
-const AROUND_SECONDS = 5;
+const AROUND_SECONDS = 1; // both times are of the clock of elbowroom
 
 /**
  * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once

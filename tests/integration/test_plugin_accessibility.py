@@ -88,7 +88,13 @@ async def test_keys_alone_do_everything(scene: Scene, browser: Browser) -> None:
             raise AssertionError(f"{element} is not reached by Tab")
 
         await go_to(chat.get_by_label("Message"))
-        for question in ("Say hello to the lynx.", "What grows in bed 1?", "What grows in bed 2?", "And in bed 3?", "/compact"):
+        for question in (
+            "Say hello to the lynx.",
+            "What grows in bed 1?",
+            "What grows in bed 2?",
+            "And in bed 3?",
+            "/compact",
+        ):
             await keys.type(question)
             await keys.press("Enter")
             await expect(chat.get_by_label("Message")).to_have_value("")

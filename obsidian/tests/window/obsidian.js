@@ -20,11 +20,12 @@ const SHAPES = {
 	send: "M4 12l16-8-6 16-3-7z", copy: "M9 9h11v11H9zM5 15H4V4h11v1", pencil: "M4 20l1-5L16 4l4 4L9 19z", trash: "M5 7h14M9 7V4h6v3M7 7l1 13h8l1-13",
 	undo: "M9 14L4 9l5-5M4 9h11a5 5 0 010 10h-3", refresh: "M20 11a8 8 0 10-2 6M20 5v6h-6", list: "M4 6h16M4 12h16M4 18h16", file: "M6 3h8l4 4v14H6zM14 3v4h4",
 	paperclip: "M20 11l-8 8a5 5 0 01-7-7l9-9a3 3 0 015 5l-9 8a1 1 0 01-2-2l7-7", arrow: "M12 19V5M6 11l6-6 6 6", message: "M4 5h16v11H9l-5 4z", search: "M10 4a6 6 0 100 12 6 6 0 000-12zM15 15l5 5",
-	minimize: "M4 9h16M4 15h16M12 3v3M12 18v3", more: "M5 12h.1M12 12h.1M19 12h.1", text: "M5 6h14M5 12h9M5 18h12", wand: "M5 19L16 8M14 4v3M19 9h-3M18 4l-1 1",
+	"messages-square": "M3 4h12v8H8l-3 3v-3H3zM18 9h3v8h-2v3l-3-3h-5v-2", "square-pen": "M12 5H5v14h14v-7M9 15l1-4 8-8 3 3-8 8z", "ellipsis-vertical": "M11 5h2M11 12h2M11 19h2",
+	cursor: "M5 8H3v8h2M10 8h11v8H10M7 5v14M5 5h4M5 19h4", "file-plus": "M6 3h8l4 4v14H6zM14 3v4h4M12 11v6M9 14h6", fold: "M12 3v6l3-3M12 9L9 6M4 12h16M12 21v-6l3 3M12 15l-3 3", minimize: "M4 9h16M4 15h16M12 3v3M12 18v3", more: "M5 12h.1M12 12h.1M19 12h.1", text: "M5 6h14M5 12h9M5 18h12", wand: "M5 19L16 8M14 4v3M19 9h-3M18 4l-1 1",
 };
 
 export function setIcon(parent, name) {
-	const shape = SHAPES[Object.keys(SHAPES).find((part) => name.includes(part))] ?? "M5 5h14v14H5z";
+	const shape = SHAPES[Object.keys(SHAPES).sort((one, other) => other.length - one.length).find((part) => name.includes(part))] ?? "M5 5h14v14H5z";
 	parent.querySelector(":scope > svg.svg-icon")?.remove();
 	const svg = createSvg("svg", { cls: `svg-icon lucide-${name}`, attr: { viewBox: "0 0 24 24", width: "24", height: "24", fill: "none", stroke: "currentColor", "stroke-width": "2" } });
 	svg.append(createSvg("path", { attr: { d: shape } }));

@@ -1168,11 +1168,66 @@ class Gauge {
 	}
 }
 
+// safe_markdown.js
+
+// What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
+
+const JOINER = "\u2060"; // takes no place on the screen
+const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
+	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
+	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
+
+/**
+ * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
+ * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
+ * @param {string} text
+ */
+function safeMarkdown(text) {
+	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
+	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+}
+
+/** @param {string} text */
+function defused(text) {
+	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
+}
+
+/**
+ * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
+ * @param {string} text
+ */
+function partsOf(text) {
+	/** @type {{ text: string, isCode: boolean }[]} */
+	const parts = [];
+	/** @type {string[]} */
+	let lines = [];
+	let fence = "";
+	const finish = (/** @type {boolean} */ isCode) => {
+		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
+		lines = [];
+	};
+	for (const line of text.split("\n")) {
+		const found = fence ? "" : /^(`{3,})[^`]*$|^(~{3,})/.exec(line)?.slice(1).find(Boolean) ?? "";
+		if (found) finish(false);
+		lines.push(line);
+		if (found) fence = found;
+		else if (fence && new RegExp(`^ {0,3}${fence}${fence.charAt(0)}*[ \\t]*$`).test(line)) {
+			finish(true);
+			fence = "";
+		}
+	}
+	finish(fence !== "");
+	return parts;
+}
+
 // compaction_view.js
 
 // What a person sees of a compaction: the line where it happened, and what is told while it runs.
 
 const HIDDEN_AFTER_MS = 6000;
+/** @type {Record<string, string>} */
+const NO_SUMMARY = { reused: "Another conversation with the same beginning was compacted before, and its summary stands here too." };
 
 /**
  * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
@@ -1181,12 +1236,13 @@ const HIDDEN_AFTER_MS = 6000;
  * @param {boolean} isNewest
  */
 function compactionLine(view, compaction, isNewest) {
-	const { before, after, summary, undone, messages_removed: removed } = compaction;
+	const { before, after, rung, summary, undone, messages_removed: removed } = compaction;
 	const line = createEl("details", { cls: "elbowroom-compaction", attr: { "data-at": String(compaction.at) } });
 	const words = `Compacted: ${inThousands(before)} to ${inThousands(after)} tokens`;
 	line.createEl("summary", { text: undone ? `${words}, taken back` : words });
 	line.createDiv({ cls: "elbowroom-quiet", text: removed === null ? "What stands above is kept, though the model reads the summary." : `The model reads this in place of ${removed} messages above, which are all kept.` });
-	line.createDiv({ cls: "elbowroom-summary", text: summary || "There is no summary." });
+	const text = line.createDiv({ cls: "elbowroom-summary markdown-rendered" });
+	line.addEventListener("toggle", () => void MarkdownRenderer.render(view.app, safeMarkdown(summary || NO_SUMMARY[rung] || "There is no summary."), text, "", view), { once: true });
 	const buttons = new Setting(line);
 	buttons.addButton((button) => button.setButtonText("Show the originals").onClick(() => new OriginalsModal(view, compaction).open()));
 	if (isNewest && !undone) buttons.addButton((button) => button.setButtonText("Take back").onClick(() => void view.chat.undo()));
@@ -1215,7 +1271,7 @@ class OriginalsModal extends Modal {
 			for await (const row of this.rows()) {
 				const item = this.contentEl.createDiv({ cls: "elbowroom-original" });
 				item.createDiv({ cls: "elbowroom-who", text: `${row.number}. ${row.message.role}` });
-				item.createDiv({ cls: "elbowroom-summary", text: [textOf(row.message), ...(row.message.tool_calls ?? []).map((call) => `${call.function.name} ${call.function.arguments}`)].join("\n") });
+				item.createDiv({ cls: "elbowroom-summary mod-verbatim", text: [textOf(row.message), ...(row.message.tool_calls ?? []).map((call) => `${call.function.name} ${call.function.arguments}`)].join("\n") });
 			}
 		} catch (error) {
 			this.contentEl.createDiv({ cls: "elbowroom-problem", text: errorWords(error) });
@@ -1275,65 +1331,12 @@ class CompactionNotices {
 	}
 }
 
-// safe_markdown.js
-
-// What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
-
-const JOINER = "\u2060"; // takes no place on the screen
-const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
-const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
-	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
-	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
-
-/**
- * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
- * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
- * @param {string} text
- */
-function safeMarkdown(text) {
-	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
-	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
-}
-
-/** @param {string} text */
-function defused(text) {
-	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
-}
-
-/**
- * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
- * @param {string} text
- */
-function partsOf(text) {
-	/** @type {{ text: string, isCode: boolean }[]} */
-	const parts = [];
-	/** @type {string[]} */
-	let lines = [];
-	let fence = "";
-	const finish = (/** @type {boolean} */ isCode) => {
-		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
-		lines = [];
-	};
-	for (const line of text.split("\n")) {
-		const found = fence ? "" : /^(`{3,})[^`]*$|^(~{3,})/.exec(line)?.slice(1).find(Boolean) ?? "";
-		if (found) finish(false);
-		lines.push(line);
-		if (found) fence = found;
-		else if (fence && new RegExp(`^ {0,3}${fence}${fence.charAt(0)}*[ \\t]*$`).test(line)) {
-			finish(true);
-			fence = "";
-		}
-	}
-	finish(fence !== "");
-	return parts;
-}
-
 // vault_changes.js
 
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
-const AROUND_SECONDS = 5;
+const AROUND_SECONDS = 1; // both times are of the clock of elbowroom
 
 /**
  * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
@@ -2131,6 +2134,8 @@ class ChatView extends ItemView {
 	composer = null;
 	/** @type {Map<import("./chat.js").Item, MessageView>} */
 	#messages = new Map();
+	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
+	#lines = new Map();
 	#isDrawing = false;
 	/** @type {number | null} */
 	#drawLater = null;
@@ -2329,7 +2334,15 @@ class ChatView extends ItemView {
 	place(log, views) {
 		const { compactions } = this.chat;
 		const open = new Set([...log.querySelectorAll("details.elbowroom-compaction[open]")].map((line) => line.getAttribute("data-at")));
-		const lines = compactions.map((compaction) => ({ at: compaction.at, line: compactionLine(this, compaction, compaction === compactions.findLast(({ undone }) => !undone)) }));
+		const newest = compactions.findLast(({ undone }) => !undone);
+		const known = this.#lines;
+		this.#lines = new Map();
+		const lines = compactions.map((compaction) => {
+			const shown = JSON.stringify([compaction, compaction === newest]);
+			const line = known.get(shown) ?? compactionLine(this, compaction, compaction === newest);
+			this.#lines.set(shown, line);
+			return { at: compaction.at, line };
+		});
 		for (const { at, line } of lines) line.open = open.has(String(at));
 		/** @type {HTMLElement[]} */
 		const wanted = [];
@@ -2919,7 +2932,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		const problem = setting.infoEl.createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
 		setting.addText((text) => {
 			text.setValue(this.plugin.preferences.address).setPlaceholder(DEFAULTS.address);
-			text.inputEl.setAttrs({ type: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
+			text.inputEl.setAttrs({ inputmode: "url", "aria-label": "Address", autocomplete: "off", spellcheck: "false" });
 			text.inputEl.addEventListener("change", async () => {
 				const typed = text.inputEl.value;
 				problem.setText(baseAddress(typed) ? "" : "This is no address. It looks like http://127.0.0.1:2345.");
