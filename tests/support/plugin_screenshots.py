@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -74,23 +75,24 @@ async def take(browser: Browser, scene: tuple[Served, SimulatedLMStudio], folder
     token = await paired(served)
     for look, scheme, size in LOOKS:
         studio.enqueue(REWRITTEN, when=asked_for("Rewrite the text"))
-        given = {"token": token, "scheme": scheme, "size": size}
-        async with obsidian(browser, served.url, agent="writer", **given) as window:
+        opened = partial(obsidian, browser, served.url, token=token, scheme=scheme, size=size, agent="writer")
+        async with opened() as window:
             await window.open_note("Garden.md")
             chat = await talk(window, look)
             await picture(window, folder, f"chat-{look}")
             await chat.get_by_role("button", name="Conversations").click()
             await expect(window.page.locator(".elbowroom-conversation")).not_to_have_count(0)
             await picture(window, folder, f"conversations-{look}")
-        async with obsidian(browser, served.url, agent="writer", **given) as window:
+        async with opened() as window:
             await rewrite(window)
             await picture(window, folder, f"preview-{look}")
-        async with obsidian(browser, served.url, agent="writer", **given) as window:
+        async with opened() as window:
             await note_something(window, studio)
             await picture(window, folder, f"changes-{look}")
-        async with obsidian(browser, served.url, agent="writer", **given) as window:
+        async with opened() as window:
             settings = await window.open_settings()
             await expect(settings).to_contain_text("They are kept by elbowroom")
+            await expect(settings.get_by_label("Pruning agent")).to_be_enabled()
             await settings.get_by_text("Pruning agent", exact=True).evaluate(
                 "row => row.scrollIntoView({ block: 'center' })"
             )
