@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from raw_http import ask as ask_raw
 from raw_http import request_bytes
 from serving import Served, serve, settings_for
 from settings_calls import NOBODY, WRITER, ask, in_file
+
+from elbowroom.connect.pairing import ask_for_code
+from elbowroom.errors import ElbowroomError
 
 OBSIDIAN = "app://obsidian.md"
 PHONE = "capacitor://localhost"
@@ -70,6 +74,18 @@ async def test_a_plugin_is_paired(tmp_path: Path, origin: str) -> None:
         assert device.keys() == {"id", "name", "created", "last_used"}
         assert device["id"] == got["id"]
         assert device["last_used"] >= device["created"]
+
+
+async def test_a_terminal_asks_for_a_code(tmp_path: Path) -> None:
+    """With the server's token where one is set; else it says what to do."""
+    async with serve(tmp_path, settings_for(NOBODY), environ=ENVIRON) as served:
+        code, expires = await asyncio.to_thread(ask_for_code, served.url, KEY)
+        assert 0 <= time.time() + 600 - expires < 60
+        assert (await claim(served, code.lower()))[0] == 201
+        with pytest.raises(ElbowroomError, match="asks for its token"):
+            await asyncio.to_thread(ask_for_code, served.url, "wrong")
+    with pytest.raises(ElbowroomError, match=r"No elbowroom answers at .*only a running one makes codes\. Start it"):
+        await asyncio.to_thread(ask_for_code, NOBODY, "")
 
 
 async def test_a_program_without_an_origin_can_be_paired(tmp_path: Path) -> None:

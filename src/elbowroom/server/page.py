@@ -41,8 +41,11 @@ HEADERS: Final = {
 }
 UNSENT: Final = re.compile(rb"^[ \t]*(?://[^\n]*\n|\n)|^[ \t]+", re.MULTILINE)
 """Blank lines, comments and indentation, which no browser needs; no text of the page goes over several lines."""
-GOES_ON: Final = re.compile(rb"^((?:(?!//).)*[;{,(\[])\n", re.MULTILINE)
-"""A line whose end no browser needs: the next one goes on after a sign, and no comment ends with it."""
+GOES_ON: Final = {
+    ".js": re.compile(rb"^((?:(?!//).)*[;{,(\[])\n", re.MULTILINE),
+    ".css": re.compile(rb"^(.*[;{,}])\n", re.MULTILINE),
+}
+"""Lines whose end no browser needs: the next one goes on after a sign, which ends no comment."""
 DEFAULT_LINES = 200
 MOST_LINES = 1000
 
@@ -78,7 +81,7 @@ def page_files() -> dict[str, PageFile]:
 
 def packed(suffix: str, body: bytes) -> bytes:
     """Return a file of the page as it is sent."""
-    return GOES_ON.sub(rb"\1", UNSENT.sub(b"", body)) if suffix in (".js", ".css") else body
+    return GOES_ON[suffix].sub(rb"\1", UNSENT.sub(b"", body)) if suffix in GOES_ON else body
 
 
 async def show_page(request: web.Request) -> web.Response:
