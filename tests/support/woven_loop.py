@@ -27,7 +27,10 @@ Result = TypeVar("Result")
 
 
 class WovenLoop(asyncio.SelectorEventLoop):
-    """An event loop with a schedule of its own; `steps` counts the callbacks that have run, `trace` hashes them.
+    """An event loop with a schedule of its own; `steps` counts the callbacks that have run.
+
+    Once it `is_over`, neither they nor the clock go on: what the end of the loop closes depends on what Python has
+    collected by then.
 
     Raises RuntimeError where nothing is left that could go on, or where there is no end to it.
     """
@@ -39,6 +42,7 @@ class WovenLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.random = Random(seed)
         self.steps = 0
+        self.is_over = False
         self._now = 0.0
 
     def time(self) -> float:
@@ -59,10 +63,11 @@ class WovenLoop(asyncio.SelectorEventLoop):
             self._skip_to_the_next_timer()
         self._ready.rotate(-self.random.randrange(len(self._ready)))
         handle = self._ready.popleft()
-        self.steps += 1
+        if not self.is_over:
+            self.steps += 1
+            self._now += self.random.random() * LONGEST_STEP
         if self.steps > MOST_STEPS:
             raise RuntimeError(f"the schedule has no end: {handle!r}")
-        self._now += self.random.random() * LONGEST_STEP
         if not handle.cancelled():
             handle._run()
 
@@ -140,5 +145,12 @@ def _by_its_clock(loop: WovenLoop) -> Iterator[None]:
 def run_woven(seed: int, work: Callable[[WovenLoop], Coroutine[Any, Any, Result]]) -> Result:
     """Run a coroutine by the schedule of this number."""
     loop = WovenLoop(seed)
+
+    async def until_its_end() -> Result:
+        try:
+            return await work(loop)
+        finally:
+            loop.is_over = True
+
     with _by_its_clock(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(work(loop))
+        return runner.run(until_its_end())
