@@ -54,7 +54,7 @@ export class Chat extends Events {
 	isAway = false;
 	/** Whether another program's answer to this conversation runs. */
 	runsElsewhere = false;
-	updated = 0;
+	version = "";
 	/** @type {AbortController | null} */
 	#stopping = null;
 	#round = 0;
@@ -82,7 +82,7 @@ export class Chat extends Events {
 	begin(model) {
 		this.leave();
 		Object.assign(this, {
-			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, updated: 0, runsElsewhere: false,
+			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, version: "", runsElsewhere: false,
 		});
 		this.changed("items");
 	}
@@ -332,7 +332,7 @@ export class Chat extends Events {
 		if (!this.isKept || this.isRunning) return;
 		if (this.isAway) return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
-		if (row && row.updated !== this.updated && !this.isRunning) await this.load();
+		if (row && versionOf(row) !== this.version && !this.isRunning) await this.load();
 	}
 
 	/** @param {import("./server.js").ConversationRow} row */
@@ -340,7 +340,7 @@ export class Chat extends Events {
 		this.title = row.title;
 		this.context = row.context;
 		this.compactions = row.compactions ?? this.compactions;
-		this.updated = row.updated;
+		this.version = versionOf(row);
 		this.runsElsewhere = row.status === "running" && !this.isRunning;
 		this.trigger("context", row.context);
 	}
@@ -479,6 +479,14 @@ function addToTurn(item, row) {
 	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
 	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
 	if (row.turn_status === "interrupted") item.status = "interrupted";
+}
+
+/**
+ * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
+ * @param {import("./server.js").ConversationRow} row
+ */
+function versionOf({ updated, usage }) {
+	return JSON.stringify([updated, usage]);
 }
 
 /** @param {ChatMessage} message */

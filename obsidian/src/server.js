@@ -39,6 +39,7 @@ import { requestUrl } from "obsidian";
  * @property {number} updated
  * @property {"running" | "idle"} status
  * @property {ContextFill | null} context
+ * @property {object} [usage]
  * @property {CompactionRow[]} [compactions]
  * @property {{ data: MessageRow[], has_more: boolean, next: string | null }} [messages] Where they were asked for.
  */

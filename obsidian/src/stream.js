@@ -34,12 +34,21 @@ export async function* streamChat(server, body, { conversation = "", signal } = 
 		response = await window.fetch(url, { method: "POST", headers, body: sent, cache: "no-store", redirect: "error", ...(signal ? { signal } : {}) });
 	} catch (error) {
 		if (signal?.aborted) throw error;
+		if (await mayAsk(server)) throw new ServerError("The connection was lost before the answer began. Ask again.", 0);
 		yield* inOnePiece(server, body, { conversation, signal });
 		return;
 	}
 	if (!response.ok) throw errorOf(response.status, await response.text(), (name) => response.headers.get(name));
 	yield { type: "begun", conversation: response.headers.get("X-Conversation-Id") || conversation };
 	yield* eventsOf(response);
+}
+
+/**
+ * Tells whether the window may ask this address: then a question that failed may have arrived, and is not asked twice.
+ * @param {import("./server.js").Server} server
+ */
+async function mayAsk(server) {
+	return window.fetch(server.url("/v1/models"), { headers: server.headers(), cache: "no-store", redirect: "error" }).then(() => true, () => false);
 }
 
 /**
@@ -54,7 +63,7 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
 		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
 	}));
-	const choice = answer.choices[0];
+	const choice = answer.choices?.[0];
 	if (conversation) yield { type: "begun", conversation };
 	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
 	if (choice?.message?.content) yield { type: "text", text: choice.message.content };

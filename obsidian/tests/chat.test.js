@@ -43,6 +43,19 @@ describe("a conversation", () => {
 		expect(sent()[1].headers["x-conversation-id"]).toBe("conv_1");
 		await until(() => chat.context?.tokens === 50);
 	});
+	it("reads again what another program has said within the same second, and only then", async () => {
+		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
+		const kept = { messages: [said("m1", "user", "Hello.")], row: { usage: { steps: 1 } } };
+		await talking(says("Fine."), kept);
+		await chat.open("conv_1");
+		expect(chat.items).toHaveLength(1);
+		kept.messages = [...kept.messages, said("m2", "user", "Hello again.")];
+		await chat.lookAgain();
+		expect(chat.items).toHaveLength(1);
+		kept.row = { usage: { steps: 2 } };
+		await chat.lookAgain();
+		expect(chat.items).toHaveLength(2);
+	});
 	it("takes what is said meanwhile into the queue", async () => {
 		let end;
 		const { queue } = await talking((response) => new Promise((done) => { response.write(sse(word("One"))); end = () => { response.end(sse(finish(), "[DONE]")); done(); }; }));

@@ -82,6 +82,14 @@ describe("a streamed answer", () => {
 		expect(server.asked.at(-1)).toMatchObject({ path: "/v1/chat/completions", body: { stream: false } });
 		vi.unstubAllGlobals();
 	});
+	it("is not asked for again where the connection was lost after the question may have arrived", async () => {
+		server = await serving(async (_, response) => { response.end("{}"); });
+		vi.stubGlobal("fetch", (url, { method } = {}) => (method === "POST" ? Promise.reject(new TypeError("Failed to fetch")) : Promise.resolve(new Response("{}"))));
+		await expect((async () => { for await (const event of streamChat(serverAt(server.address), body)) expect(event).toBe(null); })())
+			.rejects.toMatchObject({ status: 0, message: expect.stringContaining("connection was lost") });
+		expect(server.asked.filter(({ path }) => path === "/v1/chat/completions")).toEqual([]);
+		vi.unstubAllGlobals();
+	});
 	it("is asked for once only where nothing answers at all", async () => {
 		vi.stubGlobal("fetch", () => Promise.reject(new TypeError("Failed to fetch")));
 		await expect((async () => { for await (const event of streamChat(serverAt("http://127.0.0.1:9"), body)) expect(event).toBe(null); })())

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -342,3 +343,34 @@ async def test_the_preflight_lets_the_plugin_send(tmp_path: Path) -> None:
                 assert answer.headers["Access-Control-Allow-Headers"] == "authorization,x-y"
                 exposed = answer.headers["Access-Control-Expose-Headers"]
                 assert {"X-Conversation-Id", "X-Request-Id", "Retry-After"} <= set(exposed.split(", "))
+
+
+FOR_PAIRED = {
+    *(("GET", f"/api/{name}") for name in ("agents", "doctor", "hello", "live", "providers", "settings")),
+    *(("GET", f"/api/{name}") for name in ("v1/models", "v1/models/download/status/x", "vault/changes")),
+    *(("POST", f"/api/v1/models/{name}") for name in ("download", "load", "unload")),
+    ("PATCH", "/api/agents/x"),
+    ("PATCH", "/api/settings"),
+    ("POST", "/api/pairing/claim"),
+    ("POST", "/api/vault/changes/x/undo"),
+}
+"""All that a paired program may ask for under `/api`; most of it anybody may who may chat."""
+
+
+@pytest.mark.threat("pairing", "a token that pairing gave opens what is listed and no other route, also no new one")
+@pytest.mark.parametrize("environ", [{}, ENVIRON])
+async def test_a_paired_program_reaches_no_other_route(tmp_path: Path, environ: dict[str, str]) -> None:
+    """Of all routes under `/api` a token of pairing opens those that are listed, with and without a server's token."""
+    async with serve(tmp_path, settings_for(NOBODY, agents=WRITER), environ=environ) as served:
+        token, opened = await paired(served, **({"Authorization": f"Bearer {KEY}"} if environ else {})), set()
+        for route in served.app.router.routes():
+            path = re.sub(r"\{[^}]*\}", "x", route.resource.canonical if route.resource else "")
+            if not path.startswith("/api/") or route.method == "HEAD":
+                continue
+            body: Any = {} if route.method in ("POST", "PUT", "PATCH") else None
+            status, answer = await ask(served, route.method, path, body, **as_plugin(token))
+            if status == 403:
+                assert answer["error"]["code"] == "not_for_paired", (route.method, path)
+            else:
+                opened.add((route.method, path))
+        assert opened == FOR_PAIRED

@@ -90,7 +90,7 @@ async def test_answer_comes_in_one_piece_where_it_cannot_stream(scene: Scene, wi
     async def refuse(route: Route) -> None:
         await route.abort()
 
-    await window.page.route("**/v1/chat/completions", refuse)
+    await window.page.route("**/v1/**", refuse)
     await ask(chat, "Say hello.")
     await expect(chat.locator(".mod-assistant")).to_contain_text("One, two, three.")
     assert any("in one piece" in told for told in await window.told())

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, Request, async_playwright, expec
 Scheme = Literal["light", "dark"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = (1100, 800), (320, 640)
-PATIENCE_MS = 6_000
+PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
 
 

@@ -516,12 +516,21 @@ async function* streamChat(server, body, { conversation = "", signal } = {}) {
 		response = await window.fetch(url, { method: "POST", headers, body: sent, cache: "no-store", redirect: "error", ...(signal ? { signal } : {}) });
 	} catch (error) {
 		if (signal?.aborted) throw error;
+		if (await mayAsk(server)) throw new ServerError("The connection was lost before the answer began. Ask again.", 0);
 		yield* inOnePiece(server, body, { conversation, signal });
 		return;
 	}
 	if (!response.ok) throw errorOf(response.status, await response.text(), (name) => response.headers.get(name));
 	yield { type: "begun", conversation: response.headers.get("X-Conversation-Id") || conversation };
 	yield* eventsOf(response);
+}
+
+/**
+ * Tells whether the window may ask this address: then a question that failed may have arrived, and is not asked twice.
+ * @param {import("./server.js").Server} server
+ */
+async function mayAsk(server) {
+	return window.fetch(server.url("/v1/models"), { headers: server.headers(), cache: "no-store", redirect: "error" }).then(() => true, () => false);
 }
 
 /**
@@ -536,7 +545,7 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
 		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
 	}));
-	const choice = answer.choices[0];
+	const choice = answer.choices?.[0];
 	if (conversation) yield { type: "begun", conversation };
 	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
 	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
@@ -657,7 +666,7 @@ class Chat extends Events {
 	isAway = false;
 	/** Whether another program's answer to this conversation runs. */
 	runsElsewhere = false;
-	updated = 0;
+	version = "";
 	/** @type {AbortController | null} */
 	#stopping = null;
 	#round = 0;
@@ -685,7 +694,7 @@ class Chat extends Events {
 	begin(model) {
 		this.leave();
 		Object.assign(this, {
-			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, updated: 0, runsElsewhere: false,
+			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, version: "", runsElsewhere: false,
 		});
 		this.changed("items");
 	}
@@ -935,7 +944,7 @@ class Chat extends Events {
 		if (!this.isKept || this.isRunning) return;
 		if (this.isAway) return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
-		if (row && row.updated !== this.updated && !this.isRunning) await this.load();
+		if (row && versionOf(row) !== this.version && !this.isRunning) await this.load();
 	}
 
 	/** @param {import("./server.js").ConversationRow} row */
@@ -943,7 +952,7 @@ class Chat extends Events {
 		this.title = row.title;
 		this.context = row.context;
 		this.compactions = row.compactions ?? this.compactions;
-		this.updated = row.updated;
+		this.version = versionOf(row);
 		this.runsElsewhere = row.status === "running" && !this.isRunning;
 		this.trigger("context", row.context);
 	}
@@ -1082,6 +1091,14 @@ function addToTurn(item, row) {
 	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
 	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
 	if (row.turn_status === "interrupted") item.status = "interrupted";
+}
+
+/**
+ * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
+ * @param {import("./server.js").ConversationRow} row
+ */
+function versionOf({ updated, usage }) {
+	return JSON.stringify([updated, usage]);
 }
 
 /** @param {ChatMessage} message */
