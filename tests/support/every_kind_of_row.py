@@ -1,5 +1,7 @@
 """A store with every kind of row: `tables_of_version_4.sql` is a file that version 4 filled with these."""
 
+from pathlib import Path
+
 from elbowroom.context.conversation import (
     Added,
     Change,
@@ -25,6 +27,7 @@ from elbowroom.context.outputs import ref_to, ref_to_media
 from elbowroom.context.transcript import Message
 
 ME = "anna"
+VERSION_4 = (Path(__file__).parent / "tables_of_version_4.sql").read_text(encoding="utf-8")
 YOU = "ben"
 AGENT = "writer"
 LIST = "".join(f"line {number} of the list, é 日本\n" for number in range(3))

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from sqlalchemy import Engine, create_engine
 
-from elbowroom.store.sql import dialect
+from elbowroom.store.sql.dialect import sqlite
 
 
 @dataclass
@@ -85,6 +85,6 @@ def files_on(disk: FullDisk) -> Iterator[None]:
         return made
 
     make: Callable[..., Any] = engine
-    hasty = [pragma.replace("synchronous = FULL", "synchronous = OFF") for pragma in dialect.WRITING]
-    with patch.object(dialect, "create_engine", make), patch.object(dialect, "WRITING", hasty):
+    hasty = [pragma.replace("synchronous = FULL", "synchronous = OFF") for pragma in sqlite.WRITING]
+    with patch.object(sqlite, "create_engine", make), patch.object(sqlite, "WRITING", hasty):
         yield

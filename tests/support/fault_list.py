@@ -111,7 +111,7 @@ FAULTS: Final[dict[str, tuple[Fault, ...]]] = {
             {"first tool compaction flush stop": "A commit waits for the disk in every state. No test pulls a plug."},
         ),
         Fault("read-only folder", {"tool compaction flush stop": ONE_WRITER}),
-        Fault("PostgreSQL gone", {" ".join(STATES): "The only store is SQLite."}),
+        Fault("PostgreSQL gone", {"tool compaction flush stop": ONE_WRITER}),
     ),
     "Clients": (
         Fault("client leaves"),

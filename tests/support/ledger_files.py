@@ -18,6 +18,7 @@ from elbowroom.context.transcript import Message
 from elbowroom.store import Store
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
 from elbowroom.store.packed import packed_entry
+from elbowroom.store.place import Place
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.rows import SqlLedger
 from elbowroom.store.write_behind import Patience, WriteBehindStore
@@ -37,11 +38,9 @@ connection.close()
 
 
 @asynccontextmanager
-async def sql_store(
-    path: Path | None, limits: Limits | None = None, clock: Clock | None = None
-) -> AsyncIterator[SqlStore]:
-    """Open a store's file, or one in memory, let it go back within its limits, and close it again."""
-    store = await SqlStore.open(path, limits, clock.watched() if clock else None)
+async def sql_store(place: Place, limits: Limits | None = None, clock: Clock | None = None) -> AsyncIterator[SqlStore]:
+    """Open a store, let it go back within its limits, and close it again."""
+    store = await SqlStore.open(place, limits, clock.watched() if clock else None)
     try:
         await finished(store)
         yield store
@@ -67,13 +66,13 @@ async def finished(store: SqlStore) -> None:
 
 @asynccontextmanager
 async def file_store(
-    path: Path | None,
+    place: Place,
     patience: Patience = SOON,
     begin: Callable[[], Awaitable[SqlStore]] | None = None,
 ) -> AsyncIterator[Store]:
-    """Give a store with its rows in the file at this path, which it soon tries again, or without a path in memory."""
-    limits = None if path else LIMITS_IN_MEMORY
-    store = Store(WriteBehindStore(str(path), begin or (lambda: SqlStore.open(path, limits)), patience))
+    """Give a store with its rows at this place, which it soon tries again, or without one in memory."""
+    limits = None if place else LIMITS_IN_MEMORY
+    store = Store(WriteBehindStore(str(place), begin or (lambda: SqlStore.open(place, limits)), patience))
     try:
         yield store
     finally:
@@ -116,6 +115,13 @@ def query(path: Path, statement: str, values: Sequence[Any] = ()) -> list[Any]:
     """Ask the file directly, or change it; returns the rows as tuples."""
     with closing(sqlite3.connect(path)) as connection, connection:
         return connection.execute(statement, values).fetchall()
+
+
+def write(path: Path, *scripts: str) -> None:
+    """Run SQL scripts on a file."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for script in scripts:
+            connection.executescript(script)
 
 
 def bytes_of(path: Path) -> bytes:

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ledger_files import SOON
@@ -28,13 +27,14 @@ from elbowroom.context.conversation import (
     TurnEnded,
 )
 from elbowroom.store.conversations import WriteBehindConversations
+from elbowroom.store.place import Place
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.write_behind import Patience, WriteBehindStore
 
 ME = "me"
 AGENT = "reader"
-KINDS = ("memory", "file", "unwritable", "broken")
-"""In memory, in a file, with a file that is read but refuses everything, and where no file can be opened."""
+KINDS = ("memory", "file", "unwritable", "broken", "postgresql")
+"""In memory, in a file, with one that refuses changes, where none can be opened, and on a PostgreSQL server."""
 FILL = ContextFill(700, 4096, 3000, 3600)
 moments: Iterator[float] = (1000.0 + number for number in itertools.count())
 
@@ -180,9 +180,9 @@ class OwnConversations(WriteBehindConversations):
 
 
 @asynccontextmanager
-async def write_behind_conversations(path: Path | None, patience: Patience = SOON) -> AsyncIterator[OwnConversations]:
-    """Open conversations in a file that may fail, or in memory, and close them again."""
-    conversations = OwnConversations(WriteBehindStore(str(path), lambda: SqlStore.open(path), patience))
+async def write_behind_conversations(place: Place, patience: Patience = SOON) -> AsyncIterator[OwnConversations]:
+    """Open conversations at a place that may fail, or in memory, and close them again."""
+    conversations = OwnConversations(WriteBehindStore(str(place), lambda: SqlStore.open(place), patience))
     try:
         yield conversations
     finally:

@@ -110,7 +110,7 @@ def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
 def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) -> list[dict[str, Any]]:
     """Do it in the store, which no server may have open meanwhile."""
     from elbowroom.server.request import USER, owner_of
-    from elbowroom.store import database_path, only_process, open_store
+    from elbowroom.store import only_process, open_store, store_place
 
     async def work() -> list[dict[str, Any]]:
         store = open_store(loaded.settings.store, environ)
@@ -124,10 +124,10 @@ def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) ->
         finally:
             await store.aclose()
 
-    database = database_path(loaded.settings.store, environ)
-    if database is None or not database.exists():
+    database = store_place(loaded.settings.store, environ)
+    if database is None or (isinstance(database, Path) and not database.exists()):
         return _nothing_there(wish)
-    with only_process(database):
+    with only_process(database if isinstance(database, Path) else None):
         return asyncio.run(work())
 
 

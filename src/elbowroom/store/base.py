@@ -15,9 +15,11 @@ from elbowroom.settings.model import StoreSettings
 
 log = logging.getLogger(__name__)
 UNKNOWN: Final = "the log of the server says why"
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 11
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
 VERSION_TABLE: Final = "schema_version"
+UNFINISHED: Final = "a copy into it has not come to its end; run the same `elbowroom store copy` again"
+"""What to tell of tables whose version is negative."""
 KEY_BYTES: Final = 16
 SECONDS_A_DAY: Final = 86_400.0
 BYTES_A_GIGABYTE: Final = 10**9
@@ -46,6 +48,29 @@ class StoreDamaged(StoreUnavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "its file is damaged")
+
+
+class StoreBusy(StoreUnavailable):
+    """Somebody else has held what a change needs for too long; the store works all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowShare:
+    """Tokens of the window of a model, which all servers share that use it; `rank` 0 goes first."""
+
+    pool: str
+    capacity: int
+    tokens: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A lease as the database has to have it; `number` is None where it has none yet."""
+
+    number: int | None
+    share: WindowShare
+    is_granted: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,25 @@ class Pinned:
     is_pinned: bool
 
 
-KeptChange = Change | Deleted | TurnDeleted | Unheard | Described | Renamed | SummaryEdited | CompactionUndone | Pinned
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Messages in a queue are with no server from now on: they wait for whichever runs the next turn."""
+
+    ids: tuple[str, ...]
+
+
+KeptChange = (
+    Change
+    | Deleted
+    | TurnDeleted
+    | Unheard
+    | Described
+    | Renamed
+    | SummaryEdited
+    | CompactionUndone
+    | Pinned
+    | Released
+)
 OVERHEAD: Final = 200
 """About how many bytes a change takes besides its text."""
 MOST_TOKENS: Final = 2**31 - 1
@@ -99,6 +117,7 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.Queued: ("item.id", "item.conversation", "item.mode", "item.turn"),
     kinds.QueueTaken: ("turn",),
     kinds.QueueDropped: (),
+    Released: (),
     Deleted: ("conversation",),
     TurnDeleted: ("turn",),
     Unheard: ("conversation", "message", "key", "parent"),
@@ -217,6 +236,7 @@ KEPT_LONGEST: Final = (
     kinds.Queued,
     kinds.QueueTaken,
     kinds.QueueDropped,
+    Released,
 )
 
 

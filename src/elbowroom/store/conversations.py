@@ -26,6 +26,7 @@ from elbowroom.store.changes import (
     Deleted,
     Described,
     Pinned,
+    Released,
     Renamed,
     SummaryEdited,
     TurnDeleted,
@@ -55,13 +56,17 @@ class WriteBehindConversations:
     """`Conversations` in a database that may fail.
 
     Changes that cannot be written wait in memory, in order and within bounds, and are written once that works again.
-    Meanwhile questions are answered from what can be read together with what waits.
+    Meanwhile questions are answered from what can be read together with what waits. Where other servers share the
+    database, nothing is answered from memory alone.
     """
 
     plural = "batches of what was said in conversations"
 
-    def __init__(self, store: WriteBehindStore, waiting: WaitingChanges | None = None) -> None:
+    def __init__(
+        self, store: WriteBehindStore, waiting: WaitingChanges | None = None, *, is_shared: bool = False
+    ) -> None:
         self._store = store
+        self._is_shared = is_shared
         self._waiting = waiting or WaitingChanges()
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -78,7 +83,8 @@ class WriteBehindConversations:
 
     def note(self, changes: Sequence[Change]) -> None:
         """Keep changes; they are written a moment later, or at once when there are many."""
-        self.index.note(changes)
+        if not self._is_shared:
+            self.index.note(changes)
         self._waiting.note(changes)
         self._write_in_time()
 
@@ -112,7 +118,7 @@ class WriteBehindConversations:
 
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Answer as `look_up` does, from memory and at once; None where only the database can tell."""
-        return self.index.look_up(owner, name, keys, common)
+        return None if self._is_shared else self.index.look_up(owner, name, keys, common)
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
         """Find the conversation with this name, or where that is empty, the one that has the longest beginning.
@@ -218,6 +224,11 @@ class WriteBehindConversations:
         """Note whether a message, by its id, is never to be summarised."""
         await self._keep(Pinned(conversation, message, is_pinned))
 
+    def release(self, ids: Sequence[str]) -> None:
+        """Give messages of the queue to whichever server runs the next turn of their conversation."""
+        self._waiting.note([Released(tuple(ids))])
+        self._write_in_time()
+
     async def _keep(self, change: Described | Renamed | SummaryEdited | CompactionUndone | Pinned) -> None:
         self._waiting.note([change])
         self._write_in_time()
@@ -239,7 +250,7 @@ class WriteBehindConversations:
     async def write(self, store: "SqlStore", item: Batch) -> None:
         """Write a batch. Raises StoreUnavailable."""
         await self._start(store.conversations)
-        await store.conversations.write(item.changes)
+        await store.conversations.write(item.changes, item.number)
         store.has_grown()
 
     def written(self, item: Batch) -> None:
@@ -324,7 +335,7 @@ class WriteBehindConversations:
     def _fill_soon(self) -> None:
         sql, index = self._store.current, self.index
         is_filling = self._filling is not None and not self._filling.done()
-        if sql is not None and not is_filling and (index.wants_more or index.to_read):
+        if sql is not None and not self._is_shared and not is_filling and (index.wants_more or index.to_read):
             self._filling = asyncio.create_task(self._fill(sql))
 
     async def _fill(self, sql: "SqlStore") -> None:

@@ -1,5 +1,6 @@
-"""Inspects a database's file without changing anything, for `elbowroom doctor`."""
+"""Inspects a database without changing anything, for `elbowroom doctor`."""
 
+import math
 import sqlite3
 import time
 from contextlib import closing
@@ -7,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from elbowroom.store.base import SCHEMA_VERSION, VERSION_TABLE
+from elbowroom.errors import SettingsError
+from elbowroom.store.base import SCHEMA_VERSION, UNFINISHED, VERSION_TABLE
 from elbowroom.store.lock import doubt_about
+from elbowroom.store.place import ServerPlace
 
 CHECK_SECONDS: Final = 6.0
+VERSION: Final = f'SELECT max(version) FROM "{VERSION_TABLE}"'  # noqa: S608
 STEPS_BETWEEN_LOOKS: Final = 10_000
 
 
@@ -18,7 +22,7 @@ STEPS_BETWEEN_LOOKS: Final = 10_000
 class Inspection:
     """The state of a file; `detail` is the end of a sentence, empty where there is nothing to add."""
 
-    state: Literal["absent", "sound", "damaged", "newer", "unreadable", "unchecked"]
+    state: Literal["absent", "sound", "damaged", "newer", "unfinished", "unreadable", "unchecked"]
     detail: str = ""
 
 
@@ -40,14 +44,38 @@ def inspect_file(path: Path) -> Inspection:
         return Inspection("unreadable", str(error))
 
 
+def inspect_server(place: ServerPlace) -> Inspection:
+    """Return the state of a database on a PostgreSQL server. For threads."""
+    import psycopg
+
+    seconds = {} if "connect_timeout=" in place.address else {"connect_timeout": math.ceil(CHECK_SECONDS)}
+    try:
+        password = place.password()
+        given = {"password": password, **seconds} if password else seconds
+        with psycopg.connect(place.address, **given) as connection:
+            has_tables = connection.execute("SELECT to_regclass(%s)", [VERSION_TABLE]).fetchone() != (None,)
+            found = connection.execute(VERSION).fetchone() if has_tables else None
+    except (psycopg.Error, SettingsError) as error:
+        return Inspection("unreadable", " ".join(str(error).split()).removesuffix("."))
+    if found is None:
+        return Inspection("absent")
+    return _of_version(found[0] or 0) or Inspection("sound")
+
+
+def _of_version(found: int) -> Inspection | None:
+    if found > SCHEMA_VERSION:
+        return Inspection("newer")
+    return Inspection("unfinished", UNFINISHED) if found < 0 else None
+
+
 def _read(path: Path, connection: sqlite3.Connection, deadline: float) -> Inspection:
     has_tables = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [VERSION_TABLE]
     ).fetchone()
     if has_tables:
-        found = connection.execute(f'SELECT max(version) FROM "{VERSION_TABLE}"').fetchone()[0] or 0  # noqa: S608
-        if found > SCHEMA_VERSION:
-            return Inspection("newer")
+        found = connection.execute(VERSION).fetchone()[0] or 0
+        if refused := _of_version(found):
+            return refused
     connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
     try:
         answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -82,17 +82,29 @@ def secret_beside(path: Path | None) -> bytes:
     secret = secrets.token_bytes(SECRET_BYTES)
     if path is None:
         return secret
-    place = path.with_name(path.name + KEYED)
     try:
-        if place.exists() and len(kept := place.read_bytes()) == SECRET_BYTES:
+        if kept := found_secret(path):
             return kept
-        _make_folder(path)
-        place.unlink(missing_ok=True)  # a part of a secret is none
-        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secret)
+        keep_secret(path, secret)
     except OSError as error:
+        place = _place_of_secret(path)
         log.warning("%s cannot be kept (%s): after a restart clients' compactions are not known.", place, error)
     return secret
+
+
+def found_secret(path: Path) -> bytes | None:
+    """Return the secret that is kept beside a database, None for none; a part of a secret is none. Raises OSError."""
+    place = _place_of_secret(path)
+    return kept if place.exists() and len(kept := place.read_bytes()) == SECRET_BYTES else None
+
+
+def keep_secret(path: Path, secret: bytes) -> None:
+    """Keep a secret beside a database, for its owner only, in place of the one that is there. Raises OSError."""
+    _make_folder(path)
+    place = _place_of_secret(path)
+    place.unlink(missing_ok=True)
+    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
 
 
 def may_be_written(path: Path) -> bool:
@@ -140,6 +152,10 @@ def set_aside(path: Path, now: datetime) -> Path:
             old.rename(aside.with_name(aside.name + companion))
     forget_doubt(path)
     return aside
+
+
+def _place_of_secret(path: Path) -> Path:
+    return path.with_name(path.name + KEYED)
 
 
 def _lock_beside(database: Path) -> FileLock:

@@ -38,8 +38,9 @@ class WriteBehindLedger:
     cannot be read are not found.
     """
 
-    def __init__(self, store: WriteBehindStore) -> None:
+    def __init__(self, store: WriteBehindStore, *, is_shared: bool = False) -> None:
         self._store = store
+        self._is_shared = is_shared
         self._unwritten: Waiting[str, PackedEntry] = Waiting(
             "compactions", _write_entry, most=MOST_ENTRIES, most_bytes=MOST_ENTRY_BYTES
         )
@@ -47,14 +48,22 @@ class WriteBehindLedger:
 
     async def keys(self) -> Collection[str]:
         """Return the keys of all entries that can be found now; waits a while for a store that is being opened."""
-        await self._store.opened()
+        sql = await self._store.opened()
         self._store.write_later()
+        if sql and self._is_shared:
+            try:
+                await sql.ledger.load_new()
+            except StoreUnavailable as error:
+                self._store.failed(sql, error)
         return self._keys()
 
     def keys_now(self) -> Collection[str] | None:
-        """Return the keys of all entries that can be found now; None while the store is being opened."""
+        """Return the keys of all entries that can be found now.
+
+        None while the store is being opened, and where other servers may have written what only the database knows.
+        """
         self._store.open_soon()
-        if self._store.is_opening:
+        if self._store.is_opening or self._is_shared:
             return None
         self._store.write_later()
         return self._keys()
@@ -94,11 +103,12 @@ class WriteBehindLedger:
 class WriteBehindMemories:
     """`Memories` in a database that may fail: changes that cannot be written wait in memory until they can be.
 
-    What was read last stays in memory until something changes.
+    What was read last stays in memory until something changes, where no other server can change it.
     """
 
-    def __init__(self, store: WriteBehindStore) -> None:
+    def __init__(self, store: WriteBehindStore, *, is_shared: bool = False) -> None:
         self._store = store
+        self._is_shared = is_shared
         self._unwritten: Waiting[tuple[str, str], MemoryChange] = Waiting("memories", _write_memory)
         self._read: OrderedDict[str, list[Memory]] = OrderedDict()
         self._read_from: SqlStore | None = None
@@ -147,7 +157,7 @@ class WriteBehindMemories:
         except StoreUnavailable as error:
             self._store.failed(sql, error)
             return []
-        if is_all_written and changes == self._changes:
+        if is_all_written and changes == self._changes and not self._is_shared:
             self._keep_read(sql, room, found)
         return found
 

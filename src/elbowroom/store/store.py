@@ -5,45 +5,47 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from elbowroom.context.observations import Observations
 from elbowroom.errors import StoreOpening
-from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.lock import secret_beside
 from elbowroom.store.outputs import WriteBehindToolOutputs
+from elbowroom.store.place import Place, ServerPlace, place_of
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
+from elbowroom.store.sharing import Servers
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
 
-FILE_NAME: Final = "elbowroom.db"
-SCHEMES: Final = ("sqlite://", "sqlite+aiosqlite://")
-"""The second is what earlier versions took."""
-IN_MEMORY: Final = frozenset({"", "/:memory:"})
-
 
 class Store:
     """All that outlives a request, in one database; nothing of it raises anything when that fails."""
 
-    def __init__(self, behind: WriteBehindStore, path: Path | None = None) -> None:
-        self.ledger = WriteBehindLedger(behind)
+    def __init__(self, behind: WriteBehindStore, place: Place = None, servers: Servers | None = None) -> None:
+        self.ledger = WriteBehindLedger(behind, is_shared=servers is not None)
         self.tool_outputs = WriteBehindToolOutputs(behind)
-        self.memories = WriteBehindMemories(behind)
-        self.conversations = WriteBehindConversations(behind)
+        self.memories = WriteBehindMemories(behind, is_shared=servers is not None)
+        self.conversations = WriteBehindConversations(behind, is_shared=servers is not None)
+        self.servers = servers
         self._behind = behind
-        self._path = path
+        self._place = place
         self._secret: asyncio.Future[bytes] | None = None
 
     async def secret(self) -> bytes:
         """Return the 32 bytes by which this store's compaction items are known; a store in memory forgets them."""
-        if self._secret is None:
-            self._secret = asyncio.ensure_future(asyncio.to_thread(secret_beside, self._path))
+        if self._secret is None or (self._secret.done() and self._secret.exception()):
+            self._secret = asyncio.ensure_future(self._read_secret())
         return await asyncio.shield(self._secret)
+
+    async def _read_secret(self) -> bytes:
+        if not isinstance(self._place, ServerPlace):
+            return await asyncio.to_thread(secret_beside, self._place)
+        return await self._behind.secret()
 
     def open_soon(self) -> None:
         """Begin to open the database, so that the first request waits less for it; for when the server listens."""
@@ -76,12 +78,20 @@ class Store:
         return self._behind.is_failing
 
     @property
+    def can_be_written(self) -> bool:
+        """Tell whether the database is open, and has taken what was last written."""
+        return self._behind.current is not None and not self._behind.is_failing
+
+    @property
     def lag(self) -> float:
         """Return for how many seconds the oldest word that is not in the database has waited; 0 where all are."""
         return self.conversations.lag
 
     async def aclose(self) -> None:
         """Finish what is under way and close the store."""
+        if self.servers is not None:
+            await self.conversations.settled()
+            await self.servers.aclose()
         await self._behind.aclose()
         await self.conversations.aclose()
 
@@ -91,8 +101,8 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str], observations
 
     Raises SettingsError where `ELBOWROOM_DATA_DIR` is wrong.
     """
-    path = database_path(settings, environ)
-    return _store(path, Limits.of(settings), observations) if path else open_in_memory(observations)
+    place = store_place(settings, environ)
+    return _store(place, Limits.of(settings), observations) if place else open_in_memory(observations)
 
 
 def open_in_memory(observations: Observations | None = None) -> Store:
@@ -105,20 +115,25 @@ def open_temporary() -> Store:
     return _store(None, replace(LIMITS_IN_MEMORY, retention_days=1), None)
 
 
+def store_place(settings: StoreSettings, environ: Mapping[str, str]) -> Place:
+    """Return where everything is kept, None for in memory. Raises SettingsError where what that needs is missing."""
+    return place_of(settings.url, environ)
+
+
 def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path | None:
-    """Return the database's file, or None where everything is kept in memory."""
-    if not settings.url:
-        return data_dir(environ) / FILE_NAME
-    place = settings.url
-    for scheme in SCHEMES:
-        place = place.removeprefix(scheme)
-    return None if place in IN_MEMORY else Path(place.removeprefix("/"))
+    """Return the database's file, or None where everything is kept in memory or on a database server."""
+    place = store_place(settings, environ)
+    return place if isinstance(place, Path) else None
 
 
-def _store(path: Path | None, limits: Limits, observations: Observations | None) -> Store:
+def _store(place: Place, limits: Limits, observations: Observations | None) -> Store:
     async def begin() -> "SqlStore":
         sql = await asyncio.to_thread(importlib.import_module, "elbowroom.store.sql")
-        opened: SqlStore = await sql.SqlStore.open(path, limits)
+        opened: SqlStore = await sql.SqlStore.open(place, limits, server=servers.id if servers else "")
         return opened
 
-    return Store(WriteBehindStore(str(path or "in memory"), begin, observations=observations), path)
+    behind = WriteBehindStore(str(place or "in memory"), begin, observations=observations)
+    servers = Servers(behind, place) if isinstance(place, ServerPlace) else None
+    if servers is not None:
+        behind.when_open(servers.start)
+    return Store(behind, place, servers)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from elbowroom.context.observations import Observations
 from elbowroom.store.base import UNKNOWN, StoreDamaged, StoreUnavailable, TrackedTasks
+from elbowroom.store.lock import SECRET_BYTES
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
@@ -244,6 +246,15 @@ class WriteBehindStore:
                 self._waits_until = 0.0
                 log.warning("The store %s takes long to open; chats go on without it until then.", self._name)
         return self._sql
+
+    async def secret(self) -> bytes:
+        """Return the secret that the database keeps; one that is forgotten where it cannot be asked."""
+        try:
+            if sql := await self.opened():
+                return await sql.secret()
+        except StoreUnavailable as error:
+            log.warning("The secret of compactions cannot be read from the store %s: %s", self._name, error)
+        return secrets.token_bytes(SECRET_BYTES)
 
     async def ready(self, seconds: float | None = None) -> bool:
         """Wait a while where the database is being opened; tell whether that has ended, well or badly."""

@@ -170,7 +170,7 @@ DAMAGES = {
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only a moment for another program that holds the file."""
-    monkeypatch.setattr("elbowroom.store.sql.dialect.BUSY_MILLISECONDS", 50)
+    monkeypatch.setattr("elbowroom.store.sql.dialect.sqlite.BUSY_MILLISECONDS", 50)
 
 
 @pytest.fixture

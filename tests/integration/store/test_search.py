@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from stored_conversations import ME, OwnConversations, begun, turn, user, write_behind_conversations
 
 from elbowroom.context.conversation import Change, ConversationBegun, Heard, ReplyBegun, ReplyGrew, TurnBegun
-from elbowroom.store.sql import text_index
+from elbowroom.store.sql.search import text_index, texts, trigrams
 
 ALPHABET = [
     "a",
@@ -93,7 +93,7 @@ async def test_an_index_finds_what_reading_finds(
 ) -> None:
     """Any text, of one letter or of many, in any case, is found in the same conversations however much is indexed."""
     dice = random.Random(seed)
-    monkeypatch.setattr(text_index, "MESSAGES_A_STEP", 7)
+    monkeypatch.setattr(trigrams, "MESSAGES_A_STEP", 7)
     for number in range(8):
         kept.note(random_talk(dice, number))
     searches = [random_text(dice, most) for most in (2, 3, 4, 5, 6) for _ in range(4)]
@@ -140,7 +140,7 @@ async def test_a_text_that_is_too_long_for_the_index_is_read(
     kept: OwnConversations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found all the same, at its end too, and not where it does not hold the text."""
-    monkeypatch.setattr(text_index, "LONGEST_TEXT", 1000)
+    monkeypatch.setattr(texts, "LONGEST_TEXT", 1000)
     kept.note([*begun("c", "x" * 2000 + "heron"), *begun("d", "y" * 2000 + "gannet")])
     await index(kept)
     assert await found(kept, "xheron") == ["c"]
@@ -150,12 +150,12 @@ async def test_a_text_that_is_too_long_for_the_index_is_read(
 
 async def test_without_full_text_search_all_is_read(kept: OwnConversations, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build of SQLite that has none finds everything, also in a file that another build has indexed in part."""
-    monkeypatch.setattr(text_index, "MAKE_INDEX", "CREATE VIRTUAL TABLE search_index USING fts99(text)")
+    monkeypatch.setattr(trigrams, "MAKE_INDEX", "CREATE VIRTUAL TABLE search_index USING fts99(text)")
     kept.note(begun("c", "heron"))
     await index(kept)
     assert await found(kept, "eron") == ["c"]
-    monkeypatch.setattr(text_index.entries, "name", "no_such_index")
-    monkeypatch.setattr(text_index.terms, "name", "no_such_terms")
+    monkeypatch.setattr(trigrams.entries, "name", "no_such_index")
+    monkeypatch.setattr(trigrams.terms, "name", "no_such_terms")
     await kept.sql._database.write(lambda sql: sql.execute(text("INSERT INTO search_progress VALUES (1)")))
     kept.note(begun("d", "heron"))
     assert await found(kept, "eron") == ["d", "c"]
@@ -171,7 +171,7 @@ async def test_what_is_deleted_where_full_text_search_is_missing(
         kept.note([*begun("c", "heron"), *begun("d", "gannet")])
         await index(kept)
     with monkeypatch.context() as patched:
-        patched.setattr(text_index.terms, "name", "no_such_terms")
+        patched.setattr(trigrams.terms, "name", "no_such_terms")
         async with write_behind_conversations(path) as kept:
             assert await found(kept, "gannet") == ["d"]
             await kept.delete(ME, "d")
@@ -198,9 +198,9 @@ async def test_an_absent_text_reads_no_message(kept: OwnConversations) -> None:
         assert driver is not None
         driver.set_trace_callback(seen.append)
         try:
-            _, asked = text_index.found_in_index(connection, "gannet")
+            asked = text_index.found_in_index(connection, "gannet")
             assert asked is not None
-            return list(connection.scalars(asked))
+            return list(connection.scalars(asked.numbers))
         finally:
             driver.set_trace_callback(None)
 

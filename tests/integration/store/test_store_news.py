@@ -141,7 +141,7 @@ async def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait only a moment for another program that holds the file."""
-    monkeypatch.setattr("elbowroom.store.sql.dialect.BUSY_MILLISECONDS", 50)
+    monkeypatch.setattr("elbowroom.store.sql.dialect.sqlite.BUSY_MILLISECONDS", 50)
 
 
 def run(script: str, path: Path) -> subprocess.CompletedProcess[str]:

@@ -27,8 +27,8 @@ from elbowroom.settings.model import StoreSettings
 from elbowroom.store import open_store
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
 from elbowroom.store.packed import packed
+from elbowroom.store.place import FILE_NAME
 from elbowroom.store.sql import SqlStore
-from elbowroom.store.store import FILE_NAME
 
 NINETY = Limits(retention_days=90)
 FORMS = ["[trimmed; ref={}]", 'ref_id="{}"', '{{"ref_id": "{}"}}', "ref: {}.", "ref={}\nnext line", "ref='{}'"]

@@ -15,7 +15,8 @@ from elbowroom.store import database_path, open_store
 
 TAKES = (
     "it takes an empty text, or sqlite:/// with the full path of a file after it, such as "
-    "sqlite:////home/me/elbowroom.db or sqlite:///C:/elbowroom/elbowroom.db, or sqlite:///:memory:."
+    "sqlite:////home/me/elbowroom.db or sqlite:///C:/elbowroom/elbowroom.db, or sqlite:///:memory:, or the "
+    "address of a PostgreSQL database such as postgresql://me@localhost/elbowroom."
 )
 
 

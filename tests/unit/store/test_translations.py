@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from elbowroom.store.sql.database import Database
-from elbowroom.store.sql.dialect import TRANSLATIONS, SharedDialect
+from elbowroom.store.sql.dialect.sqlite import TRANSLATIONS, SharedDialect
 from elbowroom.store.sql.schema import _making, turns
 
 

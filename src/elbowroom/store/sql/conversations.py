@@ -19,7 +19,7 @@ from elbowroom.context.conversation import (
     QueuedMessage,
 )
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
-from elbowroom.store.changes import KeptChange, TurnDeleted, is_sound_id, left_out
+from elbowroom.store.changes import KeptChange, Released, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.index import IndexedConversation
 from elbowroom.store.sql.database import Database, browsing, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
@@ -35,6 +35,7 @@ from elbowroom.store.sql.reading import (
     read_turns,
 )
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
+from elbowroom.store.sql.sharing import Written, note_written, of_dead, renewing
 from elbowroom.store.sql.statements import TAILS, interrupting, values
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
 
@@ -46,16 +47,22 @@ Copied = Mapping[Table, Sequence[Mapping[str, Any]]]
 
 
 class SqlConversations:
-    """Conversations in a database. All methods raise StoreUnavailable."""
+    """Conversations in a database. All methods raise StoreUnavailable.
 
-    def __init__(self, database: Database) -> None:
+    `server` is which of the servers that share it this one is, empty for the only one.
+    """
+
+    def __init__(self, database: Database, server: str = "") -> None:
         self.database = database
+        self._server = server
         self._tails: dict[str, Tail] = {}  # of replies that grow; only the thread that writes touches it
 
     @writing
     def interrupt(self, connection: Connection) -> None:
         """Mark as interrupted all that a process which has stopped was saying, and put back what it had taken."""
-        for statement in interrupting():
+        if self._server:
+            connection.execute(renewing(self._server))
+        for statement in interrupting(of_dead if self._server else None):
             connection.execute(statement)
 
     @writing
@@ -67,9 +74,13 @@ class SqlConversations:
         connection.execute(update(conversations).filter_by(id=conversation).values(updated=GOING))
         return delete_messages(connection, conversation)
 
-    async def write(self, changes: Sequence[KeptChange]) -> None:
-        """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out."""
-        await self.database.on_writer(partial(self._write, changes))
+    async def write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
+        """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.
+
+        `number` is that of the batch, which rises. A batch that is written again, since a server's answer to the first
+        time was lost, is written once.
+        """
+        await self.database.on_writer(partial(self._write, changes, number))
 
     @reading
     def look_up(
@@ -187,29 +198,32 @@ class SqlConversations:
         """Return the ids of all conversations."""
         return set(connection.scalars(select(conversations.c.id)))
 
-    def _write(self, changes: Sequence[KeptChange]) -> None:
+    def _write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
         try:
-            self._write_together(changes)
+            self._write_together(changes, Written(number))
         except StoreUnavailable as error:
             if not is_refusal(error):
                 raise
-            for change in changes:
-                self._write_alone(change)
+            for place, change in enumerate(changes, 1):
+                self._write_alone(change, Written(number - 1, place))
 
-    def _write_alone(self, change: KeptChange) -> None:
+    def _write_alone(self, change: KeptChange, written: Written) -> None:
         try:
-            self._write_together([change])
+            self._write_together([change], written)
         except StoreUnavailable as error:
             if not is_refusal(error):
                 raise
             left_out(change, error)
 
-    def _write_together(self, changes: Sequence[KeptChange]) -> None:
+    def _write_together(self, changes: Sequence[KeptChange], written: Written) -> None:
         tails = self._tails
         with self.database.writing_at_once() as connection:
+            if self._server and not note_written(connection, self._server, written):
+                self._tails = {}
+                return
             for batch in with_sure_tails(changes, tails):
                 unknown = [reply for reply in growing(batch) if reply not in tails]
-                plan = Plan(tails | _tails(connection, unknown)).add(batch)
+                plan = Plan(tails | _tails(connection, unknown), self._server).add(batch)
                 execute_all(connection, plan.groups)
                 tails = plan.tails_after()
         self._tails = tails
@@ -260,7 +274,7 @@ def _conversations_of(connection: Connection, changes: Sequence[KeptChange]) -> 
                 names[messages].add(change.message)
             case kinds.ReplyBegun() | kinds.Added() | kinds.StepUsed() | kinds.TurnEnded() | TurnDeleted():
                 names[turns].add(change.turn)
-            case kinds.QueueTaken() | kinds.QueueDropped():
+            case kinds.QueueTaken() | kinds.QueueDropped() | Released():
                 names[queue].update(change.ids)
             case _:
                 found.add(change.conversation)

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
@@ -24,12 +24,17 @@ from elbowroom.store.lock import (
     prepare_file,
     set_aside,
 )
+from elbowroom.store.place import Place, ServerPlace
 from elbowroom.store.sql.dialect import (
     UNWRITABLE,
+    break_off,
     bring_to_disk,
     check,
     create_engines,
+    lock_tables,
     plain_errors,
+    settling_engine,
+    sole_holder,
     stopped_when,
     without_waiting,
 )
@@ -60,34 +65,38 @@ class Database:
     written when it was opened, and `is_unchecked` that the last process did not close it and nobody has checked it.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.path = place if isinstance(place, Path) else None
         self.set_aside: Path | None = None
         self.is_read_only = False
         self.is_unchecked = False
         self._writing = ThreadPoolExecutor(1, "store-writer")
-        self._reading = ThreadPoolExecutor(READERS, "store-reader") if path else self._writing
-        self._browsing = ThreadPoolExecutor(BROWSERS, "store-browser") if path else self._writing
-        self._searching = ThreadPoolExecutor(1, "store-searcher") if path else self._writing
+        self._reading = ThreadPoolExecutor(READERS, "store-reader") if place else self._writing
+        self._browsing = ThreadPoolExecutor(BROWSERS, "store-browser") if place else self._writing
+        self._searching = ThreadPoolExecutor(1, "store-searcher") if place else self._writing
+        self._settling = ThreadPoolExecutor(1, "store-settler")
         self._syncing = ThreadPoolExecutor(1, "store-syncer")
         self._is_unsynced = threading.Event()
         self._is_disk_failing = False
         self._readers: Engine
         self._writer: Engine
         self._at_once: Engine
+        self._settler: Engine
+        self._holders: set[Engine] = set()
         self._next_later = 0.0
         self._last_asked = 0.0
         self._is_closed = False
         self._is_check_over = threading.Event()
 
     @classmethod
-    async def open(cls, path: Path | None) -> Self:
+    async def open(cls, place: Place) -> Self:
         """Open the file, or make it with its folder; a damaged one is set aside first, and the log says so.
 
         The whole file is read only where something in it could not be read before. One that cannot be written is
-        opened for reading. Without a path it is in memory. Raises StoreUnavailable.
+        opened for reading. Without a place it is in memory. Raises StoreUnavailable.
         """
-        database = cls(path)
+        database = cls(place)
         try:
             await database.on_writer(database._open)
         except BaseException:
@@ -118,6 +127,13 @@ class Database:
         """Make a change on the thread that writes, in one transaction: all or nothing. Raises StoreUnavailable."""
         return await self._on(self._writing, partial(_transact, self._writer, change))
 
+    async def settle(self, change: Callable[[Connection], Result]) -> Result:
+        """Make a change that servers settle among each other, while others write; each statement is over at once.
+
+        A power cut may take it back. Raises StoreUnavailable.
+        """
+        return await self._on(self._settling, partial(_transact, self._settler, change))
+
     async def on_writer(self, work: Callable[[], Result]) -> Result:
         """Do work on the thread that writes, which opens its transactions itself. Raises StoreUnavailable."""
         return await self._on(self._writing, work)
@@ -130,11 +146,27 @@ class Database:
 
     @contextmanager
     def writing_at_once(self) -> Iterator[Connection]:
-        """Hold it for what has to outlive the process at once; the disk gets it in the background, for a power cut."""
+        """Hold it for what has to outlive the process at once; the disk gets it in the background, for a power cut.
+
+        A PostgreSQL server is waited for until its disk has it: when it fails, this process lives on, and would go on
+        after words that are lost.
+        """
         with plain_errors(), self._at_once.begin() as connection:
             yield connection
-        self._is_unsynced.set()
-        self._syncing.submit(self._sync)
+        if self.path is not None:
+            self._is_unsynced.set()
+            self._syncing.submit(self._sync)
+
+    @asynccontextmanager
+    async def alone(self, lock: int) -> AsyncIterator[bool]:
+        """Hold a lock for work of many transactions; tells whether no other server has it. Raises StoreUnavailable."""
+        with plain_errors():
+            holding = sole_holder(self.place, lock, self._holders)
+            is_alone = await asyncio.to_thread(holding.__enter__)
+            try:
+                yield is_alone
+            finally:
+                await asyncio.to_thread(holding.__exit__, None, None, None)
 
     def write_later(self, change: Callable[[Connection], object]) -> None:
         """Make a change that may be missing in the background, from any thread; after a failure none for a while."""
@@ -149,6 +181,7 @@ class Database:
         if self.path is None or not self.is_unchecked:
             return
         began, done = time.monotonic(), Future[None]()
+        done.set_running_or_notify_cancel()  # whoever awaits it may be cancelled, and the thread ends it all the same
         # A daemon, since SQLite before 3.41 cannot be stopped everywhere, and the end of a process waits for others.
         threading.Thread(target=self._check, args=(self.path, done), name="store-checker", daemon=True).start()
         await asyncio.wrap_future(done)
@@ -172,6 +205,15 @@ class Database:
         self.stop_check()
         self._is_closed = True
         await asyncio.to_thread(self._close)
+
+    async def end_within(self, ending: Coroutine[Any, Any, None], seconds: float) -> None:
+        """Wait for the end of all work; after so many seconds the connections to a PostgreSQL server are broken off."""
+        task = asyncio.create_task(ending)
+        _, pending = await asyncio.wait([task], timeout=seconds)
+        if pending and isinstance(self.place, ServerPlace):
+            for engine in (*self._engines(), *self._holders):
+                break_off(engine)
+        await task
 
     async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
         if self._is_closed:
@@ -254,8 +296,10 @@ class Database:
             if self.path:
                 prepare_file(self.path)
                 self.is_read_only = not may_be_written(self.path)
-            self._readers, self._writer = create_engines(self.path, CONNECTIONS, is_read_only=self.is_read_only)
+            self._readers, self._writer = create_engines(self.place, CONNECTIONS, is_read_only=self.is_read_only)
             self._at_once = without_waiting(self._writer)
+            if isinstance(self.place, ServerPlace):
+                self._settler = settling_engine(self.place)
             with self._readers.begin() as connection:
                 version = version_of(connection)
             if self.path:
@@ -279,21 +323,28 @@ class Database:
             raise StoreUnavailable("it has not the tables of this version, and it cannot be written", UNWRITABLE)
         if version == 0:
             with self._writer.begin() as connection:
-                make_tables(connection)
+                lock_tables(connection)
+                if version_of(connection) == 0:
+                    make_tables(connection)
         else:
             load_migrations()
             with MIGRATING, self._writer.begin() as connection:
+                lock_tables(connection)
                 bring_up_to_date(connection)
 
     def _close(self) -> None:
-        for threads in (self._searching, self._browsing, self._reading, self._writing, self._syncing):
+        for threads in (self._searching, self._browsing, self._reading, self._settling, self._writing, self._syncing):
             threads.shutdown()
         self._close_engines()
 
     def _close_engines(self) -> None:
-        for name in ("_readers", "_writer"):  # the connection that is closed last writes the log into the file
-            if engine := getattr(self, name, None):
-                engine.dispose()
+        for engine in self._engines():
+            engine.dispose()
+
+    def _engines(self) -> list[Engine]:
+        """Return what has been made to connect with; the connection closed last writes the log into the file."""
+        made = (getattr(self, name, None) for name in ("_settler", "_readers", "_writer"))
+        return [engine for engine in made if engine]
 
 
 class OnDatabase(Protocol):
@@ -339,6 +390,18 @@ def writing(
     @wraps(change)
     async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
         return await rows.database.write(lambda connection: change(rows, connection, *args, **named))
+
+    return make
+
+
+def settling(
+    change: Callable[Concatenate[Rows, Connection, Given], Result],
+) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
+    """Let a method that takes a connection be awaited without one: servers settle it, and wait for nothing else."""
+
+    @wraps(change)
+    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return await rows.database.settle(lambda connection: change(rows, connection, *args, **named))
 
     return make
 

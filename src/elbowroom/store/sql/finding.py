@@ -23,13 +23,15 @@ from sqlalchemy import (
 
 from elbowroom.context.conversation import ConversationRow, Known
 from elbowroom.store.base import decoded_text, encoded
+from elbowroom.store.changes import is_sound_id
 from elbowroom.store.index import IndexedConversation, NumberedKeys, name_number, number_of
 from elbowroom.store.message_parts import Part, body, text_in_part
 from elbowroom.store.sql.dialect import batched, listed, role_of
 from elbowroom.store.sql.reading import conversation_row
 from elbowroom.store.sql.schema import conversations, message_parts, messages, turns
-from elbowroom.store.sql.text_index import SEARCHED, found_in_index
+from elbowroom.store.sql.search import SEARCHED, found_in_index
 
+NO_KEY: Final = "?"
 BETWEEN: Final = ","
 CONVERSATIONS_A_PAGE: Final = 25
 ROLES: Final = ("", "assistant")
@@ -105,17 +107,22 @@ _HAS_MORE: Final = select(
 
 def longest_known(connection: Connection, owner: str, keys: Sequence[str], common: int) -> str | None:
     """Return the conversation that a history with these keys goes on with; `owner` is the key of its owner."""
-    given = {"keys": encoded(list(keys)), "owner": owner, "common": common, "length": len(keys)}
+    given = {"keys": _listed_keys(keys), "owner": owner, "common": common, "length": len(keys)}
     found: str | None = connection.scalar(LONGEST_KNOWN, given)
     return found
 
 
 def known_of(connection: Connection, conversation: str, keys: Sequence[str]) -> Known:
     """Return a conversation with those of the keys that its messages, or the answers of its turns, have."""
-    given = {"keys": encoded(list(keys)), "conversation": conversation}
+    given = {"keys": _listed_keys(keys), "conversation": conversation}
     rows = [*connection.execute(_KEPT_HEARD, given), *connection.execute(_KEPT_ANSWERS, given)]
     kept = frozenset(keys[row.key] for row in rows if row.conversation == conversation)
     return Known(conversation, kept, bool(connection.scalar(_HAS_MORE, given)))
+
+
+def _listed_keys(keys: Sequence[str]) -> str:
+    """Return keys as a JSON list; one that no message has keeps its place by what is no key, for it may be any text."""
+    return encoded([key if is_sound_id(key) else NO_KEY for key in keys])
 
 
 _own = conversations.c
@@ -138,7 +145,7 @@ _TURNS: Final = (
         func.aggregate_strings(
             case(((turns.c.key == "") & (turns.c.status == "interrupted"), turns.c.parent), else_=""), BETWEEN
         ).label("parents"),
-        func.max(turns.c.has_more).label("has_more"),
+        func.max(case((turns.c.has_more, 1), else_=0)).label("has_more"),
     )
     .where(turns.c.conversation.in_(bindparam("ids", expanding=True)))
     .group_by(turns.c.conversation)
@@ -215,43 +222,46 @@ CONTENT: Final = message_parts.c.content.concat(func.coalesce(next_part.c.conten
 
 def searched(connection: Connection, candidates: Select[Any], search: str, limit: int) -> list[ConversationRow]:
     """Return the first of the candidates that hold a text, in their messages or the title that a person gave them."""
-    last, known = _known(connection, search)
-    with connection.execute(candidates.where(_may_hold(search, last, sorted(known)) | _may_be_titled(search))) as rows:
+    others, known = _known(connection, search)
+    holding_parts = _may_hold(search, others, sorted(known))
+    with connection.execute(candidates.where(holding_parts | _may_be_titled(search))) as rows:
         holding = (
             row
             for row in rows
-            if row.id in known or _is_titled(row, search) or _holds(connection, row.id, search, last)
+            if row.id in known or _is_titled(row, search) or _holds(connection, row.id, search, others)
         )
         return [conversation_row(row) for row in islice(holding, limit)]
 
 
-def _known(connection: Connection, search: str) -> tuple[int, set[str]]:
-    """Return up to which number the index tells of messages, and the conversations in which these hold a text.
+def _known(connection: Connection, search: str) -> tuple[ColumnElement[bool] | None, set[str]]:
+    """Return which messages the index does not know, and the conversations in which others hold a text.
 
-    The number is 0 where too many may hold it: such a text is soon found by reading.
+    The first is None where the index does not help, or too many may hold the text: it is soon found by reading.
     """
-    last, found = found_in_index(connection, search)
-    numbers = connection.scalars(found.limit(MOST_FOUND + 1)).all() if found is not None else []
+    indexed = found_in_index(connection, search)
+    if indexed is None:
+        return None, set()
+    numbers = connection.scalars(indexed.numbers.limit(MOST_FOUND + 1)).all()
     if len(numbers) > MOST_FOUND:
-        return 0, set()
+        return None, set()
     known: set[str] = set()
     for some in batched(numbers):
         statement = _parts_that_may_hold(search).add_columns(messages.c.conversation)
         for row in connection.execute(statement.where(messages.c.number.in_(some))):
             if row.conversation not in known and _any_holds([row], search.lower()):
                 known.add(row.conversation)
-    return last, known
+    return indexed.others, known
 
 
-def _may_hold(search: str, last: int, known: Sequence[str]) -> ColumnElement[bool]:
-    """Tell in SQL which conversations hold a text, or may do so in messages after the last that is in the index."""
+def _may_hold(search: str, others: ColumnElement[bool] | None, known: Sequence[str]) -> ColumnElement[bool]:
+    """Tell in SQL which conversations hold a text, or may do so in messages that the index does not know."""
     own, this = messages.c, conversations.c.id
-    newer = _parts_that_may_hold(search).where(own.conversation == this, own.number > last)
-    newer_may = newer.correlate(conversations).exists()
-    if not last:
-        return newer_may
-    is_newer = this.in_(select(own.conversation).where(own.number > last))
-    return or_(*(this.in_(some) for some in batched(known)), and_(is_newer, newer_may))
+    parts = _parts_that_may_hold(search).where(own.conversation == this)
+    if others is None:
+        return parts.correlate(conversations).exists()
+    other_may = parts.where(others).correlate(conversations).exists()
+    has_others = this.in_(select(own.conversation).where(others))
+    return or_(*(this.in_(some) for some in batched(known)), and_(has_others, other_may))
 
 
 def _may_be_titled(search: str) -> ColumnElement[bool]:
@@ -262,10 +272,11 @@ def _is_titled(row: Row[Any], search: str) -> bool:
     return row.renamed is not None and search.lower() in decoded_text(row.renamed).lower()
 
 
-def _holds(connection: Connection, conversation: str, search: str, last: int) -> bool:
-    """Tell whether the messages of a conversation after this number hold a text, not only JSON that looks like it."""
+def _holds(connection: Connection, conversation: str, search: str, others: ColumnElement[bool] | None) -> bool:
+    """Tell whether those messages of a conversation hold a text, not only JSON that looks like it."""
     own = messages.c
-    statement = _parts_that_may_hold(search).where(own.conversation == conversation, own.number > last)
+    statement = _parts_that_may_hold(search).where(own.conversation == conversation)
+    statement = statement if others is None else statement.where(others)
     statement = statement.order_by(own.number, message_parts.c.position).limit(PARTS_A_LOOK)
     holds, start, read = False, 0, PARTS_A_LOOK
     while not holds and read == PARTS_A_LOOK:

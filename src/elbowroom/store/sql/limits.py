@@ -22,7 +22,7 @@ from elbowroom.store.sql.schema import (
     tool_outputs,
     turns,
 )
-from elbowroom.store.sql.text_index import TextIndex
+from elbowroom.store.sql.search import TextIndex
 
 log = logging.getLogger(__name__)
 OUTPUTS_A_TRANSACTION: Final = 20

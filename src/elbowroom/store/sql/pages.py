@@ -17,7 +17,6 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
-    String,
     and_,
     bindparam,
     exists,
@@ -33,7 +32,7 @@ from elbowroom.context.conversation import KeptMessage, MessagePage, PageWanted
 from elbowroom.context.transcript import SYSTEM_ROLES
 from elbowroom.store.changes import is_sound_id
 from elbowroom.store.message_parts import UNREADABLE
-from elbowroom.store.sql.dialect import batched
+from elbowroom.store.sql.dialect import KEY, batched
 from elbowroom.store.sql.reading import kept_messages, numbered_from_one
 from elbowroom.store.sql.schema import messages, turns
 
@@ -235,7 +234,7 @@ def _turns_at(key: Any, conversation: Any) -> tuple[ColumnElement[bool], ...]:
 
 def _path() -> CTE:
     """Return the places of a branch from its end back, numbered by `depth` from 0; an answer stands for its turn."""
-    conversation, own = bindparam("conversation", type_=String()), messages.c
+    conversation, own = bindparam("conversation", type_=KEY), messages.c
     first: Select[Any] = select(
         literal(0).label("depth"),
         *(bindparam(f"end_{name}", type_=kind).label(name) for name, kind in PLACE.items()),
@@ -245,19 +244,24 @@ def _path() -> CTE:
     last = select(turns.c.id).where(*_turns_at(path.c.parent, conversation)).order_by(*LAST_FIRST).limit(1)
     answer = last.correlate(path).scalar_subquery()
     deeper = path.c.depth + 1
-    answers = select(deeper, turns.c.id, literal(0), turns.c.key, turns.c.parent).join_from(
-        path, turns, turns.c.id == answer
+    answered = path.outerjoin(turns, turns.c.id == answer)
+    before = and_(own.conversation == conversation, own.key == path.c.parent, turns.c.id.is_(None))
+    next_place = (
+        deeper,
+        func.coalesce(turns.c.id, ""),
+        func.coalesce(own.number, 0),
+        func.coalesce(turns.c.key, own.key),
+        func.coalesce(turns.c.parent, own.parent),
     )
-    before = and_(own.conversation == conversation, own.key == path.c.parent, answer.is_(None))
-    sent = select(deeper, literal(""), own.number, own.key, own.parent).join_from(path, messages, before)
-    return path.union_all(answers.where(goes_on), sent.where(goes_on))
+    is_any = or_(turns.c.id.is_not(None), own.number.is_not(None))
+    return path.union_all(select(*next_place).select_from(answered.outerjoin(messages, before)).where(goes_on, is_any))
 
 
 PLACE: Final[dict[str, TypeEngine[Any]]] = {
-    "turn": String(),
+    "turn": KEY,
     "number": BigInteger(),
-    "key": String(),
-    "parent": String(),
+    "key": KEY,
+    "parent": KEY,
 }
 
 

@@ -139,7 +139,7 @@ def read_queue(connection: Connection) -> list[QueuedMessage]:
         .where(turns.c.status.is_(None) | (turns.c.status == "streaming"))
         .order_by(queue.c.number)
     )
-    return list(_queued(connection.execute(statement)))
+    return queued(connection.execute(statement))
 
 
 Said = tuple[Row[Any], Message, str, Mapping[str, Any] | None]
@@ -255,11 +255,14 @@ def _kept_turn(turn: Row[Any], said: Sequence[Message]) -> KeptTurn:
     return KeptTurn(turn.id, turn.key, turn.parent, decoded_text(turn.agent), turn.status, tuple(said))
 
 
-def _queued(rows: Iterable[Row[Any]]) -> Iterator[QueuedMessage]:
+def queued(rows: Iterable[Row[Any]]) -> list[QueuedMessage]:
+    """Return the messages of rows of the queue, without unreadable ones."""
+    found = []
     for row in rows:
         try:
             message, _ = joined(row.message, ())
         except UNREADABLE as error:
             log.warning("A message in the queue of a conversation cannot be read: %s.", error)
             continue
-        yield QueuedMessage(row.id, row.conversation, message, row.mode, row.at)
+        found.append(QueuedMessage(row.id, row.conversation, message, row.mode, row.at))
+    return found

@@ -14,12 +14,14 @@ from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, Share, decoded_text, encoded, owner_key
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
 from elbowroom.store.sql.database import Database, reading, writing
-from elbowroom.store.sql.dialect import batched, newest_first
+from elbowroom.store.sql.dialect import batched, insertion_order
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 
 log = logging.getLogger(__name__)
 ENTRIES_A_TRANSACTION: Final = 20
 """How many compactions are deleted at once, so that a chat that wants to write waits little."""
+OVERLAP_SECONDS: Final = 300.0
+"""How far the clocks of servers that share a database may differ, and a commit may be late."""
 MOST_IN_MEMORY: Final = 1000
 """How many entries a database in memory has."""
 MOST_ROOMS_IN_MEMORY: Final = 1000
@@ -41,10 +43,22 @@ class SqlLedger:
         self._clock = clock
         self._last_used: dict[str, float | None] = {}  # replaced where it changes, for others may be reading it
         self._replacing = threading.Lock()
+        self._loaded = 0.0
 
     async def load(self) -> None:
         """Read the keys of all entries; nothing is found before."""
         await self._load()
+
+    @reading
+    def load_new(self, connection: Connection) -> None:
+        """Read the keys of entries that other servers have written since this was last done."""
+        own = ledger_entries.c
+        since = self._loaded - OVERLAP_SECONDS
+        found = connection.execute(select(own.key, own.last_used).where(own.last_used > since)).all()
+        if missing := [row.key for row in found if row.key not in self._last_used]:
+            with self._replacing:
+                self._last_used = dict.fromkeys(missing) | self._last_used
+        self._loaded = max([self._loaded, *(row.last_used for row in found)])
 
     def keys(self) -> Collection[str]:
         """Return the keys of all entries."""
@@ -69,6 +83,7 @@ class SqlLedger:
     def _load(self, connection: Connection) -> None:
         # The keys alone are in an index: reading another column would read all that was compacted.
         self._last_used = dict.fromkeys(connection.scalars(select(ledger_entries.c.key)))
+        self._loaded = connection.scalar(select(func.max(ledger_entries.c.last_used))) or 0.0
 
     @reading
     def _find(self, connection: Connection, keys: Sequence[str]) -> list[Entry]:
@@ -160,12 +175,12 @@ class SqlMemories:
     def save(self, connection: Connection, room: str, memory: Memory) -> None:
         """Keep a memory in place of one with the same id; the oldest of a room that are too many go."""
         own, key = memories.c, owner_key(room)
-        newest = select(own.id).where(own.room == key).order_by(newest_first(memories)).limit(MOST_MEMORIES)
+        newest = select(own.id).where(own.room == key).order_by(insertion_order(memories).desc()).limit(MOST_MEMORIES)
         connection.execute(delete(memories).filter_by(room=key, id=memory.id))
         values = {"room": key, "id": memory.id, "text": encoded(memory.text), "saved": memory.saved}
         connection.execute(insert(memories).values(**values))
         connection.execute(delete(memories).where(own.room == key, own.id.not_in(newest)))
-        if self.database.path is None:
+        if self.database.place is None:
             rooms = select(own.room).group_by(own.room).order_by(func.max(own.saved).desc()).limit(MOST_ROOMS_IN_MEMORY)
             connection.execute(delete(memories).where(own.room.not_in(rooms)))
 

@@ -1,6 +1,6 @@
 """The SQL that writes changes of conversations; a statement that refers to nothing does nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -54,7 +54,8 @@ def _inserting_each(table: Table, taken: dict[str, ColumnElement[Any]]) -> Inser
     Requests bring hundreds of such rows: a row of values takes a quarter of the time that a row of a selection takes,
     before which SQLite copies every page that it will change.
     """
-    return skipping(insert(table).values(_columns(table, taken)).inline())
+    needed = [name for name, column in taken.items() if not isinstance(column, BindParameter)]
+    return skipping(table, _columns(table, taken), needed)
 
 
 def _columns(table: Table, taken: Mapping[str, ColumnElement[Any]]) -> dict[str, ColumnElement[Any]]:
@@ -205,6 +206,7 @@ END_PARTS_OF_TURN: Final = (
 END_REPLIES_OF_TURN: Final = update(messages).where(_STREAMING_IN_TURN).values(status=bound("status"))
 PUT_IN_QUEUE: Final = _inserting(queue, {}, and_(_is_there(conversations, "conversation"), ~_is_there(queue, "id")))
 TAKE: Final = update(queue).where(queue.c.id == bound("id")).values(turn=bound("turn"))
+RELEASE: Final = update(queue).where(queue.c.id == bound("id")).values(server="")
 DROP: Final = delete(queue).where(queue.c.id == bound("id"))
 USED: Final = (
     update(conversations)
@@ -231,16 +233,22 @@ TAILS: Final = (
 )
 
 
-def interrupting() -> list[Update | Delete]:
-    """Return statements that mark as interrupted what a stopped process has left, and put back what it had taken."""
+def interrupting(is_left: Callable[[ColumnElement[Any]], ColumnElement[bool]] | None = None) -> list[Update | Delete]:
+    """Return statements that mark as interrupted what a stopped process has left, and put back what it had taken.
+
+    Where several share the database, `is_left` tells in SQL whether the server that a column names has stopped.
+    """
+    of_turn, of_queue = (is_left(turns.c.server), is_left(queue.c.server)) if is_left else (true(), true())
     streaming = select(messages.c.id).where(messages.c.status == "streaming")
-    unfinished = select(turns.c.id).where(turns.c.status == "streaming")
+    unfinished = select(turns.c.id).where(turns.c.status == "streaming", of_turn)
+    if is_left:
+        streaming = streaming.where(messages.c.turn.in_(unfinished))
     ended = select(turns.c.id).where(turns.c.status != "streaming")
     return [
-        delete(queue).where(queue.c.turn.in_(ended)),
-        update(queue).where(queue.c.turn != "").values(turn=""),
+        delete(queue).where(queue.c.turn.in_(ended), of_queue),
+        update(queue).where(queue.c.turn != "", of_queue).values(turn=""),
         update(message_parts).where(message_parts.c.message.in_(streaming)).values(status="interrupted"),
-        update(messages).where(messages.c.status == "streaming").values(status="interrupted"),
+        update(messages).where(messages.c.id.in_(streaming)).values(status="interrupted"),
         # Its client may not have got all that is kept.
         update(turns).where(turns.c.id.in_(unfinished)).values(status="interrupted", has_more=true()),
     ]

@@ -7,26 +7,36 @@ from pathlib import Path
 from typing import Final, Self
 
 from elbowroom.store.base import Limits, StoreDamaged, StoreUnavailable, TrackedTasks, WatchedClock
+from elbowroom.store.place import Place
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
+from elbowroom.store.sql.dialect import kept_secret
 from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits, trusted_time
 from elbowroom.store.sql.outputs import SqlToolOutputs
 from elbowroom.store.sql.rows import SqlLedger, SqlMemories
-from elbowroom.store.sql.text_index import AGAIN_SECONDS, TextIndex
+from elbowroom.store.sql.search import AGAIN_SECONDS, TextIndex
+from elbowroom.store.sql.sharing import SqlServerLeases, SqlServers
 
 log = logging.getLogger(__name__)
+CLOSING_SECONDS: Final = 5.0
+"""So long the end waits for what a PostgreSQL server is doing, before its connections are broken off."""
 LONGEST_WAIT_SECONDS: Final = 1.0
 """How long the end waits for a check of the file; SQLite before 3.41 cannot be stopped in parts of it."""
+
+LIMITS_LOCK: Final = 0x656C626F776C696D
+"""The advisory lock of the one among several servers that applies the limits."""
 
 
 class SqlStore:
     """An open database; made by `open`, given back by `aclose`."""
 
-    def __init__(self, database: Database, limits: Limits, clock: WatchedClock) -> None:
+    def __init__(self, database: Database, limits: Limits, clock: WatchedClock, server: str = "") -> None:
         self.ledger = SqlLedger(database, limits, clock)
         self.tool_outputs = SqlToolOutputs(database, limits, clock)
         self.memories = SqlMemories(database)
-        self.conversations = SqlConversations(database)
+        self.conversations = SqlConversations(database, server)
+        self.servers = SqlServers(database, server)
+        self.leases = SqlServerLeases(database, server)
         self._database = database
         self._limits = limits
         self._output_limits = ToolOutputLimits(database, limits, clock)
@@ -41,21 +51,23 @@ class SqlStore:
         self._may_delete = True
 
     @classmethod
-    async def open(cls, path: Path | None, limits: Limits | None = None, clock: WatchedClock | None = None) -> Self:
-        """Open the database at this path, or make it, and begin to apply the limits; without a path it is in memory.
+    async def open(
+        cls, place: Place, limits: Limits | None = None, clock: WatchedClock | None = None, server: str = ""
+    ) -> Self:
+        """Open the database at this place, or make it, and begin to apply the limits; without one it is in memory.
 
-        Raises StoreUnavailable.
+        `server` is which of those that share it this one is, empty for the only one. Raises StoreUnavailable.
         """
         limits, clock = limits or Limits(), clock or WatchedClock()
         try:
-            return await cls._open(path, limits, clock)
+            return await cls._open(place, limits, clock, server)
         except StoreDamaged:  # which is noted: this time the whole file is read first
-            return await cls._open(path, limits, clock)
+            return await cls._open(place, limits, clock, server)
 
     @classmethod
-    async def _open(cls, path: Path | None, limits: Limits, clock: WatchedClock) -> Self:
-        database = await Database.open(path)
-        store = cls(database, limits, clock)
+    async def _open(cls, place: Place, limits: Limits, clock: WatchedClock, server: str) -> Self:
+        database = await Database.open(place)
+        store = cls(database, limits, clock, server)
         try:
             await store.ledger.load()
         except BaseException:
@@ -73,7 +85,11 @@ class SqlStore:
     @property
     def is_durable(self) -> bool:
         """Tell whether what is written outlives the process."""
-        return self._database.path is not None
+        return self._database.place is not None
+
+    async def secret(self) -> bytes:
+        """Return the secret that a database server keeps for all who use it, made where there is none."""
+        return await self._database.write(kept_secret)
 
     def can_be_written_again(self) -> bool:
         """Tell whether the file could not be written when it was opened, and can be now."""
@@ -108,6 +124,9 @@ class SqlStore:
         if self._checking:
             await asyncio.wait([self._checking], timeout=LONGEST_WAIT_SECONDS)
             self._checking.cancel()
+        await self._database.end_within(self._end(), CLOSING_SECONDS)
+
+    async def _end(self) -> None:
         await self._tasks.finished()
         await self._database.aclose()
 
@@ -131,9 +150,11 @@ class SqlStore:
             self._tell(may_delete=today is not None)
             if today is None:
                 return
-            await self._delete_unused_entries(today)
-            await self._output_limits.apply(today)
-            await self._conversation_limits.apply(today)
+            async with self._database.alone(LIMITS_LOCK) as is_alone:
+                if is_alone:
+                    await self._delete_unused_entries(today)
+                    await self._output_limits.apply(today)
+                    await self._conversation_limits.apply(today)
         except StoreUnavailable as error:
             log.debug("The limits of the store could not be applied: %s", error)
 

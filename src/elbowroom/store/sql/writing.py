@@ -16,6 +16,7 @@ from elbowroom.store.changes import (
     Described,
     KeptChange,
     Pinned,
+    Released,
     Renamed,
     SummaryEdited,
     TurnDeleted,
@@ -44,9 +45,13 @@ class Tail:
 
 
 class Plan:
-    """The statements for a batch of changes, equal ones together; `tails` are of all replies that grow in it."""
+    """The statements for a batch of changes, equal ones together; `tails` are of all replies that grow in it.
 
-    def __init__(self, tails: Mapping[str, Tail]) -> None:
+    `server` writes them, where several share the database.
+    """
+
+    def __init__(self, tails: Mapping[str, Tail], server: str = "") -> None:
+        self._server = server
         self.groups: list[tuple[Any, list[dict[str, Any]]]] = []
         self._tails = dict(tails)
         self._forgotten: set[str] = set()
@@ -114,6 +119,7 @@ class Plan:
             parent=change.parent,
             agent=encoded(change.agent),
             began=change.at,
+            server=self._server,
         )
         self._write(sql.BEGIN_TURN, given)
         self._use(self._used, change.conversation, change.at)
@@ -210,6 +216,7 @@ class Plan:
             mode=item.mode,
             at=item.at,
             turn=item.turn,
+            server=self._server,
         )
         self._write(sql.PUT_IN_QUEUE, given)
         self._use(self._used, item.conversation, item.at)
@@ -218,6 +225,11 @@ class Plan:
         """Write which turn has taken these."""
         for item in change.ids:
             self._write(sql.TAKE, values(id=item, turn=change.turn))
+
+    def release(self, change: Released) -> None:
+        """Write that these are with no server."""
+        for item in change.ids:
+            self._write(sql.RELEASE, values(id=item))
 
     def drop(self, change: kinds.QueueDropped) -> None:
         """Delete these from the queue."""
@@ -320,6 +332,7 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     SummaryEdited: Plan.edit_summary,
     CompactionUndone: Plan.undo,
     Pinned: Plan.pin,
+    Released: Plan.release,
 }
 """How each kind of change is planned."""
 

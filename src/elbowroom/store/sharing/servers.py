@@ -1,0 +1,272 @@
+"""This server among those that share its database: what they ask each other, and which of them answers what."""
+
+import asyncio
+import importlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from elbowroom.context.conversation import QueuedMessage
+from elbowroom.store.base import StoreBusy, StoreUnavailable, WindowShare
+from elbowroom.store.place import ServerPlace
+from elbowroom.store.sharing.leases import Lease, Leases
+from elbowroom.store.write_behind import WriteBehindStore
+
+if TYPE_CHECKING:
+    from elbowroom.store.sql import Call, Listener, NamedLock, SqlServerLeases, SqlServers, SqlStore
+
+log = logging.getLogger(__name__)
+DRAINED_SECONDS: Final = 1.0
+"""How often a server looks for what it is asked, where nothing wakes it."""
+SWEPT_SECONDS: Final = 3.0
+"""How often it looks for what dead servers have left."""
+ANSWERED_SECONDS: Final = 5.0
+"""How long a server that is asked may take, as a rule."""
+LOCK_SECONDS: Final = 0.25
+"""How often a server looks whether another one has done what both want."""
+TAKEN_SECONDS: Final = 2.0
+"""How long a server that is there needs to take what it is asked, as a rule; who has died does not take it."""
+FAILED: Final[Mapping[str, Any]] = {"failed": True}
+Operation = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Answers what another server asks: both are JSON objects."""
+Answer = TypeVar("Answer")
+
+
+class Servers:
+    """This server among all that share a database on a PostgreSQL server.
+
+    Nothing here raises: where the database fails, no other server is known. `operations` are what others may ask of
+    this one, `drains` what is done whenever it is woken, and at least once a second, and `lapses` what is done when
+    others may have taken it for dead for a while.
+    """
+
+    def __init__(self, store: WriteBehindStore, place: ServerPlace) -> None:
+        self.id = f"server_{secrets.token_hex(8)}"
+        self.operations: dict[str, Operation] = {}
+        self.drains: list[Callable[[], Awaitable[None]]] = []
+        self.lapses: list[Callable[[], object]] = []
+        self._store = store
+        self._place = place
+        self._listener: Listener | None = None
+        self._woken = asyncio.Event()
+        self._answered = asyncio.Condition()
+        self._work: set[asyncio.Task[None]] = set()
+        self._draining: asyncio.Task[None] | None = None
+        self._keeping = asyncio.Lock()
+        self._leases = Leases(self._asked_of_leases, self._begin)
+        self._swept = 0.0
+
+    def start(self, _: "SqlStore") -> None:
+        """Begin to listen, now that the database is open; once."""
+        if self._listener is None:
+            loop = asyncio.get_running_loop()
+
+            def call(work: Callable[[], object]) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(work)
+
+            module = importlib.import_module("elbowroom.store.sql")  # which is loaded: it has opened the database
+            self._listener = module.Listener(
+                self._place, self.id, lambda: call(self._woken.set), lambda: call(self._has_lapsed)
+            )
+            self._listener.start()
+            self._draining = asyncio.create_task(self._drain())
+
+    async def answering(self, conversation: str) -> list[str]:
+        """Return the other servers that answer a conversation now."""
+        return await self._asked(lambda servers: servers.answering(conversation)) or []
+
+    async def answered(self, conversations: Sequence[str]) -> set[str]:
+        """Return those of the conversations that other servers answer now."""
+        if not conversations:
+            return set()
+        return await self._asked(lambda servers: servers.answered(conversations)) or set()
+
+    async def writer(self, turn: str) -> str | None:
+        """Return the other server that writes a turn now; None for none."""
+        return await self._asked(lambda servers: servers.writer(turn))
+
+    async def others(self) -> list[str]:
+        """Return the other servers that are there."""
+        return await self._asked(lambda servers: servers.others()) or []
+
+    async def wake(self, server: str) -> None:
+        """Have a server look at once for what is new."""
+        await self._asked(lambda servers: servers.wake(server))
+
+    async def claim_queue(
+        self, conversations: Sequence[str], known: Collection[str] | None = None
+    ) -> list[QueuedMessage]:
+        """Take the messages that wait in conversations and are with no server; return them in order.
+
+        With `known` also those that this server has and does not know, since the answer was lost when it took them.
+        """
+        return await self._asked(lambda servers: servers.claim_queue(conversations, known)) or []
+
+    async def waiting(self, conversation: str) -> list[QueuedMessage]:
+        """Return the messages that wait in a conversation, with whichever server, in order."""
+        return await self._asked(lambda servers: servers.waiting(conversation)) or []
+
+    async def remove(self, conversation: str, ids: Sequence[str] | None) -> list[QueuedMessage]:
+        """Delete messages that wait in a conversation and are with no server, of `ids` where given; return them."""
+        return await self._asked(lambda servers: servers.remove(conversation, ids)) or []
+
+    async def ask(
+        self, server: str, operation: str, given: Mapping[str, Any], seconds: float = ANSWERED_SECONDS
+    ) -> Mapping[str, Any] | None:
+        """Return what another server answers; None where it does not answer in time."""
+        number = await self._asked(lambda servers: servers.ask(server, operation, given))
+        if number is None:
+            return None
+        began, is_taken, answer = time.monotonic(), True, None
+        while answer is None and (waited := time.monotonic() - began) < seconds:
+            is_taken, answer = await self._asked(lambda servers: servers.answer_to(number)) or (False, None)
+            if not is_taken and waited > TAKEN_SECONDS:
+                break
+            if answer is None:
+                await self._woken_again(min(seconds - waited, DRAINED_SECONDS))
+        if is_taken:  # another one may still be about to take it
+            await self._asked(lambda servers: servers.forget(number))
+        return answer if answer != FAILED else None
+
+    async def ask_all(
+        self, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float = ANSWERED_SECONDS
+    ) -> list[Mapping[str, Any]]:
+        """Ask several servers at once, and return what those answer that do."""
+        answers = await asyncio.gather(*(self.ask(server, operation, given, seconds) for server in servers))
+        return [answer for answer in answers if answer is not None]
+
+    async def agents(self, known: int | None) -> tuple[int, str | None] | None:
+        """Return the revision of the agents and their rows as JSON; None where that is known, and where it fails."""
+        return await self._asked(lambda servers: servers.agents(known))
+
+    async def save_agents(self, known: int, rows: str) -> bool | None:
+        """Put rows in place of those of a revision; tell whether it was the newest, None where that fails."""
+        return await self._asked(lambda servers: servers.save_agents(known, rows))
+
+    async def hold(
+        self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
+    ) -> Lease:
+        """Hold tokens of the window of a model as soon as there is room for them beside all other servers.
+
+        First come first served over all servers, but a lower `rank` goes before. `look` is awaited every second with
+        the seconds waited, and may raise. Where the database does not tell, each server goes by its own requests.
+        """
+        return await self._leases.hold(WindowShare(pool, capacity, tokens, rank), look)
+
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[bool]:
+        """Hold the right to do something beside all other servers; give whether another one had it first.
+
+        Where the database fails, nobody is waited for.
+        """
+        module = importlib.import_module("elbowroom.store.sql")
+        lock: NamedLock = module.NamedLock(self._place, name)
+        has_waited = False
+        try:
+            while not await asyncio.to_thread(lock.is_taken):
+                has_waited = True
+                await asyncio.sleep(LOCK_SECONDS)
+        except StoreUnavailable as error:
+            log.debug("Another server may do the same at the same time: %s", error)
+        except BaseException:
+            self._begin(asyncio.to_thread(lock.close))
+            raise
+        try:
+            yield has_waited
+        finally:
+            self._begin(asyncio.to_thread(lock.close))
+
+    async def aclose(self) -> None:
+        """Say that this server ends."""
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.wait([self._draining])
+        for task in self._work:
+            task.cancel()
+        if self._work:
+            await asyncio.wait(self._work)
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.stop)
+            await self._asked(lambda servers: servers.leave())
+
+    async def _drain(self) -> None:
+        """Answer what this server is asked, whenever it is woken and at least once a second."""
+        while True:
+            try:
+                async with asyncio.timeout(DRAINED_SECONDS):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            async with self._answered:
+                self._answered.notify_all()
+            claiming = asyncio.ensure_future(self._asked(lambda servers: servers.claim()))
+            self._begin(self._leases.look())
+            for call in await claiming or []:
+                self._begin(self._answer(call))
+            if not self._keeping.locked():  # what is asked does not wait for what is only looked after
+                self._begin(self._keep())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _keep(self) -> None:
+        """Look after what waits, and after what dead servers have left."""
+        async with self._keeping:
+            for drain in self.drains:
+                await drain()
+            await self._sweep()
+
+    async def _answer(self, call: "Call") -> None:
+        try:
+            answer = await self.operations[call.operation](call.given)
+        except Exception:
+            log.exception("What another server asks could not be answered: %s", call.operation)
+            answer = FAILED
+        await self._asked(lambda servers: servers.answer(call, answer))
+
+    async def _sweep(self) -> None:
+        if time.monotonic() - self._swept < SWEPT_SECONDS:
+            return
+        self._swept = time.monotonic()
+        await self._leases.put_right()
+        if left := await self._asked(lambda servers: servers.sweep()):
+            log.warning("A server ended without a word: %d of its turns are marked as interrupted.", left)
+
+    async def _woken_again(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds), self._answered:
+                await self._answered.wait()
+        except TimeoutError:
+            pass
+
+    def _has_lapsed(self) -> None:
+        log.warning("This server could not say that it is there for a while; others may have taken it for dead.")
+        for lapse in self.lapses:
+            lapse()
+
+    async def _asked(self, question: Callable[["SqlServers"], Awaitable[Answer]]) -> Answer | None:
+        """Return what the database says; None where it fails."""
+        return await self._asked_store(lambda sql: question(sql.servers))
+
+    async def _asked_of_leases(self, question: Callable[["SqlServerLeases"], Awaitable[Answer]]) -> Answer | None:
+        return await self._asked_store(lambda sql: question(sql.leases))
+
+    async def _asked_store(self, question: Callable[["SqlStore"], Awaitable[Answer]]) -> Answer | None:
+        sql = await self._store.opened()
+        if sql is None:
+            return None
+        try:
+            return await question(sql)
+        except StoreBusy as error:
+            log.debug("Another server holds what this one needs: %s", error)
+            return None
+        except StoreUnavailable as error:
+            self._store.failed(sql, error)
+            return None

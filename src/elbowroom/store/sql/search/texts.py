@@ -1,0 +1,61 @@
+"""What of a message is put in the index for searches, and which conditions tell what the index knows."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select
+
+from elbowroom.store.message_parts import UNREADABLE, Part, text_in_body, text_in_part
+
+SEARCHED: Final = ("text", "content")
+"""The kinds of parts that are searched."""
+LETTERS: Final = 3
+MOST_LETTERS: Final = 64
+"""How much of a longer text is looked up; the whole of it is looked for in what that finds."""
+PAD: Final = "\ue000"
+"""Follows each text, so that its last letters begin an entry too."""
+TOO_LONG: Final = PAD * LETTERS
+"""The entry of a text that is too long."""
+LONGEST_TEXT: Final = 400_000
+"""Characters of a text that is put in the index; a longer one counts as found, and is then read."""
+CHARACTERS_A_STEP: Final = 40_000
+MESSAGES_A_STEP: Final = 200
+"""How much is put in the index in a transaction: a chat that wants to write waits some hundredths of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What an index tells: the numbers of messages that may hold a text, and which messages it does not know."""
+
+    numbers: Select[Any]
+    others: ColumnElement[bool]
+
+
+def grams_of(text: str) -> set[str]:
+    """Return all that is three letters long in a text."""
+    return {text[start : start + LETTERS] for start in range(len(text) - LETTERS + 1)}
+
+
+def indexed_text(rows: Iterable[Any]) -> str | None:
+    """Return the text of a message as it is put in the index, and given again to take it out; None while it grows."""
+    parts = []
+    for row in rows:
+        if row.status == "streaming":
+            return None
+        parts.append(Part(row.kind, row.content))
+    said = plain("\n".join([_text(parts), *(text_in_part(part) for part in parts if part.kind == "content")]))
+    return said + PAD * (LETTERS - 1) if len(said) <= LONGEST_TEXT else TOO_LONG
+
+
+def _text(parts: Sequence[Part]) -> str:
+    texts = [part for part in parts if part.kind == "text"]
+    try:
+        return text_in_body("".join(part.content for part in texts))
+    except UNREADABLE:
+        return "\n".join(map(text_in_part, texts))
+
+
+def plain(said: str) -> str:
+    """Return a text as the index has it: in lower case, without what SQLite does not take."""
+    return said.lower().replace("\0", PAD).encode("utf-8", "replace").decode()

@@ -1,0 +1,122 @@
+"""Leases in a PostgreSQL database: tokens of models' windows that the servers hold which share it.
+
+Whoever changes the leases of a model locks them first. A lease counts as long as its server is there.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from elbowroom.store.base import LeaseRow, WindowShare
+from elbowroom.store.sql.database import Database, settling
+from elbowroom.store.sql.dialect import carry_out
+from elbowroom.store.sql.schema import admission
+from elbowroom.store.sql.sharing.servers import CHANNEL, LEASE_SECONDS, wake
+
+ADMISSION_LOCK: Final = 0x656C6261
+"""With a hash of the model, the advisory lock of whoever changes its leases."""
+LOCK: Final = f"SELECT pg_advisory_xact_lock({ADMISSION_LOCK}, hashtext(%(pool)s))"
+LIVING: Final = f"""
+living AS (
+    SELECT admission.* FROM admission JOIN servers ON servers.id = admission.server
+    WHERE pool = %(pool)s AND servers.renewed > extract(epoch FROM clock_timestamp()) - {LEASE_SECONDS}
+)"""  # noqa: S608  # of constants
+"""The leases of a model that count."""
+INSERT: Final = """
+INSERT INTO admission (pool, server, tokens, rank, is_granted)
+VALUES (%(pool)s, %(server)s, %(tokens)s, %(rank)s, false) RETURNING number"""
+GRANT: Final = f"""
+WITH {LIVING}, line AS (
+    SELECT number, tokens, sum(tokens) OVER (ORDER BY rank, number)
+        + (SELECT coalesce(sum(tokens), 0) FROM living WHERE is_granted) AS filled
+    FROM living WHERE NOT is_granted
+)
+UPDATE admission SET is_granted = true FROM line
+WHERE admission.number = line.number AND (filled <= %(capacity)s OR filled = line.tokens)
+RETURNING admission.number, admission.server"""  # noqa: S608  # of constants
+"""Grants what there is room for, in order up to the first that finds none; a request is never too large alone."""
+GRANTED: Final = "SELECT number FROM admission WHERE number = ANY(%(numbers)s) AND is_granted"
+GROW: Final = f"""
+WITH {LIVING}, others AS (
+    SELECT coalesce(sum(tokens), 0) AS held FROM living WHERE is_granted AND number <> %(number)s
+)
+UPDATE admission SET tokens = %(tokens)s FROM others
+WHERE number = %(number)s AND (held = 0 OR held + %(tokens)s <= %(capacity)s) RETURNING number"""  # noqa: S608  # of constants
+GIVE_BACK: Final = f"""
+WITH gone AS (DELETE FROM admission WHERE number = ANY(%(numbers)s) RETURNING pool), waiting AS (
+    SELECT DISTINCT server FROM admission WHERE NOT is_granted AND pool IN (SELECT pool FROM gone)
+)
+SELECT pg_notify('{CHANNEL}', server) FROM waiting"""  # noqa: S608  # of constants
+
+
+class SqlServerLeases:
+    """The leases of a database, seen from the server with this id. All methods raise StoreUnavailable."""
+
+    def __init__(self, database: Database, server: str) -> None:
+        self.database = database
+        self.id = server
+
+    @settling
+    def hold(self, connection: Connection, share: WindowShare) -> tuple[int, bool]:
+        """Ask for a share of a model's window; return the number of the lease, and whether it is granted already."""
+        given = asdict(share) | {"server": self.id}
+        _, ((number,),), granted = carry_out(connection, f"{LOCK}; {INSERT}; {GRANT}", given)
+        self._wake(connection, granted)
+        return number, any(row[0] == number for row in granted)
+
+    @settling
+    def look(self, connection: Connection, pool: str, capacity: int, numbers: Sequence[int]) -> set[int]:
+        """Grant what there is room for, and return which of the leases with these numbers are granted."""
+        given = {"pool": pool, "capacity": capacity, "numbers": list(numbers)}
+        _, new, granted = carry_out(connection, f"{LOCK}; {GRANT}; {GRANTED}", given)
+        self._wake(connection, new)
+        return {number for (number,) in granted}
+
+    @settling
+    def hold_more(self, connection: Connection, share: WindowShare, number: int) -> bool:
+        """Let a granted lease grow to the tokens of the share, where there is room beside all others, or none is."""
+        _, grown = carry_out(connection, f"{LOCK}; {GROW}", asdict(share) | {"number": number})
+        return bool(grown)
+
+    @settling
+    def give_back(self, connection: Connection, numbers: Collection[int]) -> None:
+        """End leases, and wake the servers that wait for room."""
+        carry_out(connection, GIVE_BACK, {"numbers": list(numbers)})
+
+    @settling
+    def put_right(self, connection: Connection, rows: Sequence[LeaseRow], *, ends_others: bool) -> list[int]:
+        """Let this server have these leases, also those that others have ended meanwhile; return their numbers.
+
+        Where it `ends_others`, it has no others. A lease that is held is held, whether there is room for it or not.
+        """
+        own = admission.c
+        known = {row.number: row for row in connection.execute(select(admission).where(own.server == self.id))}
+        numbers = []
+        for row in rows:
+            found = known.pop(row.number, None)
+            if found is None:
+                numbers.append(self._insert(connection, row))
+                continue
+            numbers.append(found.number)
+            if found.tokens < row.share.tokens or found.is_granted < row.is_granted:
+                new = {"tokens": row.share.tokens, "is_granted": row.is_granted or found.is_granted}
+                connection.execute(update(admission).where(own.number == row.number).values(new))
+        if ends_others and known:
+            carry_out(connection, GIVE_BACK, {"numbers": list(known)})
+        return numbers
+
+    def _insert(self, connection: Connection, row: LeaseRow) -> int:
+        """Make a row, with the number that the lease has, unless another one has got that."""
+        share, numbered = row.share, {} if row.number is None else {"number": row.number}
+        values = {"pool": share.pool, "server": self.id, "tokens": share.tokens, "rank": share.rank}
+        new = insert(admission).values(**numbered, **values, is_granted=row.is_granted).on_conflict_do_nothing()
+        number = connection.scalar(new.returning(admission.c.number))
+        return int(number) if number is not None else self._insert(connection, replace(row, number=None))
+
+    def _wake(self, connection: Connection, granted: Sequence[Sequence[Any]]) -> None:
+        """Have the other servers look whose leases were granted."""
+        for server in {server for _, server in granted} - {self.id}:
+            wake(connection, server)
