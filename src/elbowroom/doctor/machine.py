@@ -18,8 +18,9 @@ from elbowroom.settings.doubts import doubtful_servers, is_loopback, missing_fol
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import ServerSettings
-from elbowroom.store import database_path, is_in_use
-from elbowroom.store.inspection import Inspection, inspect_file
+from elbowroom.settings.shared import AGENTS_ELSEWHERE
+from elbowroom.store import ServerPlace, database_path, is_in_use, store_place
+from elbowroom.store.inspection import Inspection, inspect_file, inspect_server
 
 PROXIES: Final = ("http_proxy", "all_proxy")
 LOOPBACK: Final = ("localhost", "127.0.0.1")
@@ -28,6 +29,7 @@ EARLIEST: Final = datetime(2026, 6, 1, tzinfo=UTC)
 SETTINGS = "settings"
 DATA_FOLDER: Final = "data folder"
 LEAST_FREE_BYTES: Final = 200_000_000
+DATABASE: Final = "database"
 CHOOSE: Final = "or choose another one with the environment variable ELBOWROOM_DATA_DIR"
 DAY_SECONDS: Final = 86_400.0
 PORT: Final = "port"
@@ -111,9 +113,14 @@ def _remedy(warning: str) -> str:
 async def check_data(subject: Subject) -> list[Finding]:
     """Return what is wrong with the data folder and the database in it."""
     settings, environ = subject.loaded.settings.store, subject.environ
-    database = database_path(settings, environ)
+    place = store_place(settings, environ)
+    database = place if isinstance(place, Path) else None
     folders = {data_dir(environ), *([database.parent] if database else [])}
     findings = await in_thread(lambda: [found for folder in sorted(folders) for found in judge_folder(folder)])
+    if isinstance(place, ServerPlace):
+        inspection = await in_thread(lambda: inspect_server(place))
+        elsewhere = [Finding("ok", "agents", AGENTS_ELSEWHERE)] if settings.agents == "database" else []
+        return [*findings, judge_server(place, inspection), *elsewhere]
     if database is None:
         what = "Conversations are kept in memory only and end with the server, as store.url says."
         return [*findings, Finding("ok", DATA_FOLDER, what)]
@@ -121,6 +128,23 @@ async def check_data(subject: Subject) -> list[Finding]:
     findings += judge_database(database, inspection)
     how = "there is no database in it yet" if inspection.state == "absent" else "its database is sound"
     return findings or [Finding("ok", DATA_FOLDER, f"{database.parent} can be written, and {how}.")]
+
+
+def judge_server(place: ServerPlace, found: Inspection) -> Finding:
+    """Judge a database on a PostgreSQL server."""
+    match found.state:
+        case "sound" | "absent":
+            how = "there are no tables in it yet" if found.state == "absent" else "it has the tables of this version"
+            return Finding("ok", DATABASE, f"{place} can be reached, and {how}.")
+        case "newer":
+            what = "The database was written by a newer elbowroom; this one goes on without it."
+            return Finding("fail", DATABASE, what, str(place), "Update elbowroom, or name another one in store.url.")
+        case "unfinished":
+            what = f"The database is not whole: {found.detail}."
+            return Finding("fail", DATABASE, what, str(place), "Let the copy come to its end, or name another one.")
+        case _:
+            what = f"The database cannot be used: {found.detail}."
+            return Finding("fail", DATABASE, what, str(place), "Start the server, or correct store.url.")
 
 
 def judge_folder(folder: Path) -> list[Finding]:
@@ -154,6 +178,9 @@ def judge_database(path: Path, found: Inspection) -> list[Finding]:
         case "newer":
             what = "The database was written by a newer elbowroom; this one goes on without it."
             return [Finding("fail", DATA_FOLDER, what, where, f"Update elbowroom, {CHOOSE}.")]
+        case "unfinished":
+            what = f"The database is not whole: {found.detail}."
+            return [Finding("fail", DATA_FOLDER, what, where, f"Let the copy come to its end, {CHOOSE}.")]
         case "unreadable":
             what = f"The database cannot be read: {found.detail}."
             return [Finding("fail", DATA_FOLDER, what, where, "Give yourself the right to read and write the file.")]

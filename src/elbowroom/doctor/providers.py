@@ -55,7 +55,7 @@ async def check_providers(subject: Subject) -> list[Finding]:
         remedy = "Add a table [[providers]] with id, kind and base_url; docs/settings.md has examples."
         return [Finding("fail", "provider", "No provider is configured.", str(subject.loaded.path), remedy)]
     findings = []
-    for provider in subject.providers.values():
+    for provider in subject.machines():
         settings = subject.provider_settings(provider.id)
         if settings.kind == "lmstudio":
             findings += await _check_lmstudio(subject, provider, settings)
@@ -238,7 +238,7 @@ def _where(settings: ProviderSettings) -> str:
 async def check_models(subject: Subject) -> list[Finding]:
     """Return what is wrong with the models of each provider that answers."""
     findings = []
-    for provider in subject.providers.values():
+    for provider in subject.machines():
         models = await subject.models(provider)
         if isinstance(models, ElbowroomError):
             continue  # check_providers reports it

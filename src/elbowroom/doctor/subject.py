@@ -15,6 +15,7 @@ import aiohttp
 from elbowroom.agents.sdk import load_sdk
 from elbowroom.errors import ElbowroomError, McpUnavailable
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.providers.machines import Machines
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import McpServerSettings, ProviderSettings
 
@@ -200,8 +201,18 @@ class Subject:
     _models: dict[str, "asyncio.Task[Sequence[ModelInfo] | ElbowroomError]"] = field(default_factory=dict)
 
     def provider_settings(self, provider_id: str) -> ProviderSettings:
-        """Return the settings of a provider."""
-        return next(found for found in self.loaded.settings.providers if found.id == provider_id)
+        """Return the settings of a provider, or of one of its machines."""
+        machines = self.loaded.settings.machines.values()
+        return next(found for together in machines for found in together if found.id == provider_id)
+
+    def machines(self) -> list[Provider]:
+        """Return what each address is spoken to by: the providers, and in place of several machines each of them."""
+        several = {name: one.machines for name, one in self.providers.items() if isinstance(one, Machines)}
+        return [
+            each
+            for name, provider in self.providers.items()
+            for each in ([machine.provider for machine in several[name]] if name in several else [provider])
+        ]
 
     async def models(self, provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:
         """Return a provider's models, or the error of asking for them; asked once for all checks."""
@@ -212,7 +223,7 @@ class Subject:
     async def loaded_models(self) -> list[tuple[Provider, ModelInfo]]:
         """Return the loaded models that can chat, of the providers whose context elbowroom manages."""
         found = []
-        for provider in self.providers.values():
+        for provider in self.machines():
             models = await self.models(provider) if provider.manages_context else ()
             if not isinstance(models, ElbowroomError):
                 found += [(provider, info) for info in models if info.kind != "embedding" and info.loaded_context]

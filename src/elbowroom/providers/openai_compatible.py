@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import asynccontextmanager, closing
 from typing import Any, Final
 
 import aiohttp
@@ -75,14 +75,18 @@ class OpenAICompatible:
 
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a chat request and yield its events."""
-        response = await self._upstream.post(f"{self._base}/chat/completions", body)
-        with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
-            while events := await answer.more():
-                yield events
+        with self._models.forgotten_on_failure():
+            response = await self._upstream.post(f"{self._base}/chat/completions", body)
+            with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
+                while events := await answer.more():
+                    yield events
 
-    def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
+    @asynccontextmanager
+    async def passed(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[PassedAnswer, None]:
         """Send a request unchanged to one of OpenAI's routes, and yield the answer."""
-        return pass_through(self._upstream, f"{self._base}/{path}", body)
+        with self._models.forgotten_on_failure():
+            async with pass_through(self._upstream, f"{self._base}/{path}", body) as answer:
+                yield answer
 
     async def overflow_policy(self, model: str) -> str | None:
         """Return None: these servers do not tell."""

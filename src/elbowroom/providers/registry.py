@@ -13,6 +13,7 @@ import aiohttp
 from elbowroom.errors import SettingsError
 from elbowroom.providers.base import Provider
 from elbowroom.providers.lmstudio import LMStudio
+from elbowroom.providers.machines import Machine, Machines
 from elbowroom.providers.openai_compatible import Ollama, OpenAICompatible
 from elbowroom.settings.load import LoadedSettings
 from elbowroom.settings.model import ProviderSettings
@@ -25,6 +26,10 @@ KINDS: Final[Mapping[str, Callable[..., Provider]]] = {
 }
 
 
+Made = tuple[tuple[ProviderSettings, ...], Provider]
+"""A provider, and the settings of its machines, of which most have one."""
+
+
 class Providers:
     """The providers by id, in the order of the settings; they share an HTTP session, which the caller closes."""
 
@@ -32,22 +37,31 @@ class Providers:
         self._http = http
         self._environ = environ
         self._tools = CountingTools()
-        self._made: dict[str, tuple[ProviderSettings, Provider]] = {}
+        self._made: dict[str, Made] = {}
+        self._wanted: tuple[ProviderSettings, ...] | None = None
         self._retired: list[Provider] = []
 
     def of(self, loaded: LoadedSettings) -> Mapping[str, Provider]:
         """Return the provider of each section of the settings, the same object while its section stays the same.
 
-        Raises SettingsError where a secret file cannot be read.
+        A section that is a machine of another one is part of that. Raises SettingsError where a secret file cannot be
+        read.
         """
-        wanted = loaded.settings.providers
-        if tuple(settings for settings, _ in self._made.values()) != wanted:
-            made = {settings.id: (settings, self._keep_or_make(settings, loaded.folder)) for settings in wanted}
+        if self._wanted != loaded.settings.providers:
+            wanted = loaded.settings.machines
+            made = {
+                name: (machines, self._keep_or_make(name, machines, loaded.folder)) for name, machines in wanted.items()
+            }
             kept = [provider for _, provider in made.values()]
             # Running answers may still use providers that are no longer named.
             self._retired += [provider for _, provider in self._made.values() if provider not in kept]
-            self._made = made
+            self._made, self._wanted = made, loaded.settings.providers
         return {provider_id: provider for provider_id, (_, provider) in self._made.items()}
+
+    def machines(self) -> list[Machine]:
+        """Return the machines of the providers that have several."""
+        made = [provider for _, provider in self._made.values()]
+        return [machine for one in made if isinstance(one, Machines) for machine in one.machines]
 
     async def aclose(self) -> None:
         """Close all providers, with what they have under way."""
@@ -55,10 +69,15 @@ class Providers:
             await provider.aclose()
         await self._tools.aclose()
 
-    def _keep_or_make(self, settings: ProviderSettings, folder: Path) -> Provider:
-        before = self._made.get(settings.id)
-        if before is not None and before[0] == settings:
+    def _keep_or_make(self, name: str, machines: tuple[ProviderSettings, ...], folder: Path) -> Provider:
+        before = self._made.get(name)
+        if before is not None and before[0] == machines:
             return before[1]
+        if len(machines) == 1:
+            return self._make(machines[0], folder)
+        return Machines(name, [Machine(self._make(one, folder), one.base_url) for one in machines])
+
+    def _make(self, settings: ProviderSettings, folder: Path) -> Provider:
         try:
             api_key = settings.api_key.reveal(folder, self._environ) if settings.api_key else None
         except SettingsError as error:

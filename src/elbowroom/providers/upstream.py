@@ -4,14 +4,14 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
 
-from elbowroom.errors import ElbowroomError, UpstreamTimeout
+from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
@@ -412,6 +412,15 @@ class RecentModels:
         self._models = None
         self._changes += 1
         self._asking.forget()
+
+    @contextmanager
+    def forgotten_on_failure(self) -> Iterator[None]:
+        """Forget the list where the upstream fails or refuses a prompt: something may have changed."""
+        try:
+            yield
+        except (ContextOverflow, UpstreamError):
+            self.forget()
+            raise
 
     def _kept(self) -> Sequence[ModelInfo] | None:
         return self._models if self._clock() - self._read_at <= self._seconds else None

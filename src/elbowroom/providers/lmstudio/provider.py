@@ -8,14 +8,14 @@ models at `/api/v1/models`, older ones at `/api/v0/models`.
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal
 
 import aiohttp
 
-from elbowroom.errors import ContextOverflow, ModelNotFound, ModelUnavailable, UpstreamError, UpstreamRejected
+from elbowroom.errors import ModelNotFound, ModelUnavailable, UpstreamError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, PassedAnswer, State, StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.lmstudio.counting import LMStudioCounting
@@ -91,7 +91,7 @@ class LMStudio:
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a chat request and yield its events; after a failure the list of models is read again."""
         answerer_is_checked = False
-        try:
+        with self._models.forgotten_on_failure():
             response = await self._upstream.post(f"{self._root}/v1/chat/completions", body)
             with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
                 while events := await answer.more():
@@ -99,18 +99,18 @@ class LMStudio:
                         await self._check_answerer(answer.model, info.id)
                         answerer_is_checked = True
                     yield events
-        except (ContextOverflow, UpstreamError):
-            self._models.forget()
-            raise
 
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the counter of this model: by its file, by LM Studio itself, or by its family."""
         return await self._counting.counter(info)
 
-    def passed(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[PassedAnswer]:
+    @asynccontextmanager
+    async def passed(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[PassedAnswer, None]:
         """Send a request unchanged to one of OpenAI's routes, and yield the answer."""
         check = partial(self._check_answerer, asked=str(body.get("model")))
-        return pass_through(self._upstream, f"{self._root}/v1/{path}", body, check)
+        with self._models.forgotten_on_failure():
+            async with pass_through(self._upstream, f"{self._root}/v1/{path}", body, check) as answer:
+                yield answer
 
     async def overflow_policy(self, model: str) -> str | None:
         """Return how LM Studio treats a prompt that is too long, such as truncateMiddle; None where it is not told."""
