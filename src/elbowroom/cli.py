@@ -1,4 +1,4 @@
-"""The command line: serve, demo, count, config, autostart, status, memories, connect, obsidian, doctor, quality."""
+"""The command line: what each command of `elbowroom --help` does, or who does it."""
 
 import argparse
 import asyncio
@@ -22,9 +22,11 @@ from elbowroom.logs.set_up import log_to_terminal, logging_to_file
 from elbowroom.settings.fields import expanded, settings_path
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import Flags, LoadedSettings, list_settings, load_settings
+from elbowroom.settings.shared import AGENTS_ELSEWHERE
 from elbowroom.status.command import add_status
 from elbowroom.status.memories import add_memories
 from elbowroom.status.quality import add_quality
+from elbowroom.status.store import add_store
 
 DEMO_SETTINGS = """\
 [[providers]]
@@ -115,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     autostart.set_defaults(run=_autostart)
     add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_store(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_obsidian(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
@@ -162,9 +165,9 @@ async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
     with _importing():
         from elbowroom.demo import demo_studio
-        from elbowroom.server.app import StopRequests, bound_the_stop, finish_answers
+        from elbowroom.server.app import StopRequests, bound_the_stop, finish_answers, longest_stop
         from elbowroom.server.listen import listening
-        from elbowroom.server.state import SHARED, WARM_UP
+        from elbowroom.server.state import SETTINGS, SHARED, WARM_UP
 
     requests = StopRequests.listen()
     with tempfile.TemporaryDirectory(prefix="elbowroom-demo-") as folder:
@@ -176,8 +179,9 @@ async def _run_demo(options: argparse.Namespace) -> None:
                 print(_greeting(address, path, asks_for_token=TOKEN_VARIABLE in environ), flush=True)
                 app[WARM_UP]()
                 await requests.asked.wait()
-                bound_the_stop()
-                await finish_answers(app[SHARED].running, requests)
+                stop = app[SETTINGS].current().settings.server
+                bound_the_stop(longest_stop(stop))
+                await finish_answers(app[SHARED].running, requests, stop.drain_seconds)
 
 
 def _environment_of_demo() -> dict[str, str]:
@@ -244,6 +248,8 @@ def _config(options: argparse.Namespace) -> int:
         print("\n".join(lines) or "Nothing is set; `elbowroom config show --all` lists the defaults.")
     for warning in loaded.warnings:
         print(f"Warning: {warning}", file=sys.stderr)
+    if options.what == "show" and loaded.settings.store.agents == "database":
+        print(AGENTS_ELSEWHERE, file=sys.stderr)
     if options.what == "check":
         print(f"{path}: {'all settings are accepted' if path.exists() else 'not there; the defaults are used'}.")
     return 0

@@ -45,7 +45,7 @@ async def test_behind_the_text(tmp_path: Path, model: str, stream: bool) -> None
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         received, answer = await stopped_in_text(served, studio, WORDS, model=model, stream=stream)
         assert (answer["cancelled"], answer["status"]) == (1, "idle")
-        assert received.text.startswith("word word")
+        assert received.text.startswith("word")
         assert received.text.endswith(f"\n\n{WORDS}")
         assert received.finish == "stop"
         body = order_of(studio)

@@ -102,16 +102,16 @@ async def test_a_running_answer_finishes(tmp_path: Path) -> None:
     assert "Traceback" not in served.program.said
 
 
-async def test_new_requests_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_requests_are_refused(tmp_path: Path) -> None:
     """While answers finish, whatever else is asked gets a 503 with a time to ask again, and `/health` says why."""
-    monkeypatch.setattr(stopping, "FINISHING_SECONDS", PATIENCE)
     release = asyncio.Event()
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue(Script(WORDS, WaitFor(release), " and the end"))
         asking = asyncio.create_task(served.chat_frames("writer"))
         await eventually(lambda: studio.chats and studio.chats[0].completion_tokens > 3, "nothing is said", PATIENCE)
-        finishing = asyncio.create_task(stopping.finish_answers(served.app[SHARED].running, stopping.StopRequests()))
-        await eventually(lambda: served.app[SHARED].running.is_closed, "it goes on as before")
+        running = served.app[SHARED].running
+        finishing = asyncio.create_task(stopping.finish_answers(running, stopping.StopRequests(), PATIENCE))
+        await eventually(lambda: running.is_closed, "it goes on as before")
         origin = {"Origin": "app://obsidian.md"}
         for method, path in (("POST", "chat/completions"), ("GET", "models"), ("GET", "nothing/here")):
             async with served.http.request(method, f"{served.url}/v1/{path}", json={}, headers=origin) as refused:

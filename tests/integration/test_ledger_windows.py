@@ -14,7 +14,7 @@ from small_window import ANSWER, ask_whole, history, orders_of, small_window, tu
 from told_summaries import SignedPlans, signatures_in
 
 from elbowroom.demo import SimulatedLMStudio
-from elbowroom.store.store import FILE_NAME
+from elbowroom.store.place import FILE_NAME
 
 Message = dict[str, Any]
 SMALL: Final = 4096

@@ -236,3 +236,15 @@ async def test_other_pages_may_not_ask(tmp_path: Path) -> None:
         headers = {"Origin": "http://localhost:3000"}
         async with served.http.post(f"{served.url}{ROUTE}", json=ONE, headers=headers) as response:
             assert response.status == 403
+
+
+async def test_on_one_of_several_machines(tmp_path: Path) -> None:
+    """A study runs on a machine that has the models; one that does not answer changes nothing."""
+    models = StudyModels("faithful")
+    async with models.studio:
+        addresses = f'base_urls = ["http://127.0.0.1:9", "{models.studio.base_url}"]'
+        settings = f'[server]\nport = 0\n[[providers]]\nid = "lmstudio"\nkind = "lmstudio"\n{addresses}\n'
+        async with serve(tmp_path, settings, timing=Timing(quiet=0)) as served:
+            await asked(served, "POST", **{**ONE, "pruners": [FAITHFUL]})
+            state = await ended(served)
+    assert (state["state"], state["troubles"], state["lines"][0]["pruner"]) == ("done", {}, FAITHFUL)

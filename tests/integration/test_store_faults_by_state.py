@@ -18,7 +18,7 @@ from scripted_pruner import is_prune_order
 from small_window import ANSWER, ask_whole, history
 
 from elbowroom.demo import Script, ToolCall, WaitFor
-from elbowroom.store.store import FILE_NAME
+from elbowroom.store.place import FILE_NAME
 
 Body = dict[str, Any]
 STATES = ("first", "streaming", "tool", "compaction", "flush")
@@ -28,7 +28,7 @@ STATES = ("first", "streaming", "tool", "compaction", "flush")
 def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
     take_models_for_quick(monkeypatch)
-    monkeypatch.setattr("elbowroom.store.sql.dialect.BUSY_MILLISECONDS", 50)
+    monkeypatch.setattr("elbowroom.store.sql.dialect.sqlite.BUSY_MILLISECONDS", 50)
 
 
 class Failing:

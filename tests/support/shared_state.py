@@ -4,11 +4,12 @@ from typing import Any, cast
 
 from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.settings.model import CompactionSettings, MemorySettings, ToolOutputSettings
+from elbowroom.store import open_in_memory
 
 
 def bare_shared() -> Shared:
     """Return the state of a server that keeps nothing."""
-    return Shared.over(cast("Any", None), cast("Any", None))
+    return Shared.over(open_in_memory(), cast("Any", None))
 
 
 def bare_settings(compaction: CompactionSettings, catalog: Any, shared: Shared | None = None) -> RunSettings:

@@ -220,6 +220,10 @@ class Answer:
         self._text_before = len(self.text)
         self._reasoning_before = len(self.reasoning)
 
+    def retract_step(self) -> None:
+        """Do not count the last request, which has said nothing and is made again."""
+        self.steps -= 1
+
     def take(self, event: AnswerEvent) -> AnswerEvent:
         """Keep an event and return it as the client sees it: a later step's words begin after a blank line."""
         match event:
@@ -341,6 +345,11 @@ class Reply:
         self.reasoning: list[str] = []
         self.tool_calls: list[ToolCall] = []
         self.engine: dict[str, Any] = {}
+
+    @property
+    def has_said(self) -> bool:
+        """Tell whether words or thoughts have come."""
+        return bool(self.text or self.reasoning)
 
     def add_call(self, delta: ToolCallDelta) -> None:
         """Take a piece of a tool call; the pieces of several calls may come mixed, and the name after arguments."""

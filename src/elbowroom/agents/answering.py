@@ -7,6 +7,7 @@ from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
+from elbowroom.agents.admission import Places, Prompt
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.by_hand import answer_command
 from elbowroom.agents.catalog import Target
@@ -18,10 +19,11 @@ from elbowroom.agents.task import answer_task
 from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Turn
 from elbowroom.context.observations import Observations
+from elbowroom.context.reuse import talk_of
 from elbowroom.context.seam import command_in, without_notices
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.base import ModelInfo, PassedAnswer
 from elbowroom.settings.model import AgentSettings
 from elbowroom.store import Store
 
@@ -32,8 +34,17 @@ Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[
 
 
 CHATS: Final = "chat/completions"
+WRITTEN_SECONDS: Final = 2.0
+"""How long the end of an answer waits until the database has it, where several servers share it."""
 LARGE_ANSWER: Final = 1_000_000
 """Letters of an answer that is hashed in a thread."""
+
+
+async def _written(store: Store) -> None:
+    """Wait a while until other servers can read what was said: the client may go on with one of them."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(WRITTEN_SECONDS):
+            await store.conversations.settled()
 
 
 def ignore(_: TurnRecorder) -> None:
@@ -93,6 +104,10 @@ async def answer(
         finally:
             key = _key_of_answer(said, request, recorder) if key is None else key
             recorder.ended("complete" if is_whole else "interrupted", key)
+            shared.queue.let_go(recorder.conversation, running)
+        if shared.store.servers is not None and keeps:
+            with running.stoppable():
+                await _written(shared.store)
         if not is_whole:
             said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
         if request.stream and (news := shared.store.news()):
@@ -106,17 +121,27 @@ async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> 
     admission, key = settings.shared.admission, chat_key(target, request)
     with settings.shared.running.entered(_key_of_chat(target, request)):
         if not request.caller.may_wait:
-            return await _relay_completion(target, request)
+            return await _relay_completion(target, request, settings)
         await admission.before_task(key)
-        return await admission.giving_way(key, lambda: _relay_completion(target, request))
+        return await admission.giving_way(key, lambda: _relay_completion(target, request, settings))
 
 
-async def _relay_completion(target: Target, request: ChatRequest) -> bytes:
+async def _relay_completion(target: Target, request: ChatRequest, settings: RunSettings) -> bytes:
     """Send the client's body on, and return the upstream's completion under the name that the client gave."""
-    async with target.provider.passed(CHATS, relay_body(request, target.model)) as passed:
-        text = await passed.text(request.model)
-        request_facts().take_usage(passed.usage)
-        return text
+
+    async def completion(bound: Target) -> bytes:
+        async with bound.provider.passed(CHATS, relay_body(request, bound.model)) as passed:
+            text = await passed.text(request.model)
+            request_facts().take_usage(passed.usage)
+            return text
+
+    return await settings.shared.places.on_machine(target, completion, lambda: _prompt_of(request))
+
+
+def _prompt_of(request: ChatRequest) -> Prompt:
+    """Return the prompt of a relayed chat, whose conversation only the client knows."""
+    caller = request.caller
+    return Prompt(request.messages, talk_of(caller.owner, caller.chat_id, "", request.messages))
 
 
 async def relay_stream(
@@ -130,18 +155,29 @@ async def relay_stream(
     ):
         if request.caller.may_wait:
             await shared.admission.before_task(chat_key(target, request))
-        await _relay_frames(target, request, sink)
+        await _relay_frames(target, request, shared.places, sink)
 
 
 async def _relay_frames(
-    target: Target, request: ChatRequest, sink: Callable[[Sequence[bytes]], Awaitable[None]]
+    target: Target, request: ChatRequest, places: Places, sink: Callable[[Sequence[bytes]], Awaitable[None]]
 ) -> None:
-    async with (
-        target.provider.passed(CHATS, relay_body(request, target.model)) as passed,
-        aclosing(passed.frames(request.model)) as frames,
-    ):
-        async for some in frames:
-            await sink([some])
+    has_begun = False
+
+    async def stream(bound: Target) -> None:
+        nonlocal has_begun
+        async with (
+            bound.provider.passed(CHATS, relay_body(request, bound.model)) as passed,
+            aclosing(passed.frames(request.model)) as frames,
+        ):
+            async for some in frames:
+                has_begun = True
+                await sink([some])
+        _note_passed(passed)
+
+    await places.on_machine(target, stream, lambda: _prompt_of(request), has_begun=lambda: has_begun)
+
+
+def _note_passed(passed: PassedAnswer) -> None:
     facts = request_facts()
     facts.take_usage(passed.usage)
     facts.steps, facts.finish_reason = 1, passed.finish_reason
@@ -248,14 +284,25 @@ async def _answer_raw(
     return answer
 
 
-async def _relay_stream(target: Target, request: ChatRequest, sink: Sink, _: RunSettings) -> Answer:
+async def _relay_stream(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
     """Send the client's body on, and hand each piece of the upstream's stream to the sink."""
-    answer = Answer()
     offered = [name for tool in request.tools if (name := tool_name(tool))]
-    stream = ReplyStream(answer, sink, offered, lambda name: True)
-    info = ModelInfo(id=target.model, provider=target.provider.id, name=target.model)
-    await stream.run(target.provider, relay_body(request, target.model), info)
-    return answer
+    tried: list[ReplyStream] = []
+
+    async def reply_of(bound: Target) -> Answer:
+        answer = Answer()
+        stream = ReplyStream(answer, sink, offered, lambda name: True)
+        tried.append(stream)
+        info = ModelInfo(id=bound.model, provider=bound.provider.id, name=bound.model)
+        await stream.run(bound.provider, relay_body(request, bound.model), info)
+        return answer
+
+    return await settings.shared.places.on_machine(
+        target,
+        reply_of,
+        lambda: _prompt_of(request),
+        has_begun=lambda: bool(tried) and tried[-1].reply.has_said,
+    )
 
 
 @contextmanager

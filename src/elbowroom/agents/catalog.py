@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, WindowUnknown
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
+from elbowroom.providers.machines import Machines
 from elbowroom.providers.seen import SeenModel, SeenModels
 from elbowroom.settings.keys import did_you_mean
 from elbowroom.settings.model import AgentSettings
@@ -105,6 +106,17 @@ class Catalog:
         """Return the target of an agent's id; None where there is no such agent, or it is switched off."""
         agent = next((agent for agent in self._agents if agent.id == agent_id), None)
         return self._target(agent) if agent else None
+
+    def beside(self, target: Target, other: Target) -> Target:
+        """Return another target as one on the same machine where it has the same model, else on all of its machines.
+
+        `target` is bound to one machine of its provider, if that has several.
+        """
+        several = [one for one in self._providers.values() if isinstance(one, Machines)]
+        own = next((one for one in several if any(each.provider is target.provider for each in one.machines)), None)
+        if own is None or other.provider not in (own, target.provider):
+            return other
+        return replace(other, provider=target.provider if other.model == target.model else own)
 
     async def rows(self) -> list[CatalogRow]:
         """Return all models clients can name: agents first, then raw models as `<provider>/<model id>`."""

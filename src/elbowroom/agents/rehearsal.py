@@ -6,6 +6,7 @@ Nothing of them is recorded, kept in the ledger, counted in metrics or shown.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job, PoolKey
@@ -58,6 +59,11 @@ class Rehearsal:
 
         Raises ElbowroomError where one of them cannot be had.
         """
+        work = partial(cls._on, settings=settings, pruner=pruner, window=window)
+        return await settings.shared.places.on_machine(target, work)
+
+    @classmethod
+    async def _on(cls, target: Target, settings: RunSettings, pruner: str, window: int) -> "Rehearsal":
         info = await target.provider.ready(target.model)
         if info.loaded_context is None:
             raise WindowUnknown(info.id, target.provider.id)

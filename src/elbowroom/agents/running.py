@@ -170,14 +170,17 @@ def stoppable(turn: RunningAnswer | None) -> AbstractContextManager[None]:
 
 
 class Running:
-    """The registry of one server's running requests, on its event loop. It is open until it is closed."""
+    """The registry of one server's running requests, on its event loop. It is open until it is closed.
+
+    While it `is_leaving`, the server has been asked to stop: who chooses between servers is to choose another one.
+    """
 
     def __init__(self) -> None:
         self._answers: list[RunningAnswer] = []
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self._is_stopping = False
-        self.is_closed = False
+        self.is_leaving = self.is_closed = False
         self._chats: Counter[ChatKey] = Counter()
         self._waiting_tasks: Counter[tuple[str, str]] = Counter()
         self._tasks_at_work: dict[Callable[[], object], ChatKey] = {}
@@ -218,9 +221,13 @@ class Running:
         if self.is_closed:
             raise ServerStopping(REFUSED)
 
+    def leave(self) -> None:
+        """Ask for no more requests; those that come all the same are answered."""
+        self.is_leaving = True
+
     def close(self) -> None:
         """Let no new answers begin; the running ones go on."""
-        self.is_closed = True
+        self.is_leaving = self.is_closed = True
 
     async def finished(self) -> None:
         """Wait until no answer is running."""
@@ -241,6 +248,14 @@ class Running:
         """Return the owner's running turns, or those of one conversation, the oldest first."""
         own = (answer for answer in self._answers if answer.conversation and answer.owner == owner)
         return [turn for turn in own if conversation in (None, turn.conversation)]
+
+    def conversations(self, *, but: RunningAnswer | None = None) -> set[str]:
+        """Return the conversations that are being answered, whoever owns them; one answer may be left out."""
+        return {answer.conversation for answer in self._answers if answer.conversation and answer is not but}
+
+    def of_conversation(self, conversation: str) -> list[RunningAnswer]:
+        """Return the turns of the conversation with this id, whoever owns it, the oldest first."""
+        return [answer for answer in self._answers if conversation and answer.conversation == conversation]
 
     def find(self, owner: str, conversation: str) -> str | None:
         """Return the id of the running conversation with this id, or else with this name."""
@@ -266,11 +281,11 @@ class Running:
         A turn that does not end within some seconds is no longer waited for. Cancelling this call leaves the turns
         stopped.
         """
-        return await _stopped(self.of(owner, conversation), last_words=last_words)
+        return await stopped(self.of(owner, conversation), last_words=last_words)
 
     async def cancel_turn(self, owner: str, turn_id: str) -> None:
         """Stop the one turn with this id, if it runs, as `cancel` does."""
-        await _stopped(self._with_id(owner, turn_id), last_words=False)
+        await stopped(self._with_id(owner, turn_id), last_words=False)
 
     async def turn_ended(self, owner: str, turn_id: str) -> None:
         """Wait until the one turn with this id has ended, if it runs."""
@@ -348,7 +363,7 @@ class Running:
         self._sleepers.clear()
 
 
-async def _stopped(turns: Sequence[RunningAnswer], *, last_words: bool) -> int:
+async def stopped(turns: Sequence[RunningAnswer], *, last_words: bool) -> int:
     """Stop these turns and wait for their ends; return how many there are."""
     for turn in turns:
         turn.stop(last_words=last_words)

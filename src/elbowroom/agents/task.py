@@ -10,11 +10,11 @@ left out, then a digest that code makes takes the place of the oldest messages. 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Priority
+from elbowroom.agents.admission import Priority, Prompt
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
@@ -54,10 +54,6 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
     """
     client_tools = target.agent.client_tools if target.agent else settings.client_tools
     request = with_arranged_tools(request, client_tools)
-    if request.caller.is_awaited:
-        return await _answer(target, request, sink, settings)
-    # A load is not given up: the chat would have to wait for the same one from its beginning.
-    await target.provider.ready(target.model)
     has_said = False
 
     async def seen(events: Sequence[AnswerEvent]) -> None:
@@ -65,11 +61,20 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
         has_said = request.stream
         await sink(events)
 
-    return await settings.shared.admission.giving_way(
-        (target.provider.id, target.model, request.caller.chat_id),
-        lambda: _answer(target, request, seen, settings),
-        may_leave=lambda: not has_said,
-    )
+    def answered() -> Awaitable[Answer]:
+        return settings.shared.places.on_machine(
+            target,
+            lambda bound: _answer(bound, request, seen, settings),
+            lambda: Prompt(request.messages),
+            has_begun=lambda: has_said,
+        )
+
+    if request.caller.is_awaited:
+        return await answered()
+    # A load is not given up: the chat would have to wait for the same one from its beginning.
+    await target.provider.ready(target.model)
+    key = target.provider.id, target.model, request.caller.chat_id
+    return await settings.shared.admission.giving_way(key, answered, may_leave=lambda: not has_said)
 
 
 async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
@@ -291,4 +296,4 @@ class TaskStep:
 
     @property
     def _has_said(self) -> bool:
-        return bool(self.stream.reply.text or self.stream.reply.reasoning)
+        return self.stream.reply.has_said

@@ -45,6 +45,9 @@ class Observations:
     def upstream_failed(self, provider: str, error: str) -> None:
         """A model call ended with an error; `error` is the name of its class."""
 
+    def machine_left(self, machine: str, why: str) -> None:
+        """Note that a request went to another machine: this one was `full`, or failed with an error of this name."""
+
     def answered(self, agent: str, kind: str, outcome: str, seconds: float, first_token: float | None) -> None:
         """An answer has ended, whose first token came after `first_token`; None where nothing was said.
 

@@ -17,6 +17,7 @@ from elbowroom.context.transcript import Message, calls_of
 
 Reason = Literal[
     "model_changed",
+    "machine_changed",
     "tools_changed",
     "arguments_changed",
     "system_changed",
@@ -27,6 +28,7 @@ Reason = Literal[
 ]
 WORDS: Final[Mapping[Reason, str]] = {
     "model_changed": "another model answers now",
+    "machine_changed": "another machine answers now",
     "tools_changed": "the tools have changed",
     "arguments_changed": "the arguments of the chat template have changed",
     "system_changed": "the system prompt has changed",
@@ -128,12 +130,25 @@ class SentPrompts:
         """Remember a prompt that the engine has read; return it with its number, and what was read before."""
         self.passed(prompt.model)
         now = replace(prompt, number=self._numbers[prompt.model], loads=self._loads[prompt.model])
-        before = next((found for key in talk.sought if (found := self._of_talks.get(key)) is not None), None)
+        before = self.last_of(talk)
         last = self._last.get(now.model)
         self._last[now.model] = now
         for key in talk.kept:
             self._of_talks.put(key, now)
         return Kept(now, before, last if last is not None and last.number == now.number - 1 else None)
+
+    def last_of(self, talk: Talk) -> SentPrompt | None:
+        """Return the prompt that was sent last in a conversation, None where it is not known."""
+        return next((found for key in talk.sought if (found := self._of_talks.get(key)) is not None), None)
+
+    def cached(self, prompt: SentPrompt, model: str, window: int | None, slots: int) -> int:
+        """Return how many tokens of a prompt the engine of `model` should still have, which keeps `slots` prompts."""
+        is_there = (prompt.model, prompt.window, prompt.loads) == (model, window, self._loads[model])
+        return prompt.tokens if is_there and self._numbers[model] - prompt.number < slots else 0
+
+    def sent_to(self, model: str) -> int:
+        """Return how many prompts the model has been sent."""
+        return self._numbers[model]
 
     def passed(self, model: str) -> None:
         """Note that the model has read a prompt of another kind."""
@@ -245,7 +260,7 @@ def change_between(before: SentPrompt, now: SentPrompt) -> Change:
     if now.continues(before):
         return Change("arguments_changed" if now.arguments != before.arguments else None, shared)
     if now.model != before.model:
-        return Change("model_changed", 0)
+        return Change("machine_changed" if _anywhere(now.model) == _anywhere(before.model) else "model_changed", 0)
     if not now.is_in_load_of(before):
         return Change("engine_forgot", 0)
     if now.tools != before.tools:
@@ -255,6 +270,12 @@ def change_between(before: SentPrompt, now: SentPrompt) -> Change:
     if shared == 0 and (now.has_system or before.has_system):
         return Change("system_changed", 0)
     return Change("messages_changed", shared)
+
+
+def _anywhere(model: str) -> str:
+    """Return a model's name after its provider's, without the address of a machine: `desk/qwen` of `desk@host/qwen`."""
+    provider, slash, name = model.partition("/")
+    return f"{provider.partition('@')[0]}/{name}" if slash else model
 
 
 def alike_in_cache(kept: Kept, change: Change) -> int:

@@ -1,6 +1,7 @@
 """Puts the server together, and stops it in an orderly way."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -31,11 +33,11 @@ from elbowroom.server.conversations import (
     add_live_route,
     add_queue_routes,
 )
-from elbowroom.server.guard import HEALTH, RULES, CurrentRules, for_own_page, guard, set_up_cors
+from elbowroom.server.guard import HEALTH, READY, RULES, CurrentRules, for_own_page, guard, set_up_cors
 from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
-from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, report_requests
-from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, show_model
+from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, part_while_leaving, report_requests
+from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, ready, show_model
 from elbowroom.server.obsidian import add_obsidian_routes
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.pairing import add_doctor_route, add_pairing_routes, add_vault_routes
@@ -58,7 +60,9 @@ from elbowroom.server.state import (
 )
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.live import LiveSettings
-from elbowroom.store import database_path, open_store
+from elbowroom.settings.model import ServerSettings
+from elbowroom.settings.shared import SharedAgents
+from elbowroom.store import Place, open_store, store_place
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -66,10 +70,8 @@ END = r"{end:/*}"
 LINGERING_SECONDS = 2.0
 """How long the rest of a refused body is read and dropped, so that the client can read why."""
 log = logging.getLogger(__name__)
-FINISHING_SECONDS: Final = 5.0
-"""How long running answers may go on after the server was asked to stop."""
-LONGEST_STOP_SECONDS: Final = 25.0
-"""How long a stop takes at most; it does not wait longer for what hangs, such as a tool in a thread."""
+CLOSING_SECONDS: Final = 20.0
+"""How long a stop may take beyond its notice and the end of answers; what hangs, such as a tool, is not waited for."""
 ASKS_TO_STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """Ctrl-C, the system's request, a terminal that is closed, and what Windows' consoles send; each where it exists."""
 
@@ -91,10 +93,12 @@ def create_app(
     app[RULES] = CurrentRules(live, environ)
     app[TIMING] = timing or Timing()
     app[COUNTED] = counted = Metrics()
-    database = database_path(live.current().settings.store, environ)
-    app[SEEN] = SeenModels(data_dir(environ) / FILE_NAME if database else None)
-    app[DEVICES] = PairedDevices(database.with_name(PAIRED) if database else None)
+    place = store_place(live.current().settings.store, environ)
+    app[SEEN] = SeenModels(data_dir(environ) / FILE_NAME if place else None)
+    app[DEVICES] = PairedDevices(_folder_of(place, environ) / PAIRED if place else None)
     store = open_store(live.current().settings.store, environ, counted)
+    if store.servers is not None and live.current().settings.store.agents == "database":
+        live.shared = SharedAgents(store.servers)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
 
     kept = store.conversations if live.current().settings.store.conversations else None
@@ -125,14 +129,20 @@ def create_app(
     app.cleanup_ctx.append(open_providers)
     app.on_shutdown.append(end_answers)
     set_up_cors(app)
-    app.on_response_prepare.append(add_request_id)
+    app.on_response_prepare.extend((add_request_id, part_while_leaving))
     _add_routes(app, live, environ)
     add_vault_routes(app, own_tools)
     return app
 
 
+def _folder_of(place: Place, environ: Mapping[str, str]) -> Path:
+    """Return the folder of what is kept beside the database, which is a server's own where that is on another one."""
+    return place.parent if isinstance(place, Path) else data_dir(environ)
+
+
 def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
     app.router.add_get(HEALTH, health)
+    app.router.add_get(READY, ready)
     app.router.add_get("/api/logs", for_own_page(show_logs))
     add_live_route(app)
     add_metrics_route(app)
@@ -217,21 +227,30 @@ def _take(number: signal.Signals, requests: StopRequests) -> None:
         signal.signal(number, from_outside)
 
 
-async def finish_answers(running: Running, requests: StopRequests) -> None:
-    """Wait until the running answers have finished or their time is over; no new ones begin meanwhile."""
+async def give_notice(running: Running, requests: StopRequests, seconds: float) -> None:
+    """Go on taking requests for so long while `/ready` answers 503, so that a load balancer chooses other servers."""
+    running.leave()
+    if seconds:
+        log.info("Stopping in %.0f s; requests are taken until then. Ask once more to end now.", seconds)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(requests.pressed.wait(), seconds)
+
+
+async def finish_answers(running: Running, requests: StopRequests, seconds: float) -> None:
+    """Wait until the running answers have finished or so many seconds are over; no new ones begin meanwhile."""
     running.close()
     if not running:
         log.info("Stopping.")
         return
     answers = "1 answer" if len(running) == 1 else f"{len(running)} answers"
-    log.info("Stopping: %s may go on for %.0f s. Ask once more to end now.", answers, FINISHING_SECONDS)
-    await _finished(running, requests)
+    log.info("Stopping: %s may go on for %.0f s. Ask once more to end now.", answers, seconds)
+    await _finished(running, requests, seconds)
 
 
-async def _finished(running: Running, requests: StopRequests) -> None:
+async def _finished(running: Running, requests: StopRequests, seconds: float) -> None:
     waiting = [asyncio.create_task(running.finished()), asyncio.create_task(requests.pressed.wait())]
     try:
-        await asyncio.wait(waiting, timeout=FINISHING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in waiting:
             task.cancel()
@@ -239,13 +258,18 @@ async def _finished(running: Running, requests: StopRequests) -> None:
         log.info("The answers that are not finished are ended; what was said is stored.")
 
 
-def bound_the_stop(seconds: float = LONGEST_STOP_SECONDS) -> None:
+def longest_stop(server: ServerSettings) -> float:
+    """Return how many seconds a stop takes at most."""
+    return server.stop_notice_seconds + server.drain_seconds + CLOSING_SECONDS
+
+
+def bound_the_stop(seconds: float) -> None:
     """End the process after so many seconds, even if a thread hangs: threads cannot be stopped from outside."""
-    timer = threading.Timer(seconds, _give_up)
+    timer = threading.Timer(seconds, _give_up, [seconds])
     timer.daemon = True
     timer.start()
 
 
-def _give_up() -> None:
-    log.error("The stop took longer than %.0f s; it ends here, with something still running.", LONGEST_STOP_SECONDS)
+def _give_up(seconds: float) -> None:
+    log.error("The stop took longer than %.0f s; it ends here, with something still running.", seconds)
     os._exit(1)

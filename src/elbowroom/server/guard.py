@@ -1,4 +1,4 @@
-"""Who may call: the checks before every route but `/health`, cheapest first: Host, Origin, content type, token.
+"""Who may call: the checks before all routes but two, cheapest first: Host, Origin, content type, token.
 
 Host stops DNS rebinding, Origin other people's web pages, the content type forms that need no preflight.
 """
@@ -15,12 +15,13 @@ from aiohttp import hdrs, web
 from elbowroom.connect.devices import TOKENS_BEGIN, Device
 from elbowroom.connect.pairing import ROUTE as PAIRING
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
-from elbowroom.server.state import DEVICES, SHARED
+from elbowroom.server.state import DEVICES, SETTINGS, SHARED
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import LoadedSettings
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-HEALTH = "/health"
+HEALTH, READY = "/health", "/ready"
+"""What anybody may ask, under any name: monitors and load balancers do."""
 ALWAYS_ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "host.docker.internal"})
 ALWAYS_ALLOWED_ORIGINS = re.compile(
     r"app://obsidian\.md|capacitor://localhost|https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?"
@@ -108,13 +109,15 @@ RULES: web.AppKey[CurrentRules] = web.AppKey("RULES", CurrentRules)
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Check a request before its body is read; raise where it may not pass.
 
-    From the moment that the server is asked to stop, everything but `/health` is refused.
+    Once the server stops, everything else is refused.
     """
-    if request.path != HEALTH or request.method == hdrs.METH_OPTIONS:
+    if request.path not in (HEALTH, READY) or request.method == hdrs.METH_OPTIONS:
         _check(request, request.app[RULES].get())
         if request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204)
         request.app[SHARED].running.check_open()
+        if (agents := request.app[SETTINGS].shared) is not None and not is_page(request.path):
+            await agents.look()
     return await handler(request)
 
 

@@ -6,7 +6,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Literal
+from typing import Final
 
 from aiohttp import web
 
@@ -14,7 +14,15 @@ from elbowroom import __version__
 from elbowroom.agents.catalog import why_no_answer
 from elbowroom.errors import ElbowroomError, SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.server.app import StopRequests, bound_the_stop, create_app, create_runner, finish_answers
+from elbowroom.server.app import (
+    StopRequests,
+    bound_the_stop,
+    create_app,
+    create_runner,
+    finish_answers,
+    give_notice,
+    longest_stop,
+)
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, WARM_UP
 from elbowroom.settings.doubts import own_address
 from elbowroom.settings.live import LiveSettings
@@ -25,7 +33,6 @@ WARM_UP_AFTER_SECONDS: Final = 0.2
 """So that the first question about a new server's health is answered before threads import what comes later."""
 HIGHEST_PORT = 65535
 NOTIFY_SOCKET: Final = "NOTIFY_SOCKET"
-Notice = Literal["READY=1", "STOPPING=1"]
 
 
 @asynccontextmanager
@@ -64,13 +71,16 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
             live.when_changed = lambda: tasks.append(watchers.create_task(_check_agents(app)))
             tell_service_manager("READY=1", environ)
             await requests.asked.wait()
+            stop = live.current().settings.server
+            bound_the_stop(longest_stop(stop))
+            tell_service_manager("STOPPING=1", environ)
+            tell_service_manager(f"EXTEND_TIMEOUT_USEC={longest_stop(stop) + 5:.0f}000000", environ)
+            await give_notice(app[SHARED].running, requests, stop.stop_notice_seconds)
             live.when_changed = None
             warming_up.cancel()
-            bound_the_stop()
-            tell_service_manager("STOPPING=1", environ)
             for task in tasks:
                 task.cancel()
-        await finish_answers(app[SHARED].running, requests)
+        await finish_answers(app[SHARED].running, requests, stop.drain_seconds)
 
 
 async def _announce(app: web.Application, provider: Provider) -> None:
@@ -122,7 +132,7 @@ def _why_not(error: OSError | UnicodeError, host: str, port: int) -> str:
     return f"server.host = {host!r}, server.port = {port}: nothing can listen there: {reason}."
 
 
-def tell_service_manager(notice: Notice, environ: Mapping[str, str]) -> None:
+def tell_service_manager(notice: str, environ: Mapping[str, str]) -> None:
     """Send a notice to the socket that the environment names, if it names one."""
     address = environ.get(NOTIFY_SOCKET, "")
     if not address or not hasattr(socket, "AF_UNIX"):

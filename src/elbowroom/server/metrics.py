@@ -1,7 +1,7 @@
 """Metrics in Prometheus' format: numbers only, with labels that have few values; and the route to read them."""
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -16,7 +16,8 @@ from elbowroom.agents.turn import Shared
 from elbowroom.caches import cache_sizes
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.observations import Observations
-from elbowroom.server.state import SHARED, STARTED
+from elbowroom.providers.machines import Machine
+from elbowroom.server.state import PROVIDERS, SHARED, STARTED
 
 SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0, 1.005, 1.01, 1.02, 1.05, 1.1, 1.25, 2.0)
@@ -28,10 +29,14 @@ TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class StateNow(Collector):
-    """Collects gauges from the state that all requests share; `started` is in Unix seconds."""
+    """Collects gauges from the state that all requests share; `started` is in Unix seconds.
+
+    `machines` are those of providers that have several.
+    """
 
     shared: Shared
     started: float
+    machines: Sequence[Machine] = ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges."""
@@ -44,6 +49,7 @@ class StateNow(Collector):
         )
         waiting = {"/".join(key): count for key, count in self.shared.admission.waiting_for_all().items()}
         yield _gauge("waiting_requests", "Requests that wait for room in a model's window.", "model", waiting)
+        yield from self._of_machines()
         yield _single("queued_messages", "Messages that wait in the queues of conversations.", self.shared.queue.length)
         store = self.shared.store
         index = store.conversations.index
@@ -57,6 +63,17 @@ class StateNow(Collector):
         lag = "Age of the oldest word that is not in the database yet."
         yield _single("store_lag_seconds", lag, store.lag)
         yield _single("start_time_seconds", "When the server began, in Unix seconds.", self.started)
+
+    def _of_machines(self) -> Iterator[GaugeMetricFamily]:
+        up = {machine.id: float(machine.trouble() is None) for machine in self.machines}
+        yield _gauge("machine_up", "1 while the machine answers.", "machine", up)
+        held = {
+            f"{machine.id}/{info.id}": self.shared.admission.load((machine.id, info.id)).held
+            for machine in self.machines
+            for info in machine.listed
+            if info.loaded_context
+        }
+        yield _gauge("machine_held_tokens", "Tokens of the window that requests hold now.", "model", held)
 
 
 def _gauge(name: str, told: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
@@ -149,6 +166,10 @@ class Metrics(Observations):
         """Count an error."""
         self._upstream_errors.labels(provider, error).inc()
 
+    def machine_left(self, machine: str, why: str) -> None:
+        """Count a request that went to another machine."""
+        self._moves.labels(machine, why).inc()
+
     def answered(self, agent: str, kind: str, outcome: str, seconds: float, first_token: float | None) -> None:
         """Count an answer with its times."""
         self._answers.labels(agent, kind, outcome).inc()
@@ -195,6 +216,12 @@ class Metrics(Observations):
             "upstream_errors", "Model calls that ended with an error, those that were made good included.",
             "provider", "error",
         )  # fmt: skip
+        self._moves = self._counter(
+            "machine_moves",
+            "Requests that left a machine for another one, by why: full, or an error.",
+            "machine",
+            "why",
+        )
 
     def _about_windows(self) -> None:
         self._fill = self._histogram(
@@ -282,6 +309,6 @@ def add_metrics_route(app: web.Application) -> None:
 
 async def show_metrics(request: web.Request) -> web.Response:
     """Answer with all metrics as they are now."""
-    now = StateNow(request.app[SHARED], request.app[STARTED])
+    now = StateNow(request.app[SHARED], request.app[STARTED], request.app[PROVIDERS].machines())
     headers = {hdrs.CONTENT_TYPE: TEXT_FORMAT, hdrs.CACHE_CONTROL: "no-store"}
     return web.Response(body=request.app[COUNTED].text(now), headers=headers)

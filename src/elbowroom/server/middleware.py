@@ -32,18 +32,20 @@ from elbowroom.logs.set_up import ONLY_IN_FILE
 from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, is_page, speaks_anthropic
 from elbowroom.server.metrics import COUNTED
 from elbowroom.server.request import OPENERS, UnsupportedCoding
-from elbowroom.server.state import ENVIRONMENT, SETTINGS
+from elbowroom.server.state import ENVIRONMENT, SETTINGS, SHARED
 
 log = logging.getLogger(__name__)
 ROUTES = (
     "POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions and /v1/embeddings, GET /v1/models, "
-    "GET /v1/conversations, GET /health"
+    "GET /v1/conversations, GET /health and GET /ready"
 )
 
 
 CLIENT_LEFT: Final = 499
 """The status in log and metrics of a request whose client has left before it was answered."""
-POLLED: Final = frozenset({"/health", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"})
+POLLED: Final = frozenset(
+    {"/health", "/ready", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"}
+)
 """Routes that pages and monitors ask again and again; only their failures are worth a line."""
 UNKNOWN: Final = "(unknown)"
 ANTHROPIC_REQUEST_ID: Final = "request-id"
@@ -164,6 +166,13 @@ async def add_request_id(request: web.Request, response: web.StreamResponse) -> 
         response.headers.setdefault(REQUEST_ID, request_id)
         if speaks_anthropic(request):
             response.headers.setdefault(ANTHROPIC_REQUEST_ID, request_id)
+
+
+async def part_while_leaving(request: web.Request, response: web.StreamResponse) -> None:
+    """Close the connection with each answer of a server that leaves, so that the next request goes to another one."""
+    if request.app[SHARED].running.is_leaving:
+        response.headers[hdrs.CONNECTION] = "close"
+        response.force_close()
 
 
 def note_target(target: Target) -> None:

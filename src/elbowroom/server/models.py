@@ -1,4 +1,4 @@
-"""`GET /v1/models`, `/v1/models/{id}` and `/health`."""
+"""`GET /v1/models`, `/v1/models/{id}`, `/health` and `/ready`."""
 
 import asyncio
 import logging
@@ -112,6 +112,22 @@ async def health(request: web.Request) -> web.Response:
     states = await asyncio.gather(*(_state(provider) for provider in providers.values()))
     status, code = ("stopping", 503) if request.app[SHARED].running.is_closed else ("ok", 200)
     return web.json_response({"status": status, "version": __version__, "providers": states}, status=code)
+
+
+async def ready(request: web.Request) -> web.Response:
+    """Answer 200 while this server should be given requests, 503 while it stops or its store cannot be written.
+
+    Upstreams do not count: other servers have the same ones.
+    """
+    shared = request.app[SHARED]
+    if shared.running.is_leaving:
+        status = "stopping"
+    elif shared.store.can_be_written:
+        status = "ready"
+    else:
+        status = "store failing" if shared.store.is_failing else "store opening"
+        shared.store.open_soon()
+    return web.json_response({"status": status}, status=200 if status == "ready" else 503)
 
 
 async def _state(provider: Provider) -> dict[str, Any]:

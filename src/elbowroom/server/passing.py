@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.admission import Admission, Ticket
+from elbowroom.agents.admission import Admission, Prompt, Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.turn import Shared
 from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
@@ -104,10 +104,14 @@ async def embeddings(request: web.Request) -> web.Response:
         if find_model(models, target.model) is None:
             there = ", ".join(info.id for info in models if info.kind == "embedding") or "none"
             raise ModelNotFound(f"There is no model {target.model!r} for embeddings. There are: {there}.")
-    sent = {**body, "model": target.model}
-    with request.app[SHARED].running.entered():
-        async with target.provider.passed("embeddings", sent) as answer:
-            found = await answer.whole()
+    shared, sent = request.app[SHARED], {**body, "model": target.model}
+
+    async def embedded(bound: Target) -> dict[str, Any]:
+        async with bound.provider.passed("embeddings", sent) as answer:
+            return await answer.whole()
+
+    with shared.running.entered():
+        found = await shared.places.on_machine(target, embedded, embeds=True)
     request_facts().take_usage(found.get("usage"))
     found = await asyncio.to_thread(packed_as_asked, found, body.get("encoding_format"))
     return await json_answer({**found, "model": body["model"]})
@@ -138,10 +142,22 @@ async def _pass_on(
     shared: Shared, target: Target, body: dict[str, Any], sink: Callable[[Sequence[bytes]], Awaitable[None]]
 ) -> None:
     """Hand the frames of a continuation to the sink, or the whole of it."""
-    with shared.running.entered():
-        async with aclosing(_passed(shared.admission, target, body)) as parts:
+    has_begun = False
+
+    async def pass_from(bound: Target) -> None:
+        nonlocal has_begun
+        async with aclosing(_passed(shared.admission, bound, body)) as parts:
             async for part in parts:
+                has_begun = True
                 await sink([part])
+
+    with shared.running.entered():
+        await shared.places.on_machine(target, pass_from, lambda: _prompt_of(body), has_begun=lambda: has_begun)
+
+
+def _prompt_of(body: Mapping[str, Any]) -> Prompt:
+    prompt = body.get("prompt")
+    return Prompt([{"role": "user", "content": prompt}] if isinstance(prompt, str) else ())
 
 
 async def _passed(admission: Admission, target: Target, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:

@@ -11,11 +11,13 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
+from elbowroom.agents.admission import Admission
 from elbowroom.agents.catalog import why_no_answer
 from elbowroom.agents.prompt import LearnedWindows
 from elbowroom.errors import ElbowroomError, Forbidden, NotFound, RequestError
 from elbowroom.providers.base import ModelInfo, ModelManagement, Provider
 from elbowroom.providers.lmstudio import find_owner
+from elbowroom.providers.machines import Machine, Machines
 from elbowroom.server.guard import DEVICE, for_own_page, for_paired
 from elbowroom.server.request import read_json
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED
@@ -219,14 +221,33 @@ def _schema() -> dict[str, Any]:
 async def list_providers(request: web.Request) -> web.Response:
     """Ask all providers at once, each for two seconds at most; the row of a provider names its failure."""
     loaded = request.app[SETTINGS].current()
-    rows = loaded.settings.providers
+    rows = [settings for settings in loaded.settings.providers if not settings.machine_of]
     try:
         providers = request.app[PROVIDERS].of(loaded)
     except ElbowroomError as error:  # a file with a key that cannot be read
         return web.json_response({"data": [_row(settings, error.message, []) for settings in rows]})
-    windows = request.app[SHARED].windows
-    states = await asyncio.gather(*(_state(settings, providers[settings.id], windows) for settings in rows))
+    shared = request.app[SHARED]
+    states = await asyncio.gather(*(_state(settings, providers[settings.id], shared.windows) for settings in rows))
+    for state in states:
+        if isinstance(several := providers[state["id"]], Machines):
+            state["machines"] = [_machine(machine, shared.admission) for machine in several.machines]
     return web.json_response({"data": states})
+
+
+def _machine(machine: Machine, admission: Admission) -> dict[str, Any]:
+    """Return one of several machines: whether it answers, and how busy the models are that it has loaded."""
+    trouble = machine.trouble()
+    loaded = [info for info in machine.listed if info.loaded_context] if trouble is None else []
+    return {
+        "id": machine.id,
+        "base_url": without_secrets(machine.address),
+        "reachable": trouble is None,
+        "error": trouble.error.message if trouble is not None else None,
+        "models": [
+            {"id": info.id, "window": info.loaded_context, **admission.load((machine.id, info.id))._asdict()}
+            for info in loaded
+        ],
+    }
 
 
 async def _state(settings: ProviderSettings, provider: Provider, windows: LearnedWindows) -> dict[str, Any]:

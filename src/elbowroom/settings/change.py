@@ -12,7 +12,7 @@ from elbowroom.settings.fields import ID_FORM, ID_TAKES
 from elbowroom.settings.files import backup_of, not_saved, replace_file, write_private
 from elbowroom.settings.keys import Key, Problem, key_text, unknown_keys, wrong_settings
 from elbowroom.settings.live import LiveSettings
-from elbowroom.settings.load import LoadedSettings, parse_file
+from elbowroom.settings.load import LoadedSettings, parse_file, with_agents
 from elbowroom.settings.merge import (
     FOLDER,
     asked_for,
@@ -61,7 +61,8 @@ class SettingsChanger:
 
     def _change(self, content: bytes | None, decide: Decide) -> bool:
         """Make the change; return False if another program changed the file meanwhile."""
-        data = self._parse(content)
+        in_file, agents = self._parse(content), self._live.shared.known if self._live.shared else None
+        data = with_agents(in_file, agents.rows if agents else None)
         now = self._as_it_is(data)
         patch = mark_secrets(decide((now or self._live.last_good).settings))
         new = merged(data, patch, shown_values(now, self._environ) if now else {})
@@ -69,6 +70,17 @@ class SettingsChanger:
             return True
         self._check(patch, data, new, now)
         written, secrets = extract_secrets(new)
+        if (shared := self._live.shared) is not None:
+            rows = written.get("agents", [])
+            if not is_same(rows, data.get("agents", [])) and not shared.save(agents, rows):
+                return False
+            written = with_agents(written, in_file.get("agents", []))
+            if "agents" not in in_file:
+                del written["agents"]
+        return is_same(written, in_file) or self._replace(content, in_file, written, secrets)
+
+    def _replace(self, content: bytes | None, data: Patch, written: Patch, secrets: Mapping[str, str]) -> bool:
+        """Write the file anew; return False if another program changed it meanwhile."""
         text = self._rewritten(content, written)
         if self._read() != content:
             return False

@@ -17,7 +17,8 @@ ID_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 ID_TAKES = "letters, digits, dots, dashes and underscores, beginning with a letter or digit"
 APPLICATION = "elbowroom"
 HIDDEN = "********"
-PASSWORD_OR_QUERY = re.compile(r"(?<=//)[^/]*(?=@)|(?<=\?).+", re.DOTALL)
+PASSWORD_OR_QUERY = re.compile(r"((?<=^postgres:)|(?<=^postgresql:)).+|(?<=//)[^/]*(?=@)|(?<=\?).+", re.DOTALL)
+"""Of the address of a PostgreSQL database nothing is sure to be no password: it may hold slashes and at-signs."""
 
 
 def _checked_id(value: str) -> str:

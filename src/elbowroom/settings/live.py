@@ -9,6 +9,7 @@ from elbowroom.errors import SettingsError
 from elbowroom.settings.doubts import TOKEN_KEY, is_loopback, secrets_of
 from elbowroom.settings.keys import Key, Problem, wrong_settings
 from elbowroom.settings.load import Flags, LoadedSettings, load_settings, overrides, settings_of
+from elbowroom.settings.shared import AgentList, SharedAgents
 
 log = logging.getLogger(__name__)
 Signature = tuple[int, int, int] | None
@@ -18,7 +19,7 @@ class LiveSettings:
     """The last valid settings. `current()` costs one `stat` for the file, and one for each file with a secret.
 
     `started` are the settings at the start of the server, and `address` the host and port of them, on which it listens.
-    `when_changed` is called once changed settings are in force.
+    `when_changed` is called once changed settings are in force. `shared` are agents in place of those of the file.
 
     The constructor raises SettingsError for wrong settings; later a wrong or missing file is logged once and ignored.
     """
@@ -34,6 +35,8 @@ class LiveSettings:
         self.address = self._loaded.settings.server.host, self._loaded.settings.server.port
         self.started = self._loaded.settings
         self.when_changed: Callable[[], object] | None = None
+        self.shared: SharedAgents | None = None
+        self._agents: AgentList | None = None
         self._has_news = False
 
     @property
@@ -77,8 +80,9 @@ class LiveSettings:
     def current(self) -> LoadedSettings:
         """Read the file again if it has changed; return the last valid settings."""
         seen, before = {path: _signature(path) for path in self._seen}, self._seen
-        if seen != before or self._has_news:
-            self._seen, self._has_news = seen, False
+        agents = self.shared.known if self.shared else None
+        if seen != before or self._has_news or agents is not self._agents:
+            self._seen, self._has_news, self._agents = seen, False, agents
             if seen[self._path] is not None or not self._had_file:
                 self._read_again(must_exist=seen[self._path] is not None)
             elif before[self._path] is not None:
@@ -87,7 +91,8 @@ class LiveSettings:
 
     def _read_again(self, *, must_exist: bool) -> None:
         try:
-            loaded = load_settings(self._path, self._environ, self._flags, must_exist=must_exist)
+            agents = self._agents.rows if self._agents else None
+            loaded = load_settings(self._path, self._environ, self._flags, must_exist=must_exist, agents=agents)
             self._check_what_stays_open(loaded)
         except SettingsError as error:
             log.error("The changed settings are wrong; the last good ones stay in force.\n%s", error)  # noqa: TRY400

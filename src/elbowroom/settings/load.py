@@ -1,7 +1,7 @@
 """Loads the settings: flag over environment over file over default; and lists each value with its source."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -48,14 +48,28 @@ class LoadedSettings:
         return self.path.parent
 
 
-def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_exist: bool = False) -> LoadedSettings:
+def load_settings(
+    path: Path,
+    environ: Mapping[str, str],
+    flags: Flags,
+    *,
+    must_exist: bool = False,
+    agents: Sequence[Mapping[str, Any]] | None = None,
+) -> LoadedSettings:
     """Read the file, apply the environment and the flags, and check the result.
 
-    `flags` maps keys such as `("server", "port")` to values; None means that the flag was not given.
+    `flags` maps keys such as `("server", "port")` to values; None means that the flag was not given. `agents` take the
+    place of those in the file.
 
     Raises SettingsError, which names the place, the key, the value and what is accepted.
     """
-    return settings_of(_read_file(path, must_exist=must_exist), path, environ, flags)
+    written = _read_file(path, must_exist=must_exist)
+    return settings_of(with_agents(written, agents), path, environ, flags)
+
+
+def with_agents(written: Mapping[str, Any], agents: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return the content of a file with other agents, unless they are None."""
+    return dict(written) if agents is None else {**written, "agents": [dict(row) for row in agents]}
 
 
 def settings_of(written: Mapping[str, Any], path: Path, environ: Mapping[str, str], flags: Flags) -> LoadedSettings:

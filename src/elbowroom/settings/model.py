@@ -1,6 +1,7 @@
 """The settings and their defaults; `docs/settings.md` explains each key to a person."""
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
@@ -14,12 +15,13 @@ from elbowroom.settings.fields import (
     SecretRef,
     Section,
     Sentences,
+    Url,
     Whole,
     checked_url,
     expanded,
     split_at_commas,
 )
-from elbowroom.settings.references import SAME_AGENT, check_references
+from elbowroom.settings.references import SAME_AGENT, SERVER_SCHEMES, check_references
 
 ToolKind = Literal["read", "write", "execute", "query", "other"]
 TOOL_NAME_FORM = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -28,9 +30,14 @@ DEFAULT_API_KEY = SecretRef("env:LM_API_TOKEN")
 DEFAULT_URLS = {"lmstudio": "http://127.0.0.1:1234", "ollama": "http://127.0.0.1:11434"}
 FIELDS_OF_REQUESTS = frozenset({"model", "messages", "stream", "stream_options", "tools", "n"})
 STORE_URL_FORM = re.compile(r"sqlite(\+aiosqlite)?://(/:memory:|/(/|[A-Za-z]:[/\\])[^?\0]*[^?/\\\0])?")
+STORE_SERVER_FORM = re.compile(
+    r"postgres(ql)?://([^:@/?\s]*(:(env:[A-Za-z_][A-Za-z0-9_]*|file:(~?/|[A-Za-z]:[/\\])[^@\s]+))?@)?"
+    r"(?![^@]*[?&](ssl)?password=)[^@\s]*"
+)
 ClientTools = Literal["auto", "pass", "slim", "drop"]
 TaskHistory = Literal["ends", "whole"]
 RecallFor = Literal["off", "agents", "all"]
+AgentsIn = Literal["file", "database"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
 
 
@@ -164,10 +171,18 @@ def _bare_host(value: str) -> str:
 
 
 def _checked_store_url(value: str) -> str:
-    if value and not STORE_URL_FORM.fullmatch(value):
+    if value.startswith(SERVER_SCHEMES):
+        if not STORE_SERVER_FORM.fullmatch(value):
+            raise ValueError(
+                "the address of a PostgreSQL database such as postgresql://me@localhost/elbowroom; a password stands "
+                "in it as env:NAME or file: with the full path of a file, such as "
+                "postgresql://me:env:DATABASE_PASSWORD@localhost/elbowroom"
+            )
+    elif value and not STORE_URL_FORM.fullmatch(value):
         raise ValueError(
             "an empty text, or sqlite:/// with the full path of a file after it, such as "
-            "sqlite:////home/me/elbowroom.db or sqlite:///C:/elbowroom/elbowroom.db, or sqlite:///:memory:"
+            "sqlite:////home/me/elbowroom.db or sqlite:///C:/elbowroom/elbowroom.db, or sqlite:///:memory:, or the "
+            "address of a PostgreSQL database such as postgresql://me@localhost/elbowroom"
         )
     return value
 
@@ -185,14 +200,18 @@ class ServerSettings(Section):
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
     side_requests: bool = True
+    stop_notice_seconds: Whole = Field(0, ge=0, le=600)
+    drain_seconds: Whole = Field(5, ge=0, le=86_400)
 
 
 class ProviderSettings(Section):
-    """`[[providers]]`: a server that runs models."""
+    """`[[providers]]`: a server that runs models, or several that run the same ones, its machines."""
 
     id: Id
     kind: Literal["lmstudio", "ollama", "openai"]
     base_url: Annotated[str, AfterValidator(checked_url)] = ""
+    base_urls: Annotated[tuple[Url, ...], BeforeValidator(split_at_commas)] = ()
+    machine_of: str = ""
     api_key: SecretRef | None = None
     home: str = ""
     model_files: dict[str, str] = Field(default_factory=dict)
@@ -204,7 +223,7 @@ class ProviderSettings(Section):
         if not isinstance(data, dict):
             return data
         kind = data.get("kind")
-        if not data.get("base_url") and kind in DEFAULT_URLS:
+        if not data.get("base_url") and not data.get("base_urls") and kind in DEFAULT_URLS:
             data = {**data, "base_url": DEFAULT_URLS[kind]}
         if kind == "lmstudio":
             data = {"api_key": DEFAULT_API_KEY, **data}
@@ -212,14 +231,39 @@ class ProviderSettings(Section):
 
     @model_validator(mode="after")
     def _address_is_known(self) -> Self:
+        if self.base_urls and not self.base_url:
+            self.__dict__["base_url"] = self.base_urls[0]
         if not self.base_url:
             raise ValueError("a provider of kind 'openai' needs base_url, for example http://127.0.0.1:8080/v1")
+        if self.base_urls and self.base_url not in self.base_urls:
+            raise ValueError("a provider has either base_url or base_urls: put all its addresses into base_urls")
+        if len(self.places) < len(self.base_urls):
+            raise ValueError("base_urls names an address twice: each machine counts once")
         return self
+
+    @property
+    def places(self) -> frozenset[str]:
+        """Return what its addresses lead to: the same for a host in capitals, `localhost`, or with `/v1` at the end."""
+        return frozenset(
+            _place(url).lower().replace("localhost", "127.0.0.1") for url in self.base_urls or (self.base_url,)
+        )
+
+    @property
+    def machines(self) -> tuple[Self, ...]:
+        """Return the settings of one machine for each address; its id is the provider's, `@` and the address."""
+        return tuple(
+            self.model_copy(update={"id": f"{self.id}@{_place(url)}", "base_url": url, "base_urls": ()})
+            for url in self.base_urls or (self.base_url,)
+        )
 
     @property
     def manages_context(self) -> bool:
         """Tell whether requests are kept inside the model's window; LM Studio's are by default."""
         return self.kind == "lmstudio" if self.manage_context is None else self.manage_context
+
+
+def _place(url: str) -> str:
+    return url.partition("://")[2].removesuffix("/v1")
 
 
 class Sampling(Section):
@@ -305,6 +349,7 @@ class StoreSettings(Section):
     conversations: bool = True
     retention_days: Whole = Field(90, ge=0, le=36500)
     max_gb: Real = Field(2, gt=0)
+    agents: AgentsIn = "file"
 
 
 def _default_providers() -> tuple[ProviderSettings, ...]:
@@ -328,3 +373,22 @@ class Settings(Section):
     def _names_fit_together(self) -> Self:
         check_references(self)
         return self
+
+    @property
+    def machines(self) -> Mapping[str, tuple[ProviderSettings, ...]]:
+        """Return the machines of each provider by its id; a provider that is one machine has itself."""
+        joined = {
+            head.id: [head, *(other for other in self.providers if other.machine_of == head.id)]
+            for head in self.providers
+            if not head.machine_of
+        }
+        return {
+            name: together[0].machines + tuple(machine for one in together[1:] for machine in _joined(one))
+            if len(together) > 1 or len(together[0].base_urls) > 1
+            else (together[0],)
+            for name, together in joined.items()
+        }
+
+
+def _joined(provider: ProviderSettings) -> tuple[ProviderSettings, ...]:
+    return provider.machines if len(provider.base_urls) > 1 else (provider,)

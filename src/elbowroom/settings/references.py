@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 from elbowroom.settings.fields import Contradiction, Misfit, Misfits
 
 if TYPE_CHECKING:
-    from elbowroom.settings.model import AgentSettings, Settings
+    from elbowroom.settings.model import AgentSettings, ProviderSettings, Settings
 
 SAME_AGENT: Final = "same"
 """The pruning agent that says: each conversation is compacted by the agent that answers it."""
+SERVER_SCHEMES: Final = ("postgres:", "postgresql:")
 VAULT: Final = "vault"
 """All vault tools that the settings allow."""
 VAULT_READERS: Final = ("vault.list", "vault.read", "vault.outline", "vault.search", "vault.count")
@@ -64,10 +65,15 @@ def _wrong_references(settings: "Settings") -> Iterator[Misfit | Contradiction]:
         yield from _wrong_agents_of(settings, agent, index)
     yield from _circles(settings)
     yield from _wrong_pruning_agent(settings)
+    if settings.store.agents == "database" and not settings.store.url.startswith(SERVER_SCHEMES):
+        yield Misfit(("store", "agents"), "'database' only where store.url is the address of a PostgreSQL database")
 
 
 def _wrong_providers(settings: "Settings") -> Iterator[Contradiction]:
-    known = [provider.id for provider in settings.providers]
+    known = [provider.id for provider in settings.providers if not provider.machine_of]
+    for index, provider in enumerate(settings.providers):
+        if provider.machine_of:
+            yield from _wrong_machine(settings, provider, index)
     for index, agent in enumerate(settings.agents):
         if agent.provider not in known:
             accepted = " or ".join(map(repr, known)) or "an id of [[providers]], of which there is none"
@@ -76,6 +82,29 @@ def _wrong_providers(settings: "Settings") -> Iterator[Contradiction]:
                 f"agents[{index}].provider = {agent.provider!r} is not accepted; it takes {accepted} "
                 f"(agent {agent.id!r})",
             )
+
+
+def _wrong_machine(settings: "Settings", provider: "ProviderSettings", index: int) -> Iterator[Contradiction]:
+    """Yield why this provider cannot be a machine of the one that it names."""
+    heads = [head for head in settings.providers if not head.machine_of and head.id != provider.id]
+    key, named = ("providers", index, "machine_of"), f"providers[{index}].machine_of = {provider.machine_of!r}"
+    head = next((head for head in heads if head.id == provider.machine_of), None)
+    if head is None:
+        accepted = " or ".join(repr(head.id) for head in heads) or "an id of [[providers]], of which there is no other"
+        yield Contradiction(key, f"{named} is not accepted; it takes {accepted} (provider {provider.id!r})")
+        return
+    if head.manages_context != provider.manages_context:
+        yield Contradiction(
+            key,
+            f"{named} is not accepted while both have another manage_context: set it the same for {head.id!r} and "
+            f"{provider.id!r}",
+        )
+        return
+    before = [one for one in settings.providers[:index] if one.machine_of == provider.machine_of]
+    if twin := next((one for one in (head, *before) if one.places & provider.places), None):
+        yield Contradiction(
+            key, f"{named} is not accepted: {twin.id!r} has the same address, and a machine counts once"
+        )
 
 
 def _wrong_tools(settings: "Settings", agent: "AgentSettings", index: int) -> Iterator[Misfit]:
@@ -143,7 +172,8 @@ def _circle(start: str, leads_to: Mapping[str, Sequence[str]]) -> list[str]:
 def _wrong_pruning_agent(settings: "Settings") -> Iterator[Misfit]:
     chosen = settings.compaction.pruning_agent
     enabled = [agent.id for agent in settings.agents if agent.enabled]
-    if chosen in (SAME_AGENT, *enabled):
+    is_elsewhere = settings.store.agents == "database" and all(agent.id != chosen for agent in settings.agents)
+    if chosen in (SAME_AGENT, *enabled) or is_elsewhere:
         return
     known = ", ".join(map(repr, enabled)) or "none"
     switched_off = any(agent.id == chosen for agent in settings.agents)

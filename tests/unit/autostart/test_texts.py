@@ -17,7 +17,8 @@ from elbowroom.autostart.systemd import STOP_SECONDS as UNIT_STOP_SECONDS
 from elbowroom.autostart.systemd import unit_text
 from elbowroom.autostart.windows_task import SCHEMA, ScheduledTask, is_task_as_written, task_text
 from elbowroom.errors import ElbowroomError
-from elbowroom.server.app import LONGEST_STOP_SECONDS
+from elbowroom.server.app import longest_stop
+from elbowroom.settings.model import ServerSettings
 
 ODD = """/home/Jürgen Meier/50 %h "rooms" & <more> $HOME ${HOME} it's \\n é中/settings.toml"""
 """A path with everything that one of the formats takes for something else."""
@@ -80,8 +81,8 @@ def test_the_unit_leaves_time_for_the_stop() -> None:
     lines = unit_text(ODD_SERVICE).splitlines()
     assert {"Type=notify", "Restart=on-failure", "KillMode=mixed", "KillSignal=SIGTERM"} <= set(lines)
     assert f"TimeoutStopSec={UNIT_STOP_SECONDS}" in lines
-    assert UNIT_STOP_SECONDS > LONGEST_STOP_SECONDS
-    assert STOP_SECONDS > LONGEST_STOP_SECONDS
+    assert longest_stop(ServerSettings()) < UNIT_STOP_SECONDS
+    assert longest_stop(ServerSettings()) < STOP_SECONDS
     assert "WantedBy=default.target" in lines
 
 

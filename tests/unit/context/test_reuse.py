@@ -54,6 +54,8 @@ def kept(now: SentPrompt, *, before: SentPrompt | None = None, others: int = 0) 
         ("compacted", 1, prompt({"messages": [SYSTEM, {**ASKED, "content": "A summary"}]}, compacted="key")),
         ("compacted", 0, prompt({"messages": [{**SYSTEM, "content": "Memories"}, ASKED]}, compacted="key")),
         ("model_changed", 0, prompt(NEXT, model="lmstudio/large")),
+        ("model_changed", 0, prompt(NEXT, model="qwen@q8_0")),
+        ("machine_changed", 0, prompt(NEXT, model="lmstudio@10.0.0.2:1234/small")),
         ("arguments_changed", 2, prompt(NEXT, arguments={"enable_thinking": False})),
         ("engine_forgot", 0, prompt(NEXT, window=4096)),
     ],

@@ -27,9 +27,13 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "server.tool_events": "true   (default)",
         "server.task_history": "'ends'   (default)",
         "server.side_requests": "true   (default)",
+        "server.stop_notice_seconds": "0   (default)",
+        "server.drain_seconds": "5   (default)",
         "providers[0].id": "'lmstudio'   (default)",
         "providers[0].kind": "'lmstudio'   (default)",
         "providers[0].base_url": "'http://127.0.0.1:1234'   (default)",
+        "providers[0].base_urls": "[]   (default)",
+        "providers[0].machine_of": "''   (default)",
         "providers[0].api_key": "env:LM_API_TOKEN, not set   (default)",
         "providers[0].home": "''   (default)",
         "providers[0].model_files": "{}   (default)",
@@ -78,6 +82,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "store.conversations": "true   (default)",
         "store.retention_days": "90   (default)",
         "store.max_gb": "2   (default)",
+        "store.agents": "'file'   (default)",
     }
 
 

@@ -99,6 +99,34 @@ LIST = 'it takes a list such as ["one", "two"].'
          "FILE: providers[0]: a provider of kind 'openai' needs base_url, for example http://127.0.0.1:8080/v1."),
         (PROVIDER + 'manage_context = "perhaps"',
          "FILE: providers[0].manage_context = 'perhaps' is not accepted; it takes true or false."),
+        (PROVIDER + 'base_urls = ["http://a:1", "far"]',
+         f"FILE: providers[0].base_urls[1] = 'far' is not accepted; {URL}"),
+        (PROVIDER + 'base_url = "http://a:1"\nbase_urls = ["http://b:1", "http://c:1"]',
+         "FILE: providers[0]: a provider has either base_url or base_urls: put all its addresses into base_urls."),
+        (PROVIDER + 'base_urls = ["http://a:1", "http://a:1/"]',
+         "FILE: providers[0]: base_urls names an address twice: each machine counts once."),
+        (PROVIDER + 'base_urls = ["http://localhost:1", "http://127.0.0.1:1/v1"]',
+         "FILE: providers[0]: base_urls names an address twice: each machine counts once."),
+        (PROVIDER + 'base_urls = ["http://a:1", "HTTP://A:1"]',
+         "FILE: providers[0]: base_urls names an address twice: each machine counts once."),
+        (PROVIDER + PROVIDER.replace("one", "two") + 'machine_of = "one"',
+         ("FILE: providers[1].machine_of = 'one' is not accepted: 'one' has the same address, and a machine counts "
+          "once.")),
+        (PROVIDER + "".join(PROVIDER.replace("one", name) + 'base_url = "http://b:1"\nmachine_of = "one"\n'
+                            for name in ("two", "three")),
+         ("FILE: providers[2].machine_of = 'one' is not accepted: 'two' has the same address, and a machine counts "
+          "once.")),
+        (PROVIDER + 'machine_of = "far"',
+         ("FILE: providers[0].machine_of = 'far' is not accepted; it takes an id of [[providers]], of which there is "
+          "no other (provider 'one').")),
+        (PROVIDER + PROVIDER.replace("one", "two") + 'machine_of = "two"',
+         "FILE: providers[1].machine_of = 'two' is not accepted; it takes 'one' (provider 'two')."),
+        (PROVIDER + PROVIDER.replace("one", "two") + 'machine_of = "one"\nmanage_context = false',
+         ("FILE: providers[1].machine_of = 'one' is not accepted while both have another manage_context: set it the "
+         "same for 'one' and 'two'.")),
+        (PROVIDER + PROVIDER.replace("one", "two") + 'base_url = "http://b:1"\nmachine_of = "one"\n'
+         + AGENT + 'provider = "two"',
+         "FILE: agents[0].provider = 'two' is not accepted; it takes 'one' (agent 'writer')."),
         (PROVIDER + "api_key = 5",
          f"FILE: providers[0].api_key = ******** is not accepted; {SECRET}"),
         (AGENT + AGENT, "FILE: agents[1].id = 'writer' is not accepted; agents[0] has the same id."),

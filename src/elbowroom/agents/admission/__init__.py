@@ -1,7 +1,20 @@
-"""Which request may use a model now?"""
+"""Which request may use a model now, and on which machine?"""
 
-from elbowroom.agents.admission.admission import Admission
+from elbowroom.agents.admission.admission import Admission, Leaving
 from elbowroom.agents.admission.jobs import QUIET_SECONDS, Background, Job
+from elbowroom.agents.admission.places import Placement, Places, Prompt
 from elbowroom.agents.admission.pool import PoolKey, Priority, Ticket
 
-__all__ = ["QUIET_SECONDS", "Admission", "Background", "Job", "PoolKey", "Priority", "Ticket"]
+__all__ = [
+    "QUIET_SECONDS",
+    "Admission",
+    "Background",
+    "Job",
+    "Leaving",
+    "Placement",
+    "Places",
+    "PoolKey",
+    "Priority",
+    "Prompt",
+    "Ticket",
+]

@@ -22,16 +22,18 @@ request - has the chat's priority, after or before the chat's own ticket.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from elbowroom.agents.admission.jobs import Job
 from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.store import Servers
 
 log = logging.getLogger(__name__)
 MAX_WAITING: Final = 128
@@ -44,18 +46,44 @@ LONGEST_TASK_WAIT: Final = 120.0
 MOST_WAYS_GIVEN: Final = 3
 """How often a task begins anew for the sake of chats."""
 
+LOOK_SECONDS: Final = 1.0
+"""How often a request that waits is asked whether it had better go to another machine."""
+
 Done = TypeVar("Done")
+Leaving = Callable[[float], bool]
+"""Takes the seconds that a request has waited, and tells whether it leaves for another machine, which has room."""
+
+
+class Load(NamedTuple):
+    """How many tokens of a model's window are held, and how many requests wait for some."""
+
+    held: int
+    waiting: int
+
+
+class RoomElsewhere(ElbowroomError):
+    """A request that waits leaves for another machine; its step is prepared anew for that one."""
 
 
 class Admission:
-    """The pools of all models. At most `max_waiting` requests wait for each; it may be changed at any time."""
+    """The pools of all models. At most `max_waiting` requests wait for each; it may be changed at any time.
+
+    Where several `servers` share a store, what all of them hold of a model is counted together.
+    """
 
     def __init__(
-        self, running: Running | None = None, *, max_waiting: int = MAX_WAITING, clock: Clock | None = None
+        self,
+        running: Running | None = None,
+        *,
+        max_waiting: int = MAX_WAITING,
+        clock: Clock | None = None,
+        servers: Servers | None = None,
     ) -> None:
         self.max_waiting = max_waiting
+        self.servers = servers
         self._given_clock = clock
         self._pools: dict[PoolKey, Pool] = {}
+        self._sharing: Counter[PoolKey] = Counter()
         self.running = running if running is not None else Running()  # an empty one is false
 
     @asynccontextmanager
@@ -69,6 +97,7 @@ class Admission:
         tokens: int,
         on_wait: Callable[[int], Awaitable[None]] | None = None,
         job: Job | None = None,
+        leaves: Leaving | None = None,
     ) -> AsyncIterator[Ticket | None]:
         """Hold `tokens` of the model's `window` for one request, as `admitted` does.
 
@@ -84,7 +113,7 @@ class Admission:
             on_wait = job.pause
         pool_key = (provider.id, info.id)
         async with self.admitted(
-            pool_key, capacity=window, tokens=tokens, prompt=prompt, priority=priority, on_wait=on_wait
+            pool_key, capacity=window, tokens=tokens, prompt=prompt, priority=priority, on_wait=on_wait, leaves=leaves
         ) as ticket:
             if job is not None:
                 ticket.on_preempt = job.give_way
@@ -101,12 +130,14 @@ class Admission:
         priority: Priority,
         prompt: int,
         on_wait: Callable[[int], Awaitable[None]] | None = None,
+        leaves: Leaving | None = None,
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
         Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
         `on_wait` is called once after a moment of waiting, with the number of requests before this one: 0 where the
-        engine only reads the prompt of a cancelled request to its end. Raises TooManyRequests where too many wait.
+        engine only reads the prompt of a cancelled request to its end. Raises TooManyRequests where too many wait, and
+        RoomElsewhere as soon as it `leaves` for another machine.
 
         Everything is given back at the end. Where the block is left before the ticket's `first_token` by a
         cancellation, or by an error that the upstream does not know of, the tokens stay held until the engine has
@@ -118,7 +149,9 @@ class Admission:
         ticket = pool.ask(capacity, priority, tokens, prompt)
         try:
             if ticket.state == "waiting":
-                await self._wait(pool_key, pool, ticket, on_wait)
+                await self._wait(pool_key, pool, ticket, on_wait, leaves)
+            if self.servers is not None:
+                await self._share(self.servers, pool_key, pool, ticket, on_wait, leaves)
             pool.start(ticket)
             yield ticket
         except BaseException as error:
@@ -189,7 +222,16 @@ class Admission:
         """Return how many requests wait for the model, tasks that wait for their chats included."""
         # No pool is made here: a task may name a model that does not exist, and metrics have a line for each pool.
         in_pool = self._pools[pool_key].waiting if pool_key in self._pools else 0
-        return in_pool + self.running.waiting_tasks(*pool_key)
+        return in_pool + self._sharing[pool_key] + self.running.waiting_tasks(*pool_key)
+
+    def pool(self, pool_key: PoolKey) -> Pool | None:
+        """Return the tokens of a model that has been asked since the server began, None of another."""
+        return self._pools.get(pool_key)
+
+    def load(self, pool_key: PoolKey) -> Load:
+        """Return how busy a model is."""
+        pool = self._pools.get(pool_key)
+        return Load(pool.held, pool.waiting + self._sharing[pool_key]) if pool is not None else Load(0, 0)
 
     def close(self) -> None:
         """End all timers."""
@@ -210,15 +252,51 @@ class Admission:
             raise TooManyRequests(key[1], waiting=before, retry_after=self._pool(key).retry_after())
 
     async def _wait(
-        self, key: PoolKey, pool: Pool, ticket: Ticket, on_wait: Callable[[int], Awaitable[None]] | None
+        self,
+        key: PoolKey,
+        pool: Pool,
+        ticket: Ticket,
+        on_wait: Callable[[int], Awaitable[None]] | None,
+        leaves: Leaving | None,
     ) -> None:
+        since = self._clock.time()
         self._check_queue(key, self.waiting(key) - 1)
         if ticket.priority is not Priority.BACKGROUND:
             pool.make_room()
         await self._sleep(QUIET_SECONDS, ticket.admitted)
         if ticket.state == "waiting" and on_wait is not None:
             await on_wait(pool.before(ticket))
+        while leaves is not None and ticket.state == "waiting":
+            if leaves(self._clock.time() - since):
+                raise RoomElsewhere(f"{key[1]} has room on another machine than {key[0]}.")
+            await self._sleep(LOOK_SECONDS, ticket.admitted)
         await asyncio.wait([ticket.admitted])
+
+    async def _share(
+        self,
+        servers: Servers,
+        key: PoolKey,
+        pool: Pool,
+        ticket: Ticket,
+        on_wait: Callable[[int], Awaitable[None]] | None,
+        leaves: Leaving | None,
+    ) -> None:
+        """Hold the ticket's tokens beside what requests of other servers hold of the same model."""
+        has_told = False
+
+        async def look(waited: float) -> None:
+            nonlocal has_told
+            if leaves is not None and leaves(waited):
+                raise RoomElsewhere(f"{key[1]} has room on another machine than {key[0]}.")
+            if waited > QUIET_SECONDS and on_wait is not None and not has_told:
+                has_told = True
+                await on_wait(pool.before(ticket))
+
+        self._sharing[key] += 1
+        try:
+            ticket.lease = await servers.hold("/".join(key), pool.capacity, ticket.tokens, ticket.priority, look)
+        finally:
+            self._sharing[key] -= 1
 
     def _leave(self, key: PoolKey, pool: Pool, ticket: Ticket, error: BaseException) -> None:
         """Give a ticket back after an error. A silent upstream may still be reading the prompt."""

@@ -59,6 +59,16 @@ class Clock(Protocol):
         """Call back at that time."""
 
 
+class Shared(Protocol):
+    """Tokens that a ticket holds beside the requests of other servers."""
+
+    def covers(self, tokens: int) -> bool:
+        """Tell whether so many tokens are held."""
+
+    def release(self) -> None:
+        """Give everything back."""
+
+
 class Ticket:
     """A request's share of a pool; `tokens` are those that it holds, 0 while it waits and after its end.
 
@@ -81,6 +91,7 @@ class Ticket:
         self._is_prefilling = True
         self._is_preempted = False
         self._on_preempt: Callable[[], object] | None = None
+        self.lease: Shared | None = None
         self.settled: Callable[[], int] | None = None
         """Counts the tokens that are really needed, where the request holds more in order not to count each time."""
 
@@ -158,6 +169,20 @@ class Pool:
         return len(self._waiting)
 
     @property
+    def claimed(self) -> int:
+        """Return how many tokens are held or waited for, but for those of background work, which makes way."""
+        return sum(max(ticket.tokens, ticket.wanted) for ticket in self._claiming)
+
+    @property
+    def claims(self) -> int:
+        """Return how many requests hold tokens or wait for some, but for background work."""
+        return len(self._claiming)
+
+    @property
+    def _claiming(self) -> list[Ticket]:
+        return [one for one in (*self._holders, *self._waiting) if one.priority is not Priority.BACKGROUND]
+
+    @property
     def is_busy_with_chats(self) -> bool:
         """Tell whether a chat holds tokens, be it for a prompt that is read on after it was cancelled."""
         return any(ticket.priority is Priority.CHAT for ticket in self._holders)
@@ -194,6 +219,7 @@ class Pool:
         if to_tokens <= ticket.tokens:
             return True
         has_room = self._has_room(to_tokens, beside=ticket, insists=insists)
+        has_room = has_room and (ticket.lease is None or ticket.lease.covers(to_tokens))
         if has_room:
             ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
         elif insists and ticket.priority is not Priority.BACKGROUND:
@@ -226,6 +252,8 @@ class Pool:
             if ticket.started is not None:
                 self._recent.append(self.clock.time() - ticket.started)
         ticket.state, ticket.tokens = "free", 0
+        if ticket.lease is not None:
+            ticket.lease.release()
         if ticket.timer is not None:
             ticket.timer.cancel()
         self._admit()
@@ -278,6 +306,11 @@ class PrefillRate:
 
     def __init__(self) -> None:
         self._rates: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether any prompt has told it."""
+        return bool(self._rates)
 
     @property
     def tokens_per_second(self) -> float:

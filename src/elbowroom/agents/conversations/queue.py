@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.conversations.recording import TurnRecorder
+from elbowroom.agents.running import RunningAnswer
 from elbowroom.context.conversation import Change, Queued, QueuedMessage, QueueDropped, QueueMode, QueueTaken
 from elbowroom.context.outputs import one_line
 from elbowroom.context.transcript import Message, text_of
@@ -111,20 +112,43 @@ class MessageQueue:
 
         Raises QueueFull, or BodyTooLarge where it is too large.
         """
-        size = _bytes_of(message)
-        if size > MOST_BYTES:
-            raise BodyTooLarge(f"A message of {size:,} bytes is more than the {MOST_BYTES:,} that may wait in a queue.")
+        item = self._made(conversation, message, mode)
         await self.load()
         waiting = self._waiting.setdefault(conversation, [])
         if len(waiting) >= MOST_WAITING:
             raise QueueFull
-        item = QueuedMessage(f"qmsg_{secrets.token_hex(12)}", conversation, message, mode, self._clock())
         self._number(item, self._next)
         self._next += 1
         waiting.append(item)
         position = len(waiting)
         self._note(Queued(item))
         return Accepted(item.id, position, await self.settled())
+
+    async def ready_for(self, live: TurnRecorder) -> None:
+        """Wait until the messages that wait for this turn can be known; a raw model does not wait for the store."""
+        if not live.is_patient:
+            self.load_soon()
+            return
+        await self.load()
+        if self.length:
+            await live.is_found(is_patient=True)
+
+    async def listed(self, conversation: str) -> list[QueuedMessage]:
+        """Return the waiting messages of a conversation, in order, also those that an earlier process has left."""
+        await self.load()
+        return self.waiting(conversation)
+
+    async def taken_back(
+        self, conversation: str, ids: Collection[str] | None = None
+    ) -> tuple[list[QueuedMessage], set[str]]:
+        """Remove waiting messages, with `ids` only these; return them, and the ids of those that turns have taken."""
+        await self.load()
+        removed = self.clear(conversation) if ids is None else self.remove(conversation, ids)
+        await self.settled()
+        return removed, {item.id for item in self.taken(conversation)}
+
+    def let_go(self, conversation: str, ended: RunningAnswer) -> None:
+        """Note that an answer to a conversation has ended; what waits there waits for the next one."""
 
     def take(self, conversation: str, turn: str, modes: Collection[QueueMode]) -> list[QueuedMessage]:
         """Hand the messages of these modes to a turn, in order; no other turn gets them while it has them."""
@@ -201,6 +225,12 @@ class MessageQueue:
         for conversation in {item.conversation for item in left}:
             self._waiting[conversation] = self._sorted(self._waiting[conversation])
 
+    def _made(self, conversation: str, message: Message, mode: QueueMode) -> QueuedMessage:
+        size = _bytes_of(message)
+        if size > MOST_BYTES:
+            raise BodyTooLarge(f"A message of {size:,} bytes is more than the {MOST_BYTES:,} that may wait in a queue.")
+        return QueuedMessage(f"qmsg_{secrets.token_hex(12)}", conversation, message, mode, self._clock())
+
     def _note(self, change: Change) -> None:
         if self._conversations is not None:
             self._noted += 1
@@ -256,7 +286,7 @@ class Intake:
         A raw model does not wait for what an earlier process has left: that comes after its reply, if it is late.
         """
         if self._live is not None:
-            await self._prepare(self._live)
+            await self._queue.ready_for(self._live)
             await self.take(0, MODES_AFTER.get(str(of_client[-1].get("role")), ANY))
 
     async def take(self, place: int, modes: Collection[QueueMode]) -> bool:
@@ -330,15 +360,6 @@ class Intake:
         self.note_read()
         if self._live is not None:
             self._queue.give_back(self._live.id)
-
-    async def _prepare(self, live: TurnRecorder) -> None:
-        """Wait until the messages that wait for this turn can be known; a raw model does not wait for the store."""
-        if not live.is_patient:
-            self._queue.load_soon()
-            return
-        await self._queue.load()
-        if self._queue.length:
-            await live.is_found(is_patient=True)
 
     def _taken(self, modes: Collection[QueueMode]) -> list[QueuedMessage]:
         return self._queue.take(self._live.conversation, self._live.id, modes) if self._live is not None else []

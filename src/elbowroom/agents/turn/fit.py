@@ -228,12 +228,10 @@ class PromptFit:
         if self.shape.step > 1 or self.history.is_stopped:
             return await self._flush_then_compact(decision, info)
         lock = self.recall.lock()
-        if not lock.locked():
-            async with lock:
-                return await self._flush_then_compact(decision, info)
-        await self.compactor.tell_of_another()
-        async with lock:  # held while looking: of several that have waited in vain only one compacts
-            if not await self.recall_compactions():
+        if waits := lock.locked():
+            await self.compactor.tell_of_another()
+        async with lock as has_waited:  # held while looking: of several that have waited in vain only one compacts
+            if not (waits or has_waited) or not await self.recall_compactions():
                 return await self._flush_then_compact(decision, info)
         await self.compactor.tell_done_by_another()
         return None
@@ -245,8 +243,8 @@ class PromptFit:
         """
         lock, known = self.recall.lock(), self.recall.begun_with()
         waits = lock.locked()
-        async with lock:
-            made = self.recall.begun_with() if waits and await self.recall_compactions() else None
+        async with lock as has_waited:
+            made = self.recall.begun_with() if (waits or has_waited) and await self.recall_compactions() else None
             if made is not None and made != known:
                 await self._hand_out(made)
                 return made.before, made

@@ -1,11 +1,20 @@
 """The history of a turn as the model gets it, with an answer that was stopped and is continued."""
 
+import asyncio
+import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from elbowroom.agents.prompt import is_short
 from elbowroom.context.seam import StopFinder
+from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import Message
 
+log = logging.getLogger(__name__)
+ORPHANS: Final = (
+    "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
+    "model reads them as messages of the user."
+)
 LEAST_PIECE = 200
 LONGEST_WORD = 60
 CONTINUE = (
@@ -241,3 +250,9 @@ def _is_plain_answer(message: Message) -> bool:
     return (
         message.get("role") == "assistant" and isinstance(message.get("content"), str) and not message.get("tool_calls")
     )
+
+
+async def warn_of_orphans(name: str, sent: Sequence[Message]) -> None:
+    """Tell the log of results of tools in a client's history that answer no call."""
+    if orphans := orphans_in(sent) if is_short(sent) else await asyncio.to_thread(orphans_in, sent):
+        log.warning("%s: %s", name, ORPHANS.format(count=orphans))

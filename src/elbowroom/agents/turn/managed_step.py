@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job, PoolKey, Ticket
+from elbowroom.agents.admission import Job, Leaving, PoolKey, Ticket
 from elbowroom.agents.answer import Notice, Reply, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import (
@@ -48,9 +48,10 @@ class ManagedStep:
     """Asks for one reply and keeps it within the window by the three checks of `manager`.
 
     `fit` makes `history` fit the window. `talk` returns the keys of the conversation, by which its last prompt is
-    found. `job` is a background compaction of this very conversation that is under way
-    since its last answer. After `run`, `size` is that of the last prompt, None where the reply took more than one
-    request; `used` are the tokens that each request has used, also one that was answered in part.
+    found. `job` is a background compaction of this very conversation that is under way since its last answer. `leaves`
+    tells whether another machine has room, None where there is none. After `run`, `size` is that of the last prompt,
+    None where the reply took more than one request; `used` are the tokens that each request has used, also one that
+    was answered in part.
     """
 
     target: Target
@@ -64,6 +65,7 @@ class ManagedStep:
     tell: Sink
     talk: Callable[[], Talk]
     job: Job | None = None
+    leaves: Leaving | None = None
     size: PromptSize | None = None
     used: list[StepUsage] = field(default_factory=list)
     fill: "LiveFill" = field(init=False)
@@ -206,6 +208,7 @@ class ManagedStep:
             prompt=prompt,
             tokens=tokens,
             on_wait=self._tell_waiting,
+            leaves=None if self._visible else self.leaves,
         )
 
     def _held_ahead(self, prompt: int) -> int:

@@ -245,6 +245,7 @@ class PruningAgent:
             self._learn(overflow)
             raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
         except ElbowroomError as error:
+            self._shared.places.failed(self._key, error)
             raise self._failed("The pruning agent could not answer", error) from error
         return reply.judged()
 
@@ -338,8 +339,7 @@ class PruningAgent:
     async def _read(self, reply: PruneReply, body: Mapping[str, Any], ticket: Ticket | None) -> None:
         """Read the reply; raises PrunerFailed where nothing comes though the prompt should have been read long ago."""
         size = self._prompt or size_in_bytes(as_json(body)) // 4
-        reading = ticket.reading_seconds if ticket is not None else size / SLOW_READING
-        silence = asyncio.timeout(reading + SILENT_SECONDS)
+        silence = asyncio.timeout(SILENT_SECONDS + (ticket.reading_seconds if ticket else size / SLOW_READING))
         try:
             async with silence:
                 reply.silence = silence
@@ -415,28 +415,30 @@ async def _chosen(settings: RunSettings, target: Target) -> Target:
         agent is not None and chosen.pruning_agent in (agent.id, agent.display_name)
     )
     pruner = replace(target, agent=None) if is_own else await settings.catalog.resolve(chosen.pruning_agent)
-    return replace(pruner, model=chosen.model) if chosen.model else pruner
+    pruner = replace(pruner, model=chosen.model) if chosen.model else pruner
+    return settings.catalog.beside(target, pruner)
 
 
 async def _other(
     shared: Shared, pruner: Target, conversation_window: int, job: Job | None, deadline: float | None
 ) -> PruningAgent:
-    """Return another agent or model. Its window is the loaded one, else the largest that is known of.
+    """Return another agent or model. Its window is the loaded one, else the largest known, else the conversation's."""
 
-    Where nothing is known the window is assumed to be the conversation's, until an overflow shows another.
-    """
-    info = await pruner.provider.ready(pruner.model)
-    return PruningAgent(
-        pruner.provider,
-        info,
-        await shared.histories.of(pruner.provider, info, {}),
-        shared,
-        window=info.loaded_context or info.max_context or conversation_window,
-        job=job,
-        instructions=pruner.agent.instructions if pruner.agent else "",
-        sampling=pruner.agent.sampling.as_request_fields() if pruner.agent else {},
-        deadline=deadline,
-    )
+    async def there(bound: Target) -> PruningAgent:
+        info, agent = await bound.provider.ready(bound.model), bound.agent
+        return PruningAgent(
+            bound.provider,
+            info,
+            await shared.histories.of(bound.provider, info, {}),
+            shared,
+            window=info.loaded_context or info.max_context or conversation_window,
+            job=job,
+            instructions=agent.instructions if agent else "",
+            sampling=agent.sampling.as_request_fields() if agent else {},
+            deadline=deadline,
+        )
+
+    return await shared.places.on_machine(pruner, there)
 
 
 def _complain(settings: RunSettings, error: ElbowroomError) -> None:

@@ -13,7 +13,7 @@ from elbowroom.agents.answer import Compacted, Notice
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.state import CompactionNotes
+from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import Compaction, inner_summary, is_summary, is_summary_message, sealed_key
 from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
@@ -151,10 +151,9 @@ class Recall:
         said = said or [(message, None) for message in (*self.of_client, *history.appended)]
         return Past.of(said, history.messages, tool)
 
-    def lock(self) -> asyncio.Lock:
+    def lock(self) -> CompactionLock:
         """Return the lock by which only one of several requests with the same messages compacts them."""
-        key = self.chain.keys[-1] if self.chain.keys else self.chain.seed
-        return self._notes.locks.setdefault(key, asyncio.Lock())
+        return self._notes.lock(self.chain.keys[-1] if self.chain.keys else self.chain.seed)
 
     async def recall(self, history: History, budget: Budget, size: Measured, *, waits: bool = True) -> bool:
         """Put the compaction of the longest beginning in the history's place; tell whether there was one.

@@ -1,13 +1,14 @@
 """The state that all requests of one server share, and the settings of one request."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakValueDictionary
 
-from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background
+from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background, Places
 from elbowroom.agents.catalog import Catalog, Target
-from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder
+from elbowroom.agents.conversations import MessageQueue, Recording, SharedQueue, TurnRecorder
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
 from elbowroom.agents.refusals import Refusals
 from elbowroom.agents.request import ChatRequest, OnlyUser
@@ -21,10 +22,46 @@ from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
 from elbowroom.context.reuse import SentPrompts
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, TaskHistory, ToolOutputSettings
-from elbowroom.store import Store, open_temporary
+from elbowroom.store import Servers, Store, open_temporary
 
 CLOSING_SECONDS: Final = 10.0
 """How long the end of the server waits for compactions that are being written."""
+
+
+class CompactionLock:
+    """Lets one request at a time compact a conversation, on all `servers` that share the store.
+
+    As a context it gives whether another server had it first, so that there may be something to look for.
+    """
+
+    def __init__(self, name: str, notes: "CompactionNotes") -> None:
+        self._name = name
+        self._notes = notes
+        self._own = asyncio.Lock()
+        self._held = AsyncExitStack()
+
+    def locked(self) -> bool:
+        """Tell whether a request of this server has it."""
+        return self._own.locked()
+
+    async def __aenter__(self) -> bool:
+        """Wait until nobody else has it."""
+        await self._own.acquire()
+        try:
+            servers = self._notes.servers
+            return servers is not None and await self._held.enter_async_context(servers.alone(self._name))
+        except BaseException:
+            self._own.release()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the next one have it, which finds what this one has made."""
+        try:
+            if self._notes.servers is not None:
+                await self._notes.saved()
+            await self._held.aclose()
+        finally:
+            self._own.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +74,25 @@ class CompactionNotes:
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
     log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
     and after of compactions in the background that nobody was told of, by the key of the answer before.
-    `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared.
+    `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared. `servers`
+    are those that share the store, None where this is the only one.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
     flushed: ByConversation[str | None] = field(default_factory=ByConversation)
     cleared: ByConversation[str] = field(default_factory=ByConversation)
-    locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    locks: WeakValueDictionary[str, CompactionLock] = field(default_factory=WeakValueDictionary)
     unsaved: dict[str, Entry] = field(default_factory=dict)
     saving: set[asyncio.Task[None]] = field(default_factory=set)
     refusing: set[tuple[str, str]] = field(default_factory=set)
     complaints: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
+    servers: Servers | None = None
+
+    def lock(self, key: str) -> CompactionLock:
+        """Return the lock of the conversation with this last key."""
+        return self.locks.setdefault(key, CompactionLock(key, self))
 
     async def saved(self) -> None:
         """Wait until all entries are saved, or until that has taken too long."""
@@ -78,7 +121,8 @@ class Shared:
     observations: Observations
     sdk: SdkLoader
     refusals: Refusals
-    prompts: SentPrompts = field(default_factory=SentPrompts)
+    places: Places
+    prompts: SentPrompts
     temporary: "Shared | None" = None
 
     @classmethod
@@ -96,7 +140,8 @@ class Shared:
         Nothing of conversations is kept where `conversations` is None.
         """
         running = Running()
-        admission = Admission(running)
+        admission, prompts = Admission(running, servers=store.servers), SentPrompts()
+        observations = observations or Observations()
         kept = cls(
             histories=HistoryCounters(),
             windows=LearnedWindows(),
@@ -104,14 +149,16 @@ class Shared:
             background=Background(admission.background_may_start, quiet_seconds),
             toolbox=toolbox,
             store=store,
-            notes=CompactionNotes(),
+            notes=CompactionNotes(servers=store.servers),
             recording=Recording(conversations),
             running=running,
             only_user=OnlyUser(),
-            queue=MessageQueue(conversations),
-            observations=observations or Observations(),
+            queue=_queue_of(store, conversations, running),
+            observations=observations,
             sdk=SdkLoader(),
             refusals=Refusals(),
+            places=Places(admission, prompts, observations),
+            prompts=prompts,
         )
         passing = open_temporary()
         noted = passing.conversations if conversations is not None else None
@@ -129,6 +176,12 @@ class Shared:
             await self.temporary.queue.aclose()
             await self.temporary.recording.aclose()
             await self.temporary.store.aclose()
+
+
+def _queue_of(store: Store, conversations: Conversations | None, running: Running) -> MessageQueue:
+    if conversations is None or store.servers is None:
+        return MessageQueue(conversations)
+    return SharedQueue(store, store.servers, running)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job
+from elbowroom.agents.admission import Job, Placement, Prompt
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, is_short, rough_size, step_usage_of
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, step_usage_of
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
@@ -20,7 +20,7 @@ from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.background import BackgroundCompaction, ReadAgain
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
-from elbowroom.agents.turn.history import History
+from elbowroom.agents.turn.history import History, warn_of_orphans
 from elbowroom.agents.turn.last_words import LastWords, messages_at_stop
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
@@ -32,17 +32,13 @@ from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.reuse import Talk, talk_of
 from elbowroom.context.seam import without_notices
-from elbowroom.context.templates import orphans_in
 from elbowroom.context.transcript import as_json, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
+from elbowroom.providers.machines import Machines
 
 log = logging.getLogger(__name__)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
-ORPHANS: Final = (
-    "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
-    "model reads them as messages of the user."
-)
 
 
 class Turn:
@@ -65,6 +61,7 @@ class Turn:
     ) -> None:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
         self.target = target
+        self._place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
         self.request = request
         self.settings = settings
         self.answer = answer or Answer()
@@ -82,10 +79,11 @@ class Turn:
         self._manager: AgentContextManager | None = None
         self._last: ManagedStep | None = None
         self._asked: tuple[StepRequest, ModelInfo, ReplyStream] | None = None
+        self._asked_before: tuple[StepRequest, ModelInfo, ReplyStream] | None = None
         self._reply_before: Reply | None = None
         self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
         self._usages_before = 0
-        self._has_fitted_tools = not target.provider.manages_context
+        self._tools_fit = float("inf") if target.provider.manages_context else 0  # the smallest window so far
 
     async def step(
         self,
@@ -111,6 +109,8 @@ class Turn:
                 try:
                     reply = await self._reply_to(instructions, own_tools, is_for_client)
                 except ElbowroomError as error:
+                    if self._moves_after(error):
+                        continue
                     if not await self.intake.put_unread_back(error):
                         raise
                     if before is not None and not self.intake.has_unread:
@@ -119,6 +119,8 @@ class Turn:
             self.intake.note_answered()
         finally:
             self.intake.note_read()
+            if self._place is not None:
+                self._place.end(is_whole=reply is not None)
         if reply.tool_calls:
             self._enter("tool")
         return reply
@@ -130,6 +132,16 @@ class Turn:
             await self.intake.begin(self._history.messages)
         else:
             await self.intake.take(len(appended), STEER)
+
+    def _moves_after(self, failure: ElbowroomError) -> bool:
+        """Tell whether the step is asked again on another machine, which it can be until its first word."""
+        if self._place is None:
+            return False
+        reply = self._asked[2].reply if self._asked is not None and self._asked is not self._asked_before else None
+        moves = self._place.moves_after(failure, has_said=reply is not None and reply.has_said)
+        if moves and reply is not None:
+            self.answer.retract_step()
+        return moves
 
     def _enter(self, phase: Phase) -> None:
         if self._running is not None:
@@ -189,10 +201,11 @@ class Turn:
     async def _fit_tools(self, info: ModelInfo, instructions: str | None, own_tools: Sequence[dict[str, Any]]) -> bool:
         """Tell the model of the client's tools in short where they leave no room; tell whether that is so now."""
         choice = self.target.agent.client_tools if self.target.agent else self.settings.client_tools
-        if choice != "auto" or not self.request.tools or self._has_fitted_tools or info.loaded_context is None:
+        if choice != "auto" or not self.request.tools or info.loaded_context is None:
             return False
-        self._has_fitted_tools = True
-        window = self.settings.shared.windows.at_most(info, info.loaded_context)
+        if (window := self.settings.shared.windows.at_most(info, info.loaded_context)) >= self._tools_fit:
+            return False
+        self._tools_fit = window
         self.request, sizes = await fitting_tools(self.target, info, window, self.request, instructions, own_tools)
         if sizes is None or not sizes.are_short:
             return False
@@ -252,6 +265,8 @@ class Turn:
                     raise
             finally:
                 self._note_rough_use(info, stream, body)
+                if self._place is not None:
+                    self._place.sent(body)
 
     def _note_rough_use(self, info: ModelInfo, stream: ReplyStream, body: Mapping[str, Any]) -> None:
         """Record the tokens of a request that is not counted; a refused request has used none."""
@@ -261,14 +276,12 @@ class Turn:
 
     async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> ManagedStep:
         """Return the next step. Before the first of a turn, earlier compactions of the conversation are recalled."""
-        if self._last is None:
+        if self._last is None or self._last.pool_key != (self.target.provider.id, info.id):
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
         sent = self.request.messages
         if self._last is None and uses_tools(sent):
-            orphans = orphans_in(sent) if is_short(sent) else await asyncio.to_thread(orphans_in, sent)
-            if orphans:
-                log.warning("%s: %s", self.target.name, ORPHANS.format(count=orphans))
+            await warn_of_orphans(self.target.name, sent)
         running = await history.counter.stream()
         await self._tell_memories(history.text)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
@@ -278,18 +291,10 @@ class Turn:
         fit = PromptFit(shape, counter, self._history, manager, compactor, self._recall, self._keeper, recaller)
         if recaller is not None:
             recaller.reads(partial(self._recall.past, self._history), fit.room)
+        job = await self._recalled(fit) if self._last is None else None
+        shared, leaves = self.settings.shared, self._place.leaves if self._place is not None else None
         return ManagedStep(
-            self.target,
-            info,
-            counter,
-            self._history,
-            manager,
-            fit,
-            stream,
-            self.settings.shared,
-            self._sink,
-            self._talk,
-            job=await self._recalled(fit) if self._last is None else None,
+            self.target, info, counter, self._history, manager, fit, stream, shared, self._sink, self._talk, job, leaves
         )
 
     def _talk(self) -> Talk:
@@ -356,8 +361,7 @@ class Turn:
         used = self._last.used if self._last is not None else []
         if len(used) > len(self.answer.usages) - self._usages_before:
             self.answer.usages.append(used[-1].as_openai())
-        running = self._running
-        if running is not None and running.wants_last_words and (self.answer.text or self._results):
+        if (running := self._running) is not None and running.wants_last_words and (self.answer.text or self._results):
             with running.saying_last_words():
                 await self._say_last_words()
         self.answer.interrupt(calls_are_out=self.request.stream)
@@ -365,19 +369,12 @@ class Turn:
     async def _say_last_words(self) -> None:
         if self._asked is None:
             return
-        shape, info, stream = self._asked
-        last = self._last
+        (shape, info, stream), last = self._asked, self._last
         words = LastWords(
-            self.target.provider,
-            info,
-            last.shape if last is not None else shape,
-            self.answer,
-            self._sink,
-            self.settings.shared.admission,
-            self._live,
-            counter=last.counter.history if last is not None else None,
+            self.target.provider, info, last.shape if last is not None else shape, self.answer, self._sink,
+            self.settings.shared.admission, self._live, counter=last.counter.history if last is not None else None,
             window=last.manager.budget.window if last is not None else 0,
-        )
+        )  # fmt: skip
         await words.speak(messages_at_stop(self._history, stream.reply.as_message(), self._results))
 
     async def fitted(
@@ -387,9 +384,10 @@ class Turn:
         info = await self._ready()
         await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
-        stream = ReplyStream(self.answer, self._sink, (), lambda name: True)
         await asyncio.to_thread(lambda: self._recall.chain)  # which takes long for a long conversation that is new
-        managed = await self._next_step(shape, info, stream)
+        managed = await self._next_step(shape, info, ReplyStream(self.answer, self._sink, (), lambda name: True))
+        if self._place is not None:
+            self._place.end(is_whole=True)
         return managed.fit, managed.info
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
@@ -442,6 +440,9 @@ class Turn:
 
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""
+        if self._place is not None:
+            self._asked_before = self._asked
+            self.target = await self._place.choose(Prompt(self._history.messages, self._talk()))
         return await ready_model(self.target.provider, self.target.model, self._tell_loading)
 
     async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:

@@ -4,14 +4,17 @@ from elbowroom.server.conversations.by_hand import add_by_hand_routes
 from elbowroom.server.conversations.encode import describe_for_openai
 from elbowroom.server.conversations.history import branch_used_last, events_of, history_of
 from elbowroom.server.conversations.kept import add_kept_routes
+from elbowroom.server.conversations.live import (
+    add_cancel_route,
+    add_live_route,
+    cancelled_elsewhere,
+    ended_elsewhere,
+    owner_asking,
+    writer_elsewhere,
+)
 from elbowroom.server.conversations.locks import LOCKS
 from elbowroom.server.conversations.queue import add_queue_routes
-from elbowroom.server.conversations.routes import (
-    add_cancel_route,
-    add_conversation_routes,
-    add_live_route,
-    owner_asking,
-)
+from elbowroom.server.conversations.routes import add_conversation_routes
 
 __all__ = [
     "LOCKS",
@@ -22,8 +25,11 @@ __all__ = [
     "add_live_route",
     "add_queue_routes",
     "branch_used_last",
+    "cancelled_elsewhere",
     "describe_for_openai",
+    "ended_elsewhere",
     "events_of",
     "history_of",
     "owner_asking",
+    "writer_elsewhere",
 ]

@@ -19,8 +19,9 @@ from elbowroom.context.seam import LONGEST_FOCUS
 from elbowroom.context.transcript import readable
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations.history import branch_used_last, history_of
+from elbowroom.server.conversations.live import owner_asking, refuse_running
 from elbowroom.server.conversations.locks import LOCKS
-from elbowroom.server.conversations.routes import asked, owner_asking, refuse_running
+from elbowroom.server.conversations.routes import asked
 from elbowroom.server.event_stream import json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import caller_without_chat, read_json, read_request, with_caller
@@ -223,7 +224,7 @@ def _message_named(request: web.Request, conversation: Conversation) -> KeptMess
 async def _conversation(request: web.Request, then: str) -> Conversation:
     """Return all of the caller's conversation. Raises NotFound, StoreOpening, and Conflict while it is answered."""
     conversation = await asked(request, request.app[SHARED].store.conversations.read)
-    refuse_running(request, conversation.row, then)
+    await refuse_running(request, conversation.row, then)
     return conversation
 
 

@@ -8,7 +8,7 @@ from aiohttp import hdrs, web
 from elbowroom.context.memories import delete_memory, described, memories_of
 from elbowroom.context.outputs import Block, ToolOutputRef, utf8
 from elbowroom.errors import NotFound
-from elbowroom.server.conversations.routes import owner_asking
+from elbowroom.server.conversations.live import owner_asking
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import for_own_page
 from elbowroom.server.state import SETTINGS, SHARED

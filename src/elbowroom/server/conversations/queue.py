@@ -8,6 +8,7 @@ from aiohttp import web
 from elbowroom.context.conversation import QueuedMessage, QueueMode
 from elbowroom.context.transcript import is_blank
 from elbowroom.errors import Conflict, NotFound, RequestError
+from elbowroom.server.conversations.live import answering_elsewhere
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, keeper_of, read_json
 from elbowroom.server.state import SHARED, find_conversation
@@ -41,7 +42,7 @@ async def add_message(request: web.Request) -> web.Response:
         "mode": mode,
         "position": accepted.position,
         "stored": accepted.is_stored,
-        "running": shared.running.find(owner, conversation) is not None,
+        "running": bool(shared.running.of(owner, conversation) or await answering_elsewhere(shared, conversation)),
     }
     return web.json_response(answer, status=202, dumps=to_json)
 
@@ -49,28 +50,22 @@ async def add_message(request: web.Request) -> web.Response:
 async def list_messages(request: web.Request) -> web.Response:
     """List the waiting messages in order."""
     conversation = await _conversation(request, keeper_of(request))
-    queue = request.app[SHARED].queue
-    await queue.load()
-    return _listed(conversation, queue.waiting(conversation))
+    return _listed(conversation, await request.app[SHARED].queue.listed(conversation))
 
 
 async def clear_queue(request: web.Request) -> web.Response:
     """Remove and return all waiting messages; those that a turn has taken in stay with the turn."""
     conversation = await _conversation(request, keeper_of(request))
-    queue = request.app[SHARED].queue
-    await queue.load()
-    removed = queue.clear(conversation)
-    await queue.settled()
+    removed, _ = await request.app[SHARED].queue.taken_back(conversation)
     return _listed(conversation, removed)
 
 
 async def remove_message(request: web.Request) -> web.Response:
     """Remove one waiting message."""
     conversation, message = await _conversation(request, keeper_of(request)), request.match_info["message"]
-    queue = request.app[SHARED].queue
-    await queue.load()
-    if not queue.remove(conversation, [message]):
-        if any(item.id == message for item in queue.taken(conversation)):
+    removed, taken = await request.app[SHARED].queue.taken_back(conversation, [message])
+    if not removed:
+        if message in taken:
             raise Conflict(
                 f"The message {message!r} was already taken in: the model has it before it.", code="already_taken_in"
             )
@@ -78,7 +73,6 @@ async def remove_message(request: web.Request) -> web.Response:
             f"No message {message!r} waits in this conversation: it was taken in or removed before, or there never "
             f"was one. GET {request.path.rpartition('/queue/')[0]}/queue shows what waits."
         )
-    await queue.settled()
     deleted = {"id": message, "object": "conversation.queued_message.deleted", "deleted": True}
     return web.json_response(deleted, dumps=to_json)
 

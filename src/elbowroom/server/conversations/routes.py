@@ -3,20 +3,17 @@
 import asyncio
 import math
 import unicodedata
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from elbowroom.agents.running import RunningAnswer
 from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
-from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
+from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
     describe_compaction,
-    describe_fill,
     describe_for_openai,
     describe_message,
     describe_row,
@@ -25,11 +22,11 @@ from elbowroom.server.conversations.encode import (
     message_list,
     send_export,
 )
+from elbowroom.server.conversations.live import answering_elsewhere, fill_elsewhere, owner_asking, refuse_running
 from elbowroom.server.conversations.locks import LOCKS, ConversationLocks
 from elbowroom.server.encode import to_json
-from elbowroom.server.guard import CONVERSATION
-from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
-from elbowroom.server.state import SHARED, find_conversation
+from elbowroom.server.request import conversation_name, read_json
+from elbowroom.server.state import SHARED
 
 LONGEST_TITLE: Final = 200
 MOST_TITLE_BYTES: Final = 65_536
@@ -39,8 +36,6 @@ USUAL_MESSAGES: Final = 50
 LONGEST_SEARCH: Final = 400
 OPENAI_LIBRARY: Final = "X-Stainless-Lang"
 """A header that OpenAI's libraries send with every request."""
-LIVE: Final = "/api/live"
-PATIENCE_SECONDS: Final = 1.0
 Found = TypeVar("Found")
 SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.AppKey("SEARCHES", dict)
 """The searches that are under way, by their owners."""
@@ -72,7 +67,9 @@ async def list_conversations(request: web.Request) -> web.Response:
     if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
         rows = await _rows(request, search, before, LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
-    data = [_described_row(request, row) for row in page]
+    servers = request.app[SHARED].store.servers
+    elsewhere = await servers.answered([row.id for row in page]) if servers is not None else ()
+    data = [_described_in_list(request, row, elsewhere) for row in page]
     return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
 
@@ -102,14 +99,13 @@ async def show_conversation(request: web.Request) -> web.Response:
 
     With `limit` the last of its messages come along.
     """
-    kept, queue = await asked(request, _conversations(request).overview), request.app[SHARED].queue
-    await queue.load()
+    kept = await asked(request, _conversations(request).overview)
     shown = {
-        **_described_row(request, kept.row),
+        **await _described_row(request, kept.row),
         **(describe_for_openai(kept.row) if _speaks_openai(request, kept.row) else {}),
         "compactions": [describe_compaction(compaction) for compaction in kept.compactions],
         "message_count": kept.message_count,
-        "queue_length": len(queue.waiting(kept.row.id)),
+        "queue_length": len(await request.app[SHARED].queue.listed(kept.row.id)),
     }
     if "limit" not in request.query:
         return _answer(shown)
@@ -131,7 +127,7 @@ async def rename_conversation(request: web.Request) -> web.Response:
     title = _title(body["title"])
     row = await asked(request, _conversations(request).find)
     await request.app[SHARED].store.conversations.rename(row.id, title)
-    return _answer(_described_row(request, await asked(request, _conversations(request).find)))
+    return _answer(await _described_row(request, await asked(request, _conversations(request).find)))
 
 
 def _title(given: Any) -> str:
@@ -149,11 +145,10 @@ def _title(given: Any) -> str:
 async def delete_conversation(request: web.Request) -> web.Response:
     """Delete a conversation with all that belongs to it. Raises Conflict where it is being answered."""
     row = await asked(request, _conversations(request).find)
-    refuse_running(request, row, "delete it then")
+    await refuse_running(request, row, "delete it then")
     owner, queue = owner_asking(request), request.app[SHARED].queue
     async with request.app[LOCKS].changing(owner, row.id):
-        await queue.load()
-        queue.clear(row.id)
+        await queue.taken_back(row.id)
         if not await _conversations(request).delete(owner, row.id):
             raise _unknown(request)
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
@@ -217,17 +212,6 @@ def _conversations(request: web.Request) -> Conversations:
     return request.app[SHARED].store.conversations
 
 
-def owner_asking(request: web.Request) -> str:
-    """Return the owner of the meant conversations. Raises Forbidden where the caller cannot be identified."""
-    caller = caller_without_chat(request)
-    if not caller.may_have_hidden:
-        raise Forbidden(
-            "Several people use this elbowroom, and nothing tells whose conversations are meant. Name the user with "
-            f"the header {USER}, or set server.token."
-        )
-    return caller.owner
-
-
 async def asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
     """Return the answer to a question about the caller's conversation that the address names.
 
@@ -241,21 +225,22 @@ async def asked(request: web.Request, question: Callable[[str, str], Awaitable[F
     return found
 
 
-def refuse_running(request: web.Request, row: ConversationRow, then: str) -> None:
-    """Raise Conflict where a conversation is being answered; `then` is what can be done after that."""
-    if request.app[SHARED].running.status(owner_asking(request), row.id).status == "running":
-        raise Conflict(
-            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
-            f"/v1/conversations/{row.id}/cancel, and {then}.",
-            code="conversation_running",
-        )
-
-
-def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
+async def _described_row(request: web.Request, row: ConversationRow) -> dict[str, Any]:
     """Return a conversation as it is now; while it is being answered, with the current fill of its window."""
-    turns = request.app[SHARED].running.of(owner_asking(request), row.id)
+    shared = request.app[SHARED]
+    turns = shared.running.of(owner_asking(request), row.id)
+    if not turns and (servers := await answering_elsewhere(shared, row.id)):
+        return describe_row(replace(row, fill=await fill_elsewhere(shared, row.id, servers) or row.fill), "running")
     live = turns[0].fill if turns else None
     return describe_row(replace(row, fill=live or row.fill), "running" if turns else "idle")
+
+
+def _described_in_list(request: web.Request, row: ConversationRow, elsewhere: Collection[str]) -> dict[str, Any]:
+    """Return a conversation of a list; `elsewhere` are those that other servers answer."""
+    turns = request.app[SHARED].running.of(owner_asking(request), row.id)
+    live = turns[0].fill if turns else None
+    status = "running" if turns or row.id in elsewhere else "idle"
+    return describe_row(replace(row, fill=live or row.fill), status)
 
 
 def _unknown(request: web.Request) -> NotFound:
@@ -302,97 +287,3 @@ def _choice(request: web.Request, name: str, choices: Sequence[str]) -> str:
     if given not in choices:
         raise RequestError(f"{name} has to be {' or '.join(choices)}, not {given[:40]!r}.", param=name)
     return given
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """How to stop a conversation: whether its queue is cleared, and whether the model may say last words."""
-
-    clears_queue: bool = False
-    last_words: bool = False
-
-    @classmethod
-    def of(cls, body: Any) -> "Wish":
-        """Return the wish of a body. Raises RequestError that names the field and what belongs there."""
-        if not isinstance(body, dict):
-            raise RequestError('The body has to be a JSON object, such as {"queue": "keep", "grace": false}.')
-        queue, grace = body.get("queue", "keep"), body.get("grace", False)
-        if queue not in ("keep", "clear"):
-            raise RequestError('queue has to be "keep" or "clear".', param="queue")
-        if not isinstance(grace, bool):
-            raise RequestError("grace has to be true or false.", param="grace")
-        return cls(queue == "clear", grace)
-
-
-def add_cancel_route(app: web.Application, base: str, end: str) -> None:
-    """Add the route; `base` is its prefix and `end` its suffix."""
-    app.router.add_post(f"{base}conversations/{{id}}/cancel{end}", cancel_conversation)
-
-
-async def cancel_conversation(request: web.Request) -> web.Response:
-    """Stop all turns of a conversation; answer when they have ended."""
-    wish = Wish.of(await read_json(request) if request.can_read_body else {})
-    shared, owner = request.app[SHARED], keeper_of(request)
-    named = request.match_info["id"]
-    conversation = await find_conversation(shared, owner, conversation_name(named))
-    if conversation is None:
-        raise NotFound(
-            f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by "
-            f"the {CONVERSATION} that came with its answer, or as the client calls it."
-        )
-    await shared.queue.load()
-    # Messages that are queued from now on are meant for the next turn.
-    queued = [item.id for item in (*shared.queue.waiting(conversation), *shared.queue.taken(conversation))]
-    cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
-    await shared.background.end(conversation)
-    if wish.clears_queue:
-        shared.queue.remove(conversation, queued)
-    return web.json_response(
-        {
-            "id": conversation,
-            "object": "conversation.cancelled",
-            "cancelled": cancelled,
-            "status": shared.running.status(owner, conversation).status,
-            "queue": len(shared.queue.waiting(conversation)),
-        }
-    )
-
-
-def add_live_route(app: web.Application) -> None:
-    """Add the route."""
-    app.router.add_get(LIVE, list_live)
-
-
-async def list_live(request: web.Request) -> web.Response:
-    """List the caller's running turns, the one that has run longest first."""
-    shared, owner = request.app[SHARED], owner_asking(request)
-    data = []
-    for turn in shared.running.of(owner):
-        row = await _row_of(shared.recording.conversations, turn)
-        if not turn.ended.done():
-            data.append(describe_turn(turn, row))
-    headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.json_response({"object": "list", "data": data}, dumps=to_json, headers=headers)
-
-
-async def _row_of(kept: Conversations | None, turn: RunningAnswer) -> ConversationRow | None:
-    """Return the row of a turn's conversation; None where the store does not have it or is slow."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            return await kept.find(turn.owner, turn.conversation) if kept is not None else None
-    return None
-
-
-def describe_turn(turn: RunningAnswer, row: ConversationRow | None) -> dict[str, Any]:
-    """Return a turn as it is now; until its prompt is measured, with the fill that the last turn left."""
-    fill = turn.fill or (row.fill if row is not None else None)
-    return {
-        "conversation": turn.conversation,
-        "title": row.title if row is not None else "",
-        "agent": turn.agent,
-        "model": turn.model,
-        "phase": turn.phase,
-        "doing": turn.doing if turn.phase == "tool" and turn.doing else None,
-        "fill": describe_fill(fill) if fill is not None else None,
-        "began": int(turn.since),
-    }

@@ -56,6 +56,8 @@ const HINTS = {
 		id: ["ID", "Models are named after it: id/model."],
 		kind: ["Kind", "For any other server with OpenAI’s interface: OpenAI-compatible."],
 		base_url: ["Address", "Empty: the usual one of LM Studio or Ollama."],
+		base_urls: ["Addresses of several machines", "One a line, for machines that run the same models.", { rare: true }],
+		machine_of: ["Is a machine of", "The ID of another provider, under whose name its models are offered.", { rare: true }],
 		api_key: ["API key", "", { widget: "secret" }],
 		manage_context: ["Keep conversations within the window"],
 		home: ["LM Studio’s folder", "Found by itself where it is empty.", { rare: true }],
@@ -99,6 +101,7 @@ const HINTS = {
 		conversations: ["Keep conversations"],
 		retention_days: ["Keep for", "0 keeps them for ever.", { unit: "days" }],
 		max_gb: ["Most space", "", { unit: "GB" }],
+		agents: ["Agents are kept in", "The database has them for all servers on it."],
 	},
 	tool_output: {
 		enabled: ["Keep results and shorten old ones"],
@@ -127,6 +130,7 @@ export const WORDS = {
 	reused: "already compacted in another chat with the same beginning", "last messages": "only the last messages kept",
 	auto: "Automatic: a status line, for Obsidian lines of text", event: "A status line", content: "Lines of text in the answer", comment: "Comments, which no program shows", off: "None",
 	ends: "The first and the last exchange", whole: "All that fits",
+	file: "The settings file", database: "The database",
 	"client_tools.auto": "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
 	lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
 };

@@ -1,5 +1,5 @@
 // Providers: whether they answer, their models, and where each window's size is known from.
-import { act, empty, h, heading, toast, trouble } from "./dom.js";
+import { act, empty, h, heading, number, toast, trouble } from "./dom.js";
 import { WORDS } from "./hints.js";
 import { modelBadges } from "./pick.js";
 import { loadProviders, loadSettings, saveSettings } from "./settings.js";
@@ -41,16 +41,24 @@ export async function modelsView({ main }) {
 	await show();
 }
 
-function provider({ id, kind, base_url: address, reachable, error, models }) {
+function provider({ id, kind, base_url: address, reachable, error, models, machines }) {
 	const state = reachable ? "on" : "off";
 	return h("section.panel.provider", { "aria-label": id },
 		h("div.card-head",
 			h("h2", h("span.dot", { "data-state": state, "aria-hidden": "true" }), id, h("span.offscreen", reachable ? ", answers" : ", does not answer")),
 			h("a.button.small.quiet", { href: `#/models/${encodeURIComponent(id)}`, "aria-label": `Edit ${id}` }, "Edit")),
-		h("p.about", `${WORDS[kind] ?? kind} at `, h("code", address), reachable ? " answers." : " does not answer."),
+		machines
+			? h("ul.plain.machines", { "aria-label": `Machines of ${id}` }, machines.map(machineRow))
+			: h("p.about", `${WORDS[kind] ?? kind} at `, h("code", address), reachable ? " answers." : " does not answer."),
 		error && h("p.trouble", error),
 		models.length ? h("ul.plain.models", { "aria-label": `Models of ${id}` }, models.map(modelRow)) : reachable && h("p.about", "It offers no model."));
 }
+
+// One of several machines: whether it answers, and how full the windows of its models are.
+const machineRow = ({ base_url: address, reachable, error, models }) => h("li",
+	h("span.dot", { "data-state": reachable ? "on" : "off", "aria-hidden": "true" }), h("code", address),
+	h("span.badges", h("span.badge", reachable ? "answers" : "left alone"), models.map((model) => h("span.badge", `${model.id}: ${number(model.held)} of ${number(model.window)} held${model.waiting ? `, ${model.waiting} waiting` : ""}`))),
+	error && h("p.trouble", error));
 
 const modelRow = (model) => h("li", h("strong", model.id), h("span.badges", modelBadges(model)), model.window_source && h("p.help", `Window known from ${model.window_source}`));
 

@@ -36,6 +36,7 @@ from elbowroom.server.responses.kept import (
     KeptResponse,
     find_response,
     find_responses,
+    is_being_given,
     read_conversation,
 )
 from elbowroom.server.state import SHARED, catalog_of
@@ -129,7 +130,7 @@ async def _before(request: web.Request, owner: str, asked: ResponsesRequest) -> 
         return await kept_conversation(request.app[SHARED], owner, asked.conversation)
     if (response_id := asked.previous) is None:
         return None
-    refuse_running(request, owner, response_id)
+    await refuse_running(request, owner, response_id)
     found = await find_response(request.app[SHARED], owner, response_id)
     if found is None:
         raise NotFound(
@@ -167,9 +168,9 @@ async def _referred(shared: Shared, owner: str, references: Sequence[str]) -> di
     return {item["id"]: item for kept in found for item in kept.items()}
 
 
-def refuse_running(request: web.Request, owner: str, response_id: str) -> None:
+async def refuse_running(request: web.Request, owner: str, response_id: str) -> None:
     """Raise Conflict while a response is being given."""
-    if request.app[SHARED].running.is_running(owner, turn_of(response_id)):
+    if await is_being_given(request.app[SHARED], owner, turn_of(response_id)):
         raise Conflict(
             f"The response {response_id!r} is being given. Wait for its end, or stop it with POST "
             f"/v1/responses/{response_id}/cancel, and ask again.",

@@ -12,7 +12,7 @@ from elbowroom.agents.turn import Shared
 from elbowroom.context.branch import ConversationTree, Node
 from elbowroom.context.conversation import Conversation, KeptMessage
 from elbowroom.context.transcript import Message
-from elbowroom.server.conversations import branch_used_last, events_of, history_of
+from elbowroom.server.conversations import branch_used_last, events_of, history_of, writer_elsewhere
 from elbowroom.server.responses.body import NOTHING_REPEATED
 from elbowroom.server.responses.encode import BACKGROUND_END, Event, OutputItems, described, response_id_of, turn_of
 from elbowroom.server.responses.input import items_of
@@ -149,6 +149,11 @@ async def read_conversation(shared: Shared, owner: str, named: str) -> KeptConve
     return KeptConversation(conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages))
 
 
+async def is_being_given(shared: Shared, owner: str, turn: str) -> bool:
+    """Tell whether this server or another one writes the owner's turn now."""
+    return shared.running.is_running(owner, turn) or await writer_elsewhere(shared, owner, turn) is not None
+
+
 async def find_response(shared: Shared, owner: str, response_id: str) -> KeptResponse | None:
     """Return the owner's response with this id; None where there is none, or it has said nothing yet."""
     found = await find_responses(shared, owner, [response_id])
@@ -166,7 +171,7 @@ async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]
     if turns:
         await shared.store.ready()
     for turn in turns:
-        is_running = shared.running.is_running(owner, turn)
+        is_running = await is_being_given(shared, owner, turn)
         holder = await kept.holder(owner, turn)
         if holder is not None and holder not in read and (conversation := await kept.read(owner, holder)) is not None:
             read[holder] = conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages)

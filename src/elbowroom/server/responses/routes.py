@@ -14,6 +14,7 @@ from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.turn import RunSettings
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import counted, name_conversation
+from elbowroom.server.conversations import cancelled_elsewhere, ended_elsewhere
 from elbowroom.server.encode import to_json
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
@@ -28,7 +29,7 @@ from elbowroom.server.responses.background import (
 )
 from elbowroom.server.responses.compacting import compact_response, compacted
 from elbowroom.server.responses.encode import Event, KeptEncoder, ResponseEncoder, turn_of
-from elbowroom.server.responses.kept import find_response, unkept
+from elbowroom.server.responses.kept import find_response, is_being_given, unkept
 from elbowroom.server.state import SHARED, run_settings_of
 
 NOBODY_RUNS: Final = "The model is not told of tools that only OpenAI's servers run: {}."
@@ -151,7 +152,7 @@ async def show_response(request: web.Request) -> web.StreamResponse:
     response_id = request.match_info["id"]
     if (background := request.app[BACKGROUND].find(keeper_of(request), response_id)) is not None:
         return await _show_background(request, background)
-    is_running = request.app[SHARED].running.is_running(keeper_of(request), turn_of(response_id))
+    is_running = await is_being_given(request.app[SHARED], keeper_of(request), turn_of(response_id))
     kept = await find_response(request.app[SHARED], keeper_of(request), response_id)
     if kept is None and not is_running:
         raise _unknown(response_id)
@@ -177,6 +178,7 @@ async def _retold(
     """Hand the events of a response to the sink once it has ended, and return it."""
     owner, shared = keeper_of(request), request.app[SHARED]
     await shared.running.turn_ended(owner, turn_of(response_id))
+    await ended_elsewhere(shared, owner, turn_of(response_id))
     kept = await find_response(shared, owner, response_id)
     if kept is None:
         raise _unknown(response_id)
@@ -225,7 +227,7 @@ def _whole_number(request: web.Request, name: str, usual: int, least: int, most:
 async def delete_response(request: web.Request) -> web.Response:
     """Delete a response; with the only one of a conversation, delete the conversation."""
     owner, response_id = keeper_of(request), request.match_info["id"]
-    refuse_running(request, owner, response_id)
+    await refuse_running(request, owner, response_id)
     kept = await find_response(request.app[SHARED], owner, response_id)
     if kept is None:
         raise _unknown(response_id)
@@ -256,7 +258,10 @@ async def cancel_response(request: web.Request) -> web.Response:
             await request.app[BACKGROUND].stop(owner, response_id)
         await background.has_ended()
         return web.json_response(background.response, dumps=to_json)
+    was_elsewhere = not was_running and await cancelled_elsewhere(shared, owner, turn_of(response_id))
     kept = await find_response(shared, owner, response_id)
+    if kept is not None and was_elsewhere:
+        return web.json_response({**kept.described(), "status": "cancelled"}, dumps=to_json)
     if kept is None and not was_running:
         raise _unknown(response_id)
     return web.json_response(kept.described() if kept else unkept(response_id, "cancelled"), dumps=to_json)

@@ -1,0 +1,121 @@
+"""The queue of a server that shares its store with others."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from elbowroom.agents.conversations.queue import MOST_WAITING, Accepted, MessageQueue, QueueFull
+from elbowroom.agents.conversations.recording import TurnRecorder
+from elbowroom.agents.running import Running, RunningAnswer
+from elbowroom.context.conversation import Queued, QueuedMessage, QueueMode
+from elbowroom.context.transcript import Message
+from elbowroom.store import Servers, Store
+
+UNQUEUE: Final = "unqueue"
+"""What another server asks where a person takes messages back that are with this one."""
+
+
+class SharedQueue(MessageQueue):
+    """The waiting messages of the conversations that this server answers; all others are in the database alone.
+
+    There each message is with one server or with none: a server takes those of a conversation when it begins a turn of
+    it, and once a second, and gives back what is left when it has ended the last. So no message is handed out twice.
+    """
+
+    def __init__(self, store: Store, servers: Servers, running: Running) -> None:
+        super().__init__(store.conversations)
+        self._store = store.conversations
+        self._seen = None  # nothing is loaded but what is fetched
+        self._servers = servers
+        self._running = running
+        self._fetching = asyncio.Lock()
+        servers.operations[UNQUEUE] = self._unqueue
+        servers.drains.append(self._drain)
+        servers.lapses.append(self._forget)
+
+    async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
+        """Put a message after all others, and have the server that answers the conversation look for it at once.
+
+        The order is that of the database, also where this server answers.
+        """
+        item = self._made(conversation, message, mode)
+        if len(await self.listed(conversation)) >= MOST_WAITING:
+            raise QueueFull
+        self._note(Queued(item))
+        self._store.release([item.id])
+        is_stored = await self.settled()
+        if conversation in self._running.conversations():
+            await self._fetch([conversation])
+        for server in await self._servers.answering(conversation):
+            await self._servers.wake(server)
+        waiting = [one.id for one in await self._servers.waiting(conversation)]
+        return Accepted(item.id, waiting.index(item.id) + 1 if item.id in waiting else 1, is_stored)
+
+    async def ready_for(self, live: TurnRecorder) -> None:
+        """Take the messages that wait for this turn from the database."""
+        if await live.is_found(is_patient=live.is_patient):
+            await self._fetch([live.conversation])
+
+    async def listed(self, conversation: str) -> list[QueuedMessage]:
+        """Return the waiting messages of a conversation, in order, whichever server has them."""
+        await self.settled()
+        return await self._servers.waiting(conversation) or self.waiting(conversation)
+
+    async def taken_back(
+        self, conversation: str, ids: Collection[str] | None = None
+    ) -> tuple[list[QueuedMessage], set[str]]:
+        """Remove waiting messages from wherever they are; return them, and the ids of those that turns have taken."""
+        removed, taken = await super().taken_back(conversation, ids)
+        chosen = None if ids is None else sorted(ids)
+        removed += await self._servers.remove(conversation, chosen)
+        asked = {"conversation": conversation, "ids": chosen}
+        for answer in await self._servers.ask_all(await self._servers.answering(conversation), UNQUEUE, asked):
+            removed += [QueuedMessage(**item) for item in answer["removed"]]
+            taken.update(answer["taken"])
+        return removed, taken
+
+    def let_go(self, conversation: str, ended: RunningAnswer) -> None:
+        """Give back what waits in a conversation that this server does not answer any more."""
+        if conversation not in self._running.conversations(but=ended):
+            self._release(conversation)
+
+    async def _unqueue(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        removed, taken = await super().taken_back(given["conversation"], given["ids"])
+        return {"removed": [asdict(item) for item in removed], "taken": sorted(taken)}
+
+    async def _drain(self) -> None:
+        answered = self._running.conversations()
+        for conversation in self._waiting.keys() - answered:
+            self._release(conversation)
+        if answered:
+            await self._fetch(sorted(answered))
+
+    async def _fetch(self, conversations: Sequence[str]) -> None:
+        """Take what waits in the database, one call at a time: what this server does not know it has not handed out."""
+        async with self._fetching:
+            await self.settled()
+            known = [*self._numbers] if self._noted == self._settled else None
+            self._take_in(await self._servers.claim_queue(conversations, known))
+
+    def _take_in(self, items: Sequence[QueuedMessage]) -> None:
+        for item in items:
+            if item.id not in self._numbers:
+                self._number(item, self._next)
+                self._next += 1
+                self._waiting.setdefault(item.conversation, []).append(item)
+
+    def _release(self, conversation: str) -> None:
+        """Give messages back to whichever server answers next, but those that this one hands to nobody."""
+        going = self._cut(conversation, lambda item: item.id not in self._held)
+        for item in going:
+            del self._numbers[item.id]
+        if going:
+            self._noted += 1
+            self._store.release([item.id for item in going])
+
+    def _forget(self) -> None:
+        """Forget what others may have taken while this server counted as dead; what is left is fetched again."""
+        for item in [item for items in self._waiting.values() for item in items]:
+            del self._numbers[item.id]
+        self._waiting.clear()

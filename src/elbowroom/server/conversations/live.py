@@ -1,0 +1,251 @@
+"""Conversations that are being answered: `/api/live` lists them, and `/v1/conversations/{id}/cancel` stops one.
+
+Where several servers share a database, another one may run the answer: then that one is asked.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from elbowroom.agents.running import ENDING_SECONDS, GRACE_SECONDS, RunningAnswer, stopped
+from elbowroom.agents.turn import Shared
+from elbowroom.context.conversation import ContextFill, ConversationRow, Conversations
+from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
+from elbowroom.server.conversations.encode import describe_fill
+from elbowroom.server.encode import to_json
+from elbowroom.server.guard import CONVERSATION
+from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
+from elbowroom.server.state import SHARED, find_conversation
+from elbowroom.store import owner_key
+
+ROUTE: Final = "/api/live"
+PATIENCE_SECONDS: Final = 1.0
+CANCEL: Final = "cancel"
+FILL: Final = "fill"
+LIVE: Final = "live"
+"""What a server is asked by another one."""
+
+
+def owner_asking(request: web.Request) -> str:
+    """Return the owner of the meant conversations. Raises Forbidden where the caller cannot be identified."""
+    caller = caller_without_chat(request)
+    if not caller.may_have_hidden:
+        raise Forbidden(
+            "Several people use this elbowroom, and nothing tells whose conversations are meant. Name the user with "
+            f"the header {USER}, or set server.token."
+        )
+    return caller.owner
+
+
+async def refuse_running(request: web.Request, row: ConversationRow, then: str) -> None:
+    """Raise Conflict where a conversation is being answered; `then` is what can be done after that."""
+    shared = request.app[SHARED]
+    is_here = shared.running.status(owner_asking(request), row.id).status == "running"
+    if is_here or await answering_elsewhere(shared, row.id):
+        raise Conflict(
+            f"The conversation {row.id!r} is being answered. Wait for the answer or stop it with POST "
+            f"/v1/conversations/{row.id}/cancel, and {then}.",
+            code="conversation_running",
+        )
+
+
+async def answering_elsewhere(shared: Shared, conversation: str) -> list[str]:
+    """Return the other servers that answer a conversation now."""
+    return await shared.store.servers.answering(conversation) if shared.store.servers is not None else []
+
+
+async def fill_elsewhere(shared: Shared, conversation: str, servers: Sequence[str]) -> ContextFill | None:
+    """Return how full the window of a conversation is that other servers answer; None where nobody tells."""
+    given = {"conversation": conversation}
+    told = await _asked(shared, servers, FILL, given, PATIENCE_SECONDS)
+    return next((ContextFill(*answer["fill"]) for answer in told if answer["fill"] is not None), None)
+
+
+async def _asked(
+    shared: Shared, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float
+) -> list[Mapping[str, Any]]:
+    if shared.store.servers is None or not servers:
+        return []
+    return await shared.store.servers.ask_all(servers, operation, given, seconds)
+
+
+async def writer_elsewhere(shared: Shared, owner: str, turn: str) -> str | None:
+    """Return the other server that writes the owner's turn now; None for none."""
+    if shared.store.servers is None or await shared.store.conversations.holder(owner, turn) is None:
+        return None
+    return await shared.store.servers.writer(turn)
+
+
+async def cancelled_elsewhere(shared: Shared, owner: str, turn: str) -> bool:
+    """Stop the owner's turn where another server writes it; tell whether one did."""
+    server, conversation = await asyncio.gather(
+        writer_elsewhere(shared, owner, turn), shared.store.conversations.holder(owner, turn)
+    )
+    if server is None:
+        return False
+    given = {"conversation": conversation, "last_words": False, "turn": turn}
+    told = await _asked(shared, [server], CANCEL, given, ENDING_SECONDS + PATIENCE_SECONDS)
+    return any(answer["cancelled"] for answer in told)
+
+
+async def ended_elsewhere(shared: Shared, owner: str, turn: str) -> None:
+    """Wait until no other server writes the owner's turn."""
+    while await writer_elsewhere(shared, owner, turn) is not None:  # noqa: ASYNC110  # nothing here tells of it
+        await asyncio.sleep(PATIENCE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How to stop a conversation: whether its queue is cleared, and whether the model may say last words."""
+
+    clears_queue: bool = False
+    last_words: bool = False
+
+    @classmethod
+    def of(cls, body: Any) -> "Wish":
+        """Return the wish of a body. Raises RequestError that names the field and what belongs there."""
+        if not isinstance(body, dict):
+            raise RequestError('The body has to be a JSON object, such as {"queue": "keep", "grace": false}.')
+        queue, grace = body.get("queue", "keep"), body.get("grace", False)
+        if queue not in ("keep", "clear"):
+            raise RequestError('queue has to be "keep" or "clear".', param="queue")
+        if not isinstance(grace, bool):
+            raise RequestError("grace has to be true or false.", param="grace")
+        return cls(queue == "clear", grace)
+
+
+def add_cancel_route(app: web.Application, base: str, end: str) -> None:
+    """Add the route; `base` is its prefix and `end` its suffix."""
+    app.router.add_post(f"{base}conversations/{{id}}/cancel{end}", cancel_conversation)
+
+
+async def cancel_conversation(request: web.Request) -> web.Response:
+    """Stop all turns of a conversation; answer when they have ended."""
+    wish = Wish.of(await read_json(request) if request.can_read_body else {})
+    shared, owner = request.app[SHARED], keeper_of(request)
+    named = request.match_info["id"]
+    conversation = await find_conversation(shared, owner, conversation_name(named))
+    if conversation is None:
+        raise NotFound(
+            f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's. Name it by "
+            f"the {CONVERSATION} that came with its answer, or as the client calls it."
+        )
+    # Messages that are queued from now on are meant for the next turn.
+    waiting = await shared.queue.listed(conversation) if wish.clears_queue else []
+    queued = {item.id for item in (*waiting, *shared.queue.taken(conversation))}
+    cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
+    await shared.background.end(conversation)
+    cancelled += await _cancelled_elsewhere(shared, conversation, wish)
+    if wish.clears_queue:
+        await shared.queue.taken_back(conversation, queued)
+    return web.json_response(
+        {
+            "id": conversation,
+            "object": "conversation.cancelled",
+            "cancelled": cancelled,
+            "status": shared.running.status(owner, conversation).status,
+            "queue": len(await shared.queue.listed(conversation)),
+        }
+    )
+
+
+async def _cancelled_elsewhere(shared: Shared, conversation: str, wish: Wish) -> int:
+    """Stop the turns of a conversation that other servers run; return how many there were.
+
+    All servers are asked: a turn that has just begun is not in the database yet.
+    """
+    if shared.store.servers is None:
+        return 0
+    seconds = ENDING_SECONDS + (GRACE_SECONDS if wish.last_words else 0) + PATIENCE_SECONDS
+    given = {"conversation": conversation, "last_words": wish.last_words}
+    servers = await shared.store.servers.others()
+    return sum(answer["cancelled"] for answer in await _asked(shared, servers, CANCEL, given, seconds))
+
+
+def add_live_route(app: web.Application) -> None:
+    """Add the route, and let other servers ask what runs here."""
+    app.router.add_get(ROUTE, list_live)
+    shared = app[SHARED]
+    if shared.store.servers is not None:
+        told = ToldToOthers(shared)
+        shared.store.servers.operations |= {CANCEL: told.cancel, FILL: told.fill, LIVE: told.live}
+
+
+async def list_live(request: web.Request) -> web.Response:
+    """List the caller's running turns, the one that has run longest first."""
+    shared, owner = request.app[SHARED], owner_asking(request)
+    data = await _described(shared, shared.running.of(owner))
+    if shared.store.servers is not None:
+        others = await shared.store.servers.others()
+        for answer in await _asked(shared, others, LIVE, {"owner": owner_key(owner)}, PATIENCE_SECONDS):
+            data += answer["data"]
+        data.sort(key=lambda turn: turn["began"])
+    headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
+    return web.json_response({"object": "list", "data": data}, dumps=to_json, headers=headers)
+
+
+class ToldToOthers:
+    """What other servers ask of this one; they have looked whose a conversation is, and give owners as hashes."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    async def cancel(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Stop all turns of a conversation, or the one that is named; answer when the database has that."""
+        conversation, one = given["conversation"], given.get("turn")
+        turns = [turn for turn in self._shared.running.of_conversation(conversation) if one in (None, turn.id)]
+        cancelled = await stopped(turns, last_words=given["last_words"])
+        if one is None:
+            await self._shared.background.end(conversation)
+        await self._shared.store.conversations.settled()
+        return {"cancelled": cancelled}
+
+    async def fill(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell how full the window of a conversation is now."""
+        turns = self._shared.running.of_conversation(given["conversation"])
+        fill = turns[0].fill if turns else None
+        return {"fill": None if fill is None else [fill.tokens, fill.window, fill.trigger, fill.stop_at]}
+
+    async def live(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell of the running turns of an owner."""
+        running = self._shared.running
+        turns = [turn for one in running.conversations() for turn in running.of_conversation(one)]
+        own = [turn for turn in turns if owner_key(turn.owner) == given["owner"]]
+        return {"data": await _described(self._shared, own)}
+
+
+async def _described(shared: Shared, turns: Sequence[RunningAnswer]) -> list[dict[str, Any]]:
+    """Return those of the turns that have not ended by now."""
+    data = []
+    for turn in turns:
+        row = await _row_of(shared.recording.conversations, turn)
+        if not turn.ended.done():
+            data.append(_describe_turn(turn, row))
+    return data
+
+
+async def _row_of(kept: Conversations | None, turn: RunningAnswer) -> ConversationRow | None:
+    """Return the row of a turn's conversation; None where the store does not have it or is slow."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await kept.find(turn.owner, turn.conversation) if kept is not None else None
+    return None
+
+
+def _describe_turn(turn: RunningAnswer, row: ConversationRow | None) -> dict[str, Any]:
+    """Return a turn as it is now; until its prompt is measured, with the fill that the last turn left."""
+    fill = turn.fill or (row.fill if row is not None else None)
+    return {
+        "conversation": turn.conversation,
+        "title": row.title if row is not None else "",
+        "agent": turn.agent,
+        "model": turn.model,
+        "phase": turn.phase,
+        "doing": turn.doing if turn.phase == "tool" and turn.doing else None,
+        "fill": describe_fill(fill) if fill is not None else None,
+        "began": int(turn.since),
+    }

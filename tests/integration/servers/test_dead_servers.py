@@ -1,0 +1,73 @@
+"""What servers do as long as one that has just died still counts as there."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from postgresql import new_place, shared_server
+from several_servers import several_servers
+
+from elbowroom.server.state import SHARED
+from elbowroom.store import ServerPlace
+from elbowroom.store.sql import SqlServers
+from elbowroom.store.sql.database import Database
+
+AGO = "extract(epoch FROM clock_timestamp()) - "
+TURN = "INSERT INTO turns (id, conversation, parent, key, agent, status, began, has_more, server) \
+VALUES ('turn_1', 'talk', '', '', '\"\"', 'streaming', 0, false, 'one')"
+
+
+def change(place: ServerPlace, statement: str) -> None:
+    """Change rows of a database."""
+    shared_server().ask(statement, place.address.rpartition("/")[2])
+
+
+@pytest.mark.parametrize("turn", ["", "turn_1"], ids=["fetched", "taken by a turn"])
+async def test_a_message_waits_for_an_earlier_one_that_another_server_has(turn: str) -> None:
+    """Nothing is read before what a dead server had, which comes back when it no longer counts as there."""
+    async with new_place() as place:
+        change(place, f"INSERT INTO servers (id, name, started, renewed) VALUES ('one', '\"one\"', 0, {AGO}0)")
+        change(place, TURN)
+        for number, (of_turn, server) in enumerate([(turn, "one"), ("", "")]):
+            values = f"'{number}', 'talk', '{{\"role\": \"user\"}}', 'steer', 0, '{of_turn}', '{server}'"
+            change(place, f"INSERT INTO queue (id, conversation, message, mode, at, turn, server) VALUES ({values})")
+        database = await Database.open(place)
+        other = SqlServers(database, "other")
+        assert await other.claim_queue(["talk"]) == []
+        change(place, f"UPDATE servers SET renewed = {AGO}11")
+        if turn:
+            assert await other.claim_queue(["talk"]) == []
+        await other.sweep()
+        assert [item.id for item in await other.claim_queue(["talk"])] == ["0", "1"]
+        await database.aclose()
+
+
+async def test_a_message_is_taken_again_whose_server_never_heard_that_it_had_it() -> None:
+    """What a server took when the answer to that was lost comes with its next question, before what came later."""
+    async with new_place() as place:
+        change(place, f"INSERT INTO servers (id, name, started, renewed) VALUES ('one', '\"one\"', 0, {AGO}0)")
+        for number, server in enumerate(["one", "one", ""]):
+            values = f"'{number}', 'talk', '{{\"role\": \"user\"}}', 'steer', 0, '', '{server}'"
+            change(place, f"INSERT INTO queue (id, conversation, message, mode, at, turn, server) VALUES ({values})")
+        database = await Database.open(place)
+        one, other = SqlServers(database, "one"), SqlServers(database, "other")
+        assert await other.claim_queue(["talk"], ["0"]) == []
+        assert [item.id for item in await one.claim_queue(["talk"], ["0"])] == ["1", "2"]
+        assert await one.claim_queue(["talk"], ["0", "1", "2"]) == []
+        await database.aclose()
+
+
+async def test_a_server_that_takes_no_call_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks one that has just died goes on long before the time is over that an answer may take."""
+    monkeypatch.setattr("elbowroom.store.sharing.servers.TAKEN_SECONDS", 0.2)
+    async with several_servers(tmp_path, 2) as (served, _):
+        one, other = (each.app[SHARED].store.servers for each in served)
+        assert one is not None
+        assert other is not None
+        async with asyncio.timeout(30.0):
+            while not all([await other.others(), await one.others()]):  # noqa: ASYNC110  # it knows no events
+                await asyncio.sleep(0.01)
+        assert other._draining is not None
+        other._draining.cancel()
+        async with asyncio.timeout(20.0):
+            assert await one.ask(other.id, "live", {"owner": ""}, seconds=600.0) is None

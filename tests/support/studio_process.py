@@ -1,0 +1,79 @@
+"""A simulated LM Studio in a process of its own, which can be killed: `studio_process.py PORT NAME JOURNAL`.
+
+Its answers are words that nobody says twice, over all its lives. Its journal has a line of JSON for each prompt that
+came, and for each time that its window was fuller than ever before.
+"""
+
+import asyncio
+import itertools
+import json
+import random
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from soak_studio import ORDER, plan
+
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, Text
+
+MODEL: Final = "crowd-model"
+WINDOW: Final = 16_384
+PIECES_A_SECOND: Final = 30.0
+LOOK_EVERY: Final = 0.02
+LONG: Final = "Tell me everything"
+"""A question that has these words gets an answer of seven seconds."""
+SHORT_WORDS, LONG_WORDS = (10, 60), (200, 201)
+
+
+def answers(name: str, life: int) -> Iterator[str]:
+    """Yield the beginning of each answer's words, without its numbers."""
+    return (f"{name}{life * 1_000_000 + number}" for number in itertools.count())
+
+
+def lives(journal: Path) -> int:
+    """Return how many processes have written this journal."""
+    return journal.read_text(encoding="utf-8").count('"life"') if journal.exists() else 0
+
+
+async def serve(port: int, name: str, journal: Path, life: int) -> None:
+    """Answer until the process is ended."""
+    said, rng = answers(name, life), random.Random(f"{name} {life}")
+
+    def answer(body: dict[str, Any]) -> Script:
+        last = json.dumps(body["messages"][-1])
+        if ORDER in last:
+            return Script(Text(plan(last), whole=True))
+        word, count = next(said), rng.randrange(*(LONG_WORDS if re.search(LONG, last) else SHORT_WORDS))
+        return Script("".join(f"{word}.{place} " for place in range(count)))
+
+    model = SimulatedModel(MODEL, loaded_context_length=WINDOW, max_context_length=WINDOW, parallel=16)
+    studio = SimulatedLMStudio([model], port=port, on_request=answer, tokens_per_second=PIECES_A_SECOND)
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(f'{{"life": {life}}}\n')
+        async with studio:
+            await _record(studio, file)
+
+
+async def _record(studio: SimulatedLMStudio, file: TextIO) -> None:
+    noted, fullest = set[int](), 0
+
+    def write(**fields: object) -> None:
+        file.write(f"{json.dumps(fields)}\n")
+        file.flush()
+
+    while True:
+        for request in list(studio.requests):
+            if request.counted_tokens is not None and request.number not in noted:
+                noted.add(request.number)
+                write(prompt=request.counted_tokens, window=request.window)
+        for instance in studio.residency.instances.values():
+            if instance.pool_tokens > fullest:
+                fullest = instance.pool_tokens
+                write(held=fullest, window=instance.context_length)
+        await asyncio.sleep(LOOK_EVERY)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), lives(Path(sys.argv[3]))))
