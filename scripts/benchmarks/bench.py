@@ -1,8 +1,8 @@
 """Measures what elbowroom costs, beside the upstream directly and a plain aiohttp relay as the control.
 
 Loads: paced, flood, frame_flood, first_token, next_turn, new_body, many_streams, stall, hold_new, hold_known; and
-start, compaction, turns, aged, growth. All of them take about a quarter of an hour with five rounds; `--only` and
-`--rounds` make it shorter.
+start, compaction, turns, aged, growth; and, where PostgreSQL is installed, scale. All of them take about a quarter of
+an hour with five rounds; `--only` and `--rounds` make it shorter.
 """
 
 import argparse
@@ -23,18 +23,20 @@ from load import LOADS
 from processes import StartFailed
 from report import Measured
 from rounds import Run, run
+from scale import ScaleRound, postgresql, scale_rounds
 from servers import FORGETFUL, NAMES, OTHER, Checkout, Rig, rig, servers_running
 from start_up import Start, starts
 from turn_cost import Turns, turn_rounds
 
 IDLE = 5.0
 START, COMPACTION, TURNS, YEAR, GROWTH = "start", "compaction", "turns", "aged", "growth"
+SCALE = "scale"
 TOO_SMALL = "; A QUICK RUN, too small and too cold to judge anything by"
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    names = [load.name for load in LOADS] + [START, COMPACTION, TURNS, YEAR, GROWTH]
+    names = [load.name for load in LOADS] + [START, COMPACTION, TURNS, YEAR, GROWTH, SCALE]
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument(
         "--rounds", type=int, default=5, help="interleaved rounds per load (default 5, below 4 says little)"
@@ -125,6 +127,17 @@ async def measure_growth(options: argparse.Namespace, rig: Rig, rng: random.Rand
     return await growths(options.servers, rig, rng, quick=options.quick)
 
 
+async def measure_scale(options: argparse.Namespace, rig: Rig, rng: random.Random) -> list[ScaleRound]:
+    """Let several servers share a PostgreSQL database."""
+    if (options.only and SCALE not in options.only) or "elbowroom" not in options.servers or options.command:
+        return []
+    if postgresql() is None:
+        say(f"{SCALE} is left out: PostgreSQL is not installed")
+        return []
+    say(f"{SCALE} ...")
+    return await scale_rounds(rig, options.rounds, rng, quick=options.quick)
+
+
 async def measure_loads(options: argparse.Namespace, rig: Rig, rng: random.Random) -> dict[str, Run]:
     """Run the chosen loads, one after another, over all chosen servers."""
     runs: dict[str, Run] = {}
@@ -153,7 +166,8 @@ async def measure(options: argparse.Namespace) -> list[Row]:
         aged = await measure_aged(options, ready, rng)
         grown = await measure_growth(options, ready, rng)
         compacted = await measure_compactions(options, ready, rng)
-        measured = Measured(runs, started, turns, aged, grown, compacted)
+        scaled = await measure_scale(options, ready, rng)
+        measured = Measured(runs, started, turns, aged, grown, compacted, scaled)
         where = report.environment(ready.cores)
     where |= {
         "rounds": f"{options.rounds}, shuffled with seed {options.seed}{TOO_SMALL if options.quick else ''}",

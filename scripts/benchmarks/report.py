@@ -15,6 +15,8 @@ from figures import IDLE_TITLE, JUDGED_WAY, Row, rows_of, rows_of_compactions, r
 from growth import Growth
 from processes import Cores
 from rounds import STEADY, Round, Run, Spread
+from scale import ScaleRound
+from scale_rows import rows_of_scale
 from servers import FORGETFUL, NAMES, OTHER
 from start_up import Start
 from turn_cost import SHORT, Turns
@@ -47,6 +49,7 @@ class Measured:
     aged: Sequence[AgedRound]
     growths: Sequence[Growth]
     compactions: Mapping[str, Sequence[Compactions]]
+    scale: Sequence[ScaleRound] = ()
 
     def rows(self) -> list[Row]:
         """Return the rows of the table."""
@@ -56,6 +59,7 @@ class Measured:
             *rows_of_aged(self.aged),
             *rows_of_growth(self.growths),
             *rows_of_compactions(self.compactions),
+            *rows_of_scale(self.scale),
         ]
 
 
@@ -218,4 +222,5 @@ def raw(where: Mapping[str, str], rows: Sequence[Row], measured: Measured) -> di
         "turns": [[asdict(seen) for seen in visits] for visits in measured.turns],
         "aged": [asdict(round_) for round_ in measured.aged],
         "growths": [asdict(growth) for growth in measured.growths],
+        "scale": [asdict(round_) for round_ in measured.scale],
     }
