@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cancelling import ask, assert_kept, assert_nothing_open, cancel, last_turn, post_cancel, stopped_when
+from cancelling import ask, assert_kept, assert_nothing_open, cancel, is_answering, last_turn, post_cancel, stopped_when
 from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually, function_spec
 from own_tools import own_tool
 from spread_variants import spread
@@ -44,14 +44,12 @@ async def test_while_text_streams(tmp_path: Path, model: str, stream: bool) -> N
         studio.tokens_per_second = 200
         studio.enqueue(LONG)
         body = chat_body(model=model, stream=stream, stream_options={"include_usage": True})
-        received, answer = await stopped_when(
-            served, body, lambda: studio.chats and studio.chats[0].completion_tokens > 3
-        )
+        received, answer = await stopped_when(served, body, lambda: is_answering(served, studio))
         assert answer["object"] == "conversation.cancelled"
         assert (answer["id"], answer["cancelled"]) == (received.conversation, 1)
         assert (answer["status"], answer["queue"]) == ("idle", 0)
         assert studio.open_requests == 0
-        assert received.text.startswith("word word")
+        assert received.text.startswith("word")
         assert received.finish == "stop"
         assert received.usage is not None
         assert 0 < received.usage["completion_tokens"] < 4000
@@ -68,12 +66,10 @@ async def test_while_the_model_thinks(tmp_path: Path, stream: bool) -> None:
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.tokens_per_second = 200
         studio.enqueue(Script(Reasoning("hm " * 4000), "Yes."))
-        received, _ = await stopped_when(
-            served, chat_body(stream=stream), lambda: studio.chats and studio.chats[0].completion_tokens > 3
-        )
+        received, _ = await stopped_when(served, chat_body(stream=stream), lambda: is_answering(served, studio))
         assert (received.text, received.finish) == ("", "stop")
         [kept] = await last_turn(served)
-        assert (kept.status, kept.reasoning[:5]) == ("interrupted", "hm hm")
+        assert (kept.status, kept.reasoning[:2]) == ("interrupted", "hm")
         await assert_nothing_open(studio)
 
 
@@ -145,12 +141,8 @@ async def test_in_a_later_step(tmp_path: Path, stream: bool) -> None:
     async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [work]) as (served, studio):
         studio.tokens_per_second = 200
         studio.enqueue(Script("First I look.", ToolCall("work")), LONG)
-        received, _ = await stopped_when(
-            served,
-            chat_body(stream=stream),
-            lambda: len(studio.chats) == 2 and studio.chats[1].completion_tokens > 3,
-        )
-        assert received.text.startswith("First I look.\n\nword word")
+        received, _ = await stopped_when(served, chat_body(stream=stream), lambda: is_answering(served, studio, 1))
+        assert received.text.startswith("First I look.\n\nword")
         kept = await last_turn(served)
         assert [message.message["role"] for message in kept] == ["assistant", "tool", "assistant"]
         assert [message.status for message in kept] == ["complete", "complete", "interrupted"]

@@ -90,6 +90,15 @@ async def stopped_when(
         await asyncio.wait([asking])
 
 
+def is_answering(served: Served, studio: SimulatedLMStudio, number: int = 0) -> bool:
+    """Tell whether elbowroom has taken words or thoughts of the studio's answer with this number, counted from 0.
+
+    What the studio has sent says less: on a busy machine it may still wait in the connection.
+    """
+    is_begun = len(studio.chats) > number and studio.chats[number].completion_tokens > 0
+    return is_begun and "streaming" in served.app[SHARED].running.phases()
+
+
 async def last_turn(served: Served, name: str = NAME, owner: str = "") -> list[KeptMessage]:
     """Return the messages of the conversation's last turn, as they are kept."""
     kept = await served.app[SHARED].store.conversations.read(owner, name)
