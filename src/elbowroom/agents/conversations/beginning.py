@@ -212,6 +212,7 @@ def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
 def _placed(live: TurnRecorder, asked: Asked, known: Known) -> tuple[Known, Iterator[Change]]:
     """Return the conversation that a turn belongs to, a new one where none is known, and what is new in the request."""
     now, is_new = time.time(), not known.conversation
+    live.is_first = is_new
     if is_new:
         known = replace(known, conversation=new_id(asked.owner, asked.name))
     conversation = known.conversation

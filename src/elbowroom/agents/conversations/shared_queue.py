@@ -53,8 +53,8 @@ class SharedQueue(MessageQueue):
         return Accepted(item.id, waiting.index(item.id) + 1 if item.id in waiting else 1, is_stored)
 
     async def ready_for(self, live: TurnRecorder) -> None:
-        """Take the messages that wait for this turn from the database."""
-        if await live.is_found(is_patient=live.is_patient):
+        """Take the messages that wait for this turn from the database; none can wait where it begins a conversation."""
+        if await live.is_found(is_patient=live.is_patient) and not live.is_first:
             await self._fetch([live.conversation])
 
     async def listed(self, conversation: str) -> list[QueuedMessage]:

@@ -104,7 +104,12 @@ class Servers:
 
         With `known` also those that this server has and does not know, since the answer was lost when it took them.
         """
-        return await self._asked(lambda servers: servers.claim_queue(conversations, known)) or []
+
+        async def claimed(servers: "SqlServers") -> list[QueuedMessage]:
+            is_any = await servers.has_waiting(conversations)  # hardly ever, and taking them costs a transaction
+            return await servers.claim_queue(conversations, known) if is_any else []
+
+        return await self._asked(claimed) or []
 
     async def waiting(self, conversation: str) -> list[QueuedMessage]:
         """Return the messages that wait in a conversation, with whichever server, in order."""

@@ -13,7 +13,7 @@ from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, Share, decoded_text, encoded, owner_key
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
-from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.database import Database, reading, settling, writing
 from elbowroom.store.sql.dialect import batched, insertion_order
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 
@@ -49,7 +49,7 @@ class SqlLedger:
         """Read the keys of all entries; nothing is found before."""
         await self._load()
 
-    @reading
+    @settling
     def load_new(self, connection: Connection) -> None:
         """Read the keys of entries that other servers have written since this was last done."""
         own = ledger_entries.c

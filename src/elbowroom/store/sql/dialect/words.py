@@ -32,6 +32,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.interfaces import DBAPICursor, Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.dml import ReturningInsert
 from sqlalchemy.sql.expression import FunctionElement
 from sqlalchemy.types import TypeEngine
 
@@ -174,8 +175,10 @@ def execute_all(connection: Connection, groups: Sequence[tuple[Writing, Sequence
             cursor.executemany(sql, [{**fixed, **values} for values in given] if fixed else given)
 
 
-def selected(connection: Connection, statement: Select[Any], given: Sequence[Values]) -> list[Sequence[Any]]:
-    """Return the rows that a statement selects for all these values, of columns that hold texts and numbers.
+def selected(
+    connection: Connection, statement: Select[Any] | ReturningInsert[Any], given: Sequence[Values]
+) -> list[Sequence[Any]]:
+    """Return the rows that a statement selects, or changes, for all these values, of columns with texts and numbers.
 
     The statement is a constant, as for `execute_all`.
     """

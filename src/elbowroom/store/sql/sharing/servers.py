@@ -21,21 +21,21 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal,
     or_,
     select,
     tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert as insert_or_update
+from sqlalchemy.sql.dml import ReturningInsert
 
 from elbowroom.context.conversation import QueuedMessage
 from elbowroom.store.base import encoded
 from elbowroom.store.sql.database import Database, reading, settling, writing
-from elbowroom.store.sql.dialect import is_postgresql
+from elbowroom.store.sql.dialect import is_postgresql, selected
 from elbowroom.store.sql.reading import queued
 from elbowroom.store.sql.schema import admission, agent_list, queue, server_batches, server_calls, servers, turns
-from elbowroom.store.sql.statements import interrupting
+from elbowroom.store.sql.statements import bound, interrupting
 
 LEASE_SECONDS: Final = 10.0
 """A server that has not renewed its row for so long counts as dead."""
@@ -181,6 +181,13 @@ class SqlServers:
         """Delete a call that is over."""
         connection.execute(delete(server_calls).where(server_calls.c.number == number))
 
+    @settling
+    def has_waiting(self, connection: Connection, conversations: Sequence[str]) -> bool:
+        """Tell whether messages wait in these conversations that no turn has taken, with whichever server."""
+        own = queue.c
+        waiting = select(own.number).where(own.conversation.in_(conversations), own.turn == "")
+        return connection.execute(waiting.limit(1)).first() is not None
+
     @writing
     def claim_queue(
         self, connection: Connection, conversations: Sequence[str], known: Collection[str] | None = None
@@ -252,13 +259,19 @@ def since_renewal(server: str) -> Select[Any]:
 
 def note_written(connection: Connection, server: str, written: Written) -> bool:
     """Note in the transaction of a server's changes that it has written them; tell whether it had not before."""
-    own, noted = server_batches.c, tuple_(server_batches.c.number, server_batches.c.place)
-    row = insert_or_update(server_batches).values(server=server, number=written.number, place=written.place)
-    is_later = noted < tuple_(literal(written.number), literal(written.place))
-    saved = row.on_conflict_do_update(
-        index_elements=[own.server], set_={"number": written.number, "place": written.place}, where=is_later
-    )
-    return connection.execute(saved.returning(own.number)).first() is not None
+    given = {"new_server": server, "new_number": written.number, "new_place": written.place}
+    return bool(selected(connection, _NOTING, [given]))
+
+
+def _noting() -> ReturningInsert[Any]:
+    own = server_batches.c
+    row = insert_or_update(server_batches).values({column: bound(column.name, column.type) for column in own})
+    new = {"number": row.excluded.number, "place": row.excluded.place}
+    is_later = tuple_(own.number, own.place) < tuple_(row.excluded.number, row.excluded.place)
+    return row.on_conflict_do_update(index_elements=[own.server], set_=new, where=is_later).returning(own.number)
+
+
+_NOTING: Final = _noting()
 
 
 def living_servers(connection: Connection) -> list[str]:
