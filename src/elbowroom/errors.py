@@ -19,6 +19,7 @@
     │       └── WindowTooSmall         400 window_too_small, which compacting cannot help
     ├── TooManyRequests                429 queue_full, with Retry-After
     ├── StoreOpening                   503 store_opening, with Retry-After
+    ├── StoreAway                      503 store_unreachable, with Retry-After
     └── UpstreamError                  502 upstream_error
         ├── UpstreamUnreachable        503 no server listens at the address
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
@@ -272,6 +273,20 @@ class StoreOpening(ElbowroomError):
         super().__init__(
             "The database of conversations is still being opened, so what is kept cannot be told yet. Ask again in "
             f"{self.retry_after} s."
+        )
+
+
+class StoreAway(ElbowroomError):
+    """What is kept cannot be told, for the database server cannot be used; `retry_after` is in seconds."""
+
+    status = 503
+    code = "store_unreachable"
+    retry_after = 15
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database server cannot be used now, so what is kept there cannot be told. It is not lost, and chats "
+            f"go on. Ask again in {self.retry_after} s; 'elbowroom doctor' tells what is wrong."
         )
 
 

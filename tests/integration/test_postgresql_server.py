@@ -118,6 +118,41 @@ async def test_a_database_that_is_down_at_the_start(tmp_path: Path) -> None:
                 server.stop("immediate")
 
 
+async def test_what_a_database_that_is_down_may_keep_is_not_called_unknown(tmp_path: Path) -> None:
+    """Lists and what is not in memory are answered with 503 and when to ask again, and as ever once it is there."""
+    unknown = ("/conversations/gone", "/responses/resp_0123456789abcdef01234567", "/tool_outputs/out_0123456789abcdef")
+    with own_folder() as folder:
+        server = PostgreSQL(folder)
+        server.make()
+        async with serving(tmp_path, server.address("postgres")) as served:
+            served.app[SHARED].store._behind._patience = Patience(asking=60.0, again=0.05)
+            await ask(served, [{"role": "user", "content": "Before."}])
+            paths = (
+                "/v1/conversations",
+                "/v1/conversations?q=word",
+                "/api/memories",
+                *(f"/v1{path}" for path in unknown),
+            )
+            for path in paths:
+                async with served.http.get(f"{served.url}{path}") as response:
+                    error = (await response.json())["error"]
+                    assert (response.status, error["code"]) == (503, "store_unreachable"), path
+                    assert int(response.headers["Retry-After"]) > 0
+            assert (await shown(served, "/ferry"))["id"]
+            server.start()
+            try:
+                for _ in range(200):
+                    await served.app[SHARED].store.ledger.keys()
+                    if await conversations_of(served).settled():
+                        break
+                for path in paths:
+                    async with served.http.get(f"{served.url}{path}") as response:
+                        assert response.status == (404 if path.removeprefix("/v1") in unknown else 200), path
+            finally:
+                await served.app[SHARED].store.aclose()
+                server.stop("immediate")
+
+
 async def test_a_refused_password_is_told_everywhere_and_shown_nowhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

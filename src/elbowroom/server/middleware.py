@@ -19,6 +19,7 @@ from elbowroom.errors import (
     NotFound,
     RequestError,
     RequestTimeout,
+    StoreAway,
     StoreOpening,
     TooManyRequests,
     Unauthorized,
@@ -139,7 +140,7 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     shown = error.as_anthropic() if speaks_anthropic(request) else error.as_openai()
     response = web.json_response(shown, status=error.status)
     if (
-        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | UpstreamBusy | ContextOverflow)
+        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | StoreAway | UpstreamBusy | ContextOverflow)
         and error.retry_after is not None
     ):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)

@@ -76,10 +76,13 @@ def catalog_of(app: web.Application) -> Catalog:
 async def find_conversation(shared: Shared, owner: str, name: str) -> str | None:
     """Return the id of the owner's conversation with this id or else this name, running or kept; None without one.
 
-    Raises StoreOpening.
+    Raises StoreOpening and StoreAway.
     """
     if (running := shared.running.find(owner, name)) is not None:
         return running
     await shared.store.ready()
     row = await shared.store.conversations.find(owner, name)
-    return row.id if row is not None else None
+    if row is None:
+        shared.store.check_reachable()
+        return None
+    return row.id

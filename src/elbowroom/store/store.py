@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elbowroom.context.observations import Observations
-from elbowroom.errors import StoreOpening
+from elbowroom.errors import StoreAway, StoreOpening
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
 from elbowroom.store.conversations import WriteBehindConversations
@@ -67,6 +67,11 @@ class Store:
         """
         if not await self._behind.ready(seconds):
             raise StoreOpening
+
+    def check_reachable(self) -> None:
+        """Raise StoreAway where a database server is out of reach, which may keep what is not found without it."""
+        if isinstance(self._place, ServerPlace) and self._behind.current is None:
+            raise StoreAway
 
     def news(self) -> list[str]:
         """Return short sentences for people about what has happened to the database, each once."""

@@ -31,10 +31,12 @@ def add_kept_routes(app: web.Application, base: str, end: str) -> None:
 
 async def show_output(request: web.Request) -> web.StreamResponse:
     """Answer with an output of one of the caller's tools as the tool returned it, be it text or an image."""
-    outputs, owner, wanted = request.app[SHARED].store.tool_outputs, owner_asking(request), request.match_info["ref"]
-    await request.app[SHARED].store.ready()
+    store, owner, wanted = request.app[SHARED].store, owner_asking(request), request.match_info["ref"]
+    await store.ready()
+    outputs = store.tool_outputs
     ref = await outputs.find(owner, wanted)
     if ref is None:
+        store.check_reachable()
         raise NotFound(
             f"There is no output of a tool with the reference {wanted[:40]!r} here, or it is somebody else's."
         )
@@ -42,6 +44,7 @@ async def show_output(request: web.Request) -> web.StreamResponse:
         return await _send_text(request, ref, outputs.blocks(owner, ref.id))
     media = await outputs.media(owner, ref.id)
     if media is None:
+        store.check_reachable()
         raise NotFound(f"The output {ref.id!r} cannot be read now.")
     mime_type, data = media
     headers = dict(HARMLESS)
@@ -70,15 +73,17 @@ async def list_memories(request: web.Request) -> web.Response:
     store, owner = request.app[SHARED].store, owner_asking(request)
     await store.ready()
     found = await memories_of(store.memories, owner, _agents(request))
+    store.check_reachable()  # else these are only those that are in memory
     data = [described(agent, memory) for agent, memory in found]
     return web.json_response({"object": "list", "data": data}, dumps=to_json)
 
 
 async def forget_memory(request: web.Request) -> web.Response:
-    """Delete one memory of the caller. Raises NotFound and StoreOpening."""
+    """Delete one memory of the caller. Raises NotFound, StoreOpening and StoreAway."""
     wanted, store, owner = request.match_info["id"], request.app[SHARED].store, owner_asking(request)
     await store.ready()
     if not await delete_memory(store.memories, owner, _agents(request), wanted):
+        store.check_reachable()
         raise NotFound(
             f"There is no memory {wanted[:40]!r} here, or it is somebody else's. GET /api/memories lists those that "
             "there are; for an agent that was removed from the settings, name it as in ?agent=writer."

@@ -27,6 +27,7 @@ from elbowroom.server.conversations.locks import LOCKS, ConversationLocks
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.state import SHARED
+from elbowroom.store import Store
 
 LONGEST_TITLE: Final = 200
 MOST_TITLE_BYTES: Final = 65_536
@@ -74,10 +75,13 @@ async def list_conversations(request: web.Request) -> web.Response:
 
 
 async def _rows(request: web.Request, search: str, before: float | None, limit: int) -> list[ConversationRow]:
-    """Return the caller's conversations; a search ends one of the same caller that is still under way."""
-    owner, searches = owner_asking(request), request.app[SEARCHES]
-    await request.app[SHARED].store.ready()
-    asking = _conversations(request).rows(owner, search=search, before=before, limit=limit)
+    """Return the caller's conversations; a search ends one of the same caller that is still under way.
+
+    Raises StoreOpening and StoreAway.
+    """
+    owner, searches, store = owner_asking(request), request.app[SEARCHES], request.app[SHARED].store
+    await store.ready()
+    asking = _asked_for_all(store, store.conversations.rows(owner, search=search, before=before, limit=limit))
     if not search:
         return await asking
     if older := searches.get(owner):
@@ -92,6 +96,12 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     finally:
         if searches.get(owner) is own:
             del searches[owner]
+
+
+async def _asked_for_all(store: Store, asking: Awaitable[list[ConversationRow]]) -> list[ConversationRow]:
+    rows = await asking
+    store.check_reachable()  # else these are only those that are in memory
+    return rows
 
 
 async def show_conversation(request: web.Request) -> web.Response:
@@ -215,12 +225,13 @@ def _conversations(request: web.Request) -> Conversations:
 async def asked(request: web.Request, question: Callable[[str, str], Awaitable[Found | None]]) -> Found:
     """Return the answer to a question about the caller's conversation that the address names.
 
-    Raises NotFound and StoreOpening.
+    Raises NotFound, StoreOpening and StoreAway.
     """
     owner, named = owner_asking(request), conversation_name(request.match_info["id"])
     await request.app[SHARED].store.ready()
     found = await question(owner, named)
     if found is None:
+        request.app[SHARED].store.check_reachable()
         raise _unknown(request)
     return found
 

@@ -141,10 +141,11 @@ class KeptConversation:
 
 
 async def read_conversation(shared: Shared, owner: str, named: str) -> KeptConversation | None:
-    """Return the owner's conversation with this id or name. Raises StoreOpening."""
+    """Return the owner's conversation with this id or name. Raises StoreOpening and StoreAway."""
     await shared.store.ready()
     conversation = await shared.store.conversations.read(owner, named)
     if conversation is None:
+        shared.store.check_reachable()
         return None
     return KeptConversation(conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages))
 
@@ -163,7 +164,7 @@ async def find_response(shared: Shared, owner: str, response_id: str) -> KeptRes
 async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]) -> list[KeptResponse]:
     """Return the owner's responses with these ids as far as they have said something; read a conversation once.
 
-    Raises StoreOpening.
+    Raises StoreOpening and StoreAway.
     """
     kept, found = shared.store.conversations, list[KeptResponse]()
     read: dict[str, tuple[Conversation, ConversationTree]] = {}
@@ -173,6 +174,8 @@ async def find_responses(shared: Shared, owner: str, response_ids: Iterable[str]
     for turn in turns:
         is_running = await is_being_given(shared, owner, turn)
         holder = await kept.holder(owner, turn)
+        if holder is None:
+            shared.store.check_reachable()
         if holder is not None and holder not in read and (conversation := await kept.read(owner, holder)) is not None:
             read[holder] = conversation, await asyncio.to_thread(ConversationTree.of, conversation.messages)
         if holder is not None and holder in read:
