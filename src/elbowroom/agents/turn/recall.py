@@ -213,7 +213,8 @@ class Recall:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
         keys = self._rows.keys_now()
-        if keys is None and not waits and await _is_half_empty(budget, size, self.of_client):
+        is_first = len(self.chain.keys) == 1  # it can have been compacted only if it was asked before
+        if keys is None and (is_first or not waits) and await _is_half_empty(budget, size, self.of_client):
             keys = ()
         async for place, entry in self.recalled(keys):
             shows_too_much = entry.rung == SHORTENED and entry.window > budget.window  # it is shortened anew

@@ -14,8 +14,9 @@ from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, Share, decoded_text, encoded, owner_key
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
 from elbowroom.store.sql.database import Database, reading, settling, writing
-from elbowroom.store.sql.dialect import batched, insertion_order
+from elbowroom.store.sql.dialect import batched, insertion_order, selected
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
+from elbowroom.store.sql.statements import bound, values
 
 log = logging.getLogger(__name__)
 ENTRIES_A_TRANSACTION: Final = 20
@@ -26,6 +27,9 @@ MOST_IN_MEMORY: Final = 1000
 """How many entries a database in memory has."""
 MOST_ROOMS_IN_MEMORY: Final = 1000
 """Of how many agents and owners a database in memory has memories."""
+USED_SINCE: Final = select(ledger_entries.c.key, ledger_entries.c.last_used).where(
+    ledger_entries.c.last_used > bound("last_used", ledger_entries.c.last_used.type)
+)
 UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 """What reading raises where another program has written into the database."""
 
@@ -52,13 +56,11 @@ class SqlLedger:
     @settling
     def load_new(self, connection: Connection) -> None:
         """Read the keys of entries that other servers have written since this was last done."""
-        own = ledger_entries.c
-        since = self._loaded - OVERLAP_SECONDS
-        found = connection.execute(select(own.key, own.last_used).where(own.last_used > since)).all()
-        if missing := [row.key for row in found if row.key not in self._last_used]:
+        found = selected(connection, USED_SINCE, [values(last_used=self._loaded - OVERLAP_SECONDS)])
+        if missing := [key for key, _ in found if key not in self._last_used]:
             with self._replacing:
                 self._last_used = dict.fromkeys(missing) | self._last_used
-        self._loaded = max([self._loaded, *(row.last_used for row in found)])
+        self._loaded = max([self._loaded, *(last_used for _, last_used in found)])
 
     def keys(self) -> Collection[str]:
         """Return the keys of all entries."""
