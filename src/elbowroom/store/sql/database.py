@@ -31,6 +31,7 @@ from elbowroom.store.sql.dialect import (
     bring_to_disk,
     check,
     create_engines,
+    has_lost,
     lock_tables,
     plain_errors,
     settling_engine,
@@ -83,6 +84,7 @@ class Database:
         self._writer: Engine
         self._at_once: Engine
         self._settler: Engine
+        self._settled: Connection | None = None  # only the thread that settles touches it
         self._holders: set[Engine] = set()
         self._next_later = 0.0
         self._last_asked = 0.0
@@ -132,7 +134,7 @@ class Database:
 
         A power cut may take it back. Raises StoreUnavailable.
         """
-        return await self._on(self._settling, partial(_transact, self._settler, change))
+        return await self._on(self._settling, partial(self._settle, change))
 
     async def on_writer(self, work: Callable[[], Result]) -> Result:
         """Do work on the thread that writes, which opens its transactions itself. Raises StoreUnavailable."""
@@ -233,6 +235,22 @@ class Database:
             if self.path is not None:
                 note_doubt(self.path, "suspected")
             raise
+
+    def _settle(self, change: Callable[[Connection], Result]) -> Result:
+        """Make a change on a connection that is kept: to be lent another one takes as long as the change."""
+        kept, self._settled = self._settled, None
+        with plain_errors():
+            if kept is not None and has_lost(kept):
+                kept.close()
+                kept = None
+            connection = kept or self._settler.connect()
+            try:
+                made = change(connection)
+            except BaseException:
+                connection.close()
+                raise
+        self._settled = connection
+        return made
 
     def _check(self, path: Path, done: "Future[None]") -> None:
         try:
@@ -335,6 +353,8 @@ class Database:
     def _close(self) -> None:
         for threads in (self._searching, self._browsing, self._reading, self._settling, self._writing, self._syncing):
             threads.shutdown()
+        if self._settled is not None:
+            self._settled.close()
         self._close_engines()
 
     def _close_engines(self) -> None:

@@ -41,6 +41,13 @@ def settling_engine(place: ServerPlace) -> Engine:
     return postgresql.settling_engine(place)
 
 
+def has_lost(connection: Connection) -> bool:
+    """Tell whether a PostgreSQL server has closed a connection while nobody used it; the server is not asked."""
+    from elbowroom.store.sql.dialect import postgresql
+
+    return postgresql.has_lost(connection)
+
+
 def break_off(engine: Engine) -> None:
     """End the connections to a PostgreSQL server that no longer answers, and make no others; from any thread."""
     from elbowroom.store.sql.dialect import postgresql

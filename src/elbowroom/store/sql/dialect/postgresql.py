@@ -77,6 +77,36 @@ READ_ROLE: Final = (
     "EXCEPTION WHEN data_exception THEN RETURN ''; END $$"
 )
 """Reads a role beside what JSON may hold and PostgreSQL's own functions refuse: a NUL, and halves of pairs."""
+GRANT_WINDOW: Final = """
+CREATE FUNCTION grant_window(wanted text, capacity bigint, counts_for double precision)
+RETURNS TABLE (granted bigint, holder text) LANGUAGE plpgsql AS $$ BEGIN RETURN QUERY
+    WITH living AS (
+        SELECT admission.* FROM admission JOIN servers ON servers.id = admission.server
+        WHERE pool = wanted AND servers.renewed > extract(epoch FROM clock_timestamp()) - counts_for
+    ), line AS (
+        SELECT number, tokens, sum(tokens) OVER (ORDER BY rank, number)
+            + (SELECT coalesce(sum(tokens), 0) FROM living WHERE is_granted) AS filled
+        FROM living WHERE NOT is_granted
+    )
+    UPDATE admission SET is_granted = true FROM line
+    WHERE admission.number = line.number AND (filled <= capacity OR filled = line.tokens)
+    RETURNING admission.number::bigint, admission.server::text;
+END $$"""
+"""Grants the leases of a model that there is room for, in order up to the first that finds none.
+
+A lease counts where its server was there so many seconds ago; one that is too large for the model is granted alone.
+"""
+HOLD_WINDOW: Final = """
+CREATE FUNCTION hold_window(wanted text, asking text, share integer, goes_at integer, capacity bigint,
+    counts_for double precision, lock integer)
+RETURNS TABLE (made bigint, granted bigint, holder text) LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_advisory_xact_lock(lock, hashtext(wanted));
+    INSERT INTO admission (pool, server, tokens, rank, is_granted) VALUES (wanted, asking, share, goes_at, false)
+    RETURNING number INTO made;
+    RETURN QUERY SELECT made, new.granted, new.holder FROM grant_window(wanted, capacity, counts_for) AS new
+    UNION ALL SELECT made, NULL, NULL;
+END $$"""
+"""Makes a lease and grants what there is room for. It is a function, whose statements are planned only once."""
 OWN_TABLES: Final = (
     "ALTER TABLE messages ADD COLUMN letters tsvector",
     "CREATE INDEX messages_by_letters ON messages USING gin (letters)",
@@ -84,6 +114,8 @@ OWN_TABLES: Final = (
     f"ALTER TABLE memories ADD COLUMN {INSERTED} BIGINT GENERATED ALWAYS AS IDENTITY",
     "CREATE TABLE store_secret (number INTEGER PRIMARY KEY CHECK (number = 1), secret BYTEA NOT NULL)",
     READ_ROLE,
+    GRANT_WINDOW,
+    HOLD_WINDOW,
 )
 """What the tables have on PostgreSQL alone: the letters of a message for searches, null until it is in the index."""
 
@@ -124,6 +156,11 @@ def settling_engine(place: ServerPlace) -> Engine:
     So nobody who is stopped in the middle of it holds a lock.
     """
     return _engine(place, 1, is_reading=False, settings=SETTLING).execution_options(isolation_level="AUTOCOMMIT")
+
+
+def has_lost(connection: Connection) -> bool:
+    """Tell whether a connection that nobody has used for a while has been closed by the server, which is not asked."""
+    return connection.invalidated or _is_lost(connection.connection.dbapi_connection)
 
 
 def break_off(engine: Engine) -> None:
@@ -333,13 +370,16 @@ def _password_of(place: ServerPlace) -> str | None:
 
 
 def _look_at_connection(connection: DBAPIConnection, _: ConnectionPoolEntry, __: Any) -> None:
-    """Have all connections made anew where the server has closed this one while nobody used it; it is not asked."""
-    driver: Any = connection
+    """Have all connections made anew where the server has closed this one while nobody used it."""
+    if _is_lost(connection):
+        raise InvalidatePoolError
+
+
+def _is_lost(driver: Any) -> bool:
+    """Tell whether the server has closed a connection while nobody used it; the server is not asked."""
     try:
         if not driver.closed and readable([driver.fileno()], [], [], 0)[0]:
             driver.pgconn.consume_input()
-        is_lost = driver.closed or driver.pgconn.status != 0
+        return bool(driver.closed or driver.pgconn.status != 0)
     except Exception:  # noqa: BLE001  # whatever libpq says of a connection that is lost
-        is_lost = True
-    if is_lost:
-        raise InvalidatePoolError
+        return True

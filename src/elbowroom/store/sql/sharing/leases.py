@@ -25,19 +25,10 @@ living AS (
     WHERE pool = %(pool)s AND servers.renewed > extract(epoch FROM clock_timestamp()) - {LEASE_SECONDS}
 )"""  # noqa: S608  # of constants
 """The leases of a model that count."""
-INSERT: Final = """
-INSERT INTO admission (pool, server, tokens, rank, is_granted)
-VALUES (%(pool)s, %(server)s, %(tokens)s, %(rank)s, false) RETURNING number"""
-GRANT: Final = f"""
-WITH {LIVING}, line AS (
-    SELECT number, tokens, sum(tokens) OVER (ORDER BY rank, number)
-        + (SELECT coalesce(sum(tokens), 0) FROM living WHERE is_granted) AS filled
-    FROM living WHERE NOT is_granted
-)
-UPDATE admission SET is_granted = true FROM line
-WHERE admission.number = line.number AND (filled <= %(capacity)s OR filled = line.tokens)
-RETURNING admission.number, admission.server"""  # noqa: S608  # of constants
-"""Grants what there is room for, in order up to the first that finds none; a request is never too large alone."""
+HOLD: Final = f"""
+SELECT made, granted, holder FROM hold_window(%(pool)s, %(server)s, %(tokens)s, %(rank)s, %(capacity)s, {LEASE_SECONDS},
+    {ADMISSION_LOCK})"""  # noqa: S608  # of constants
+GRANT: Final = f"SELECT granted, holder FROM grant_window(%(pool)s, %(capacity)s, {LEASE_SECONDS})"  # noqa: S608  # of constants
 GRANTED: Final = "SELECT number FROM admission WHERE number = ANY(%(numbers)s) AND is_granted"
 GROW: Final = f"""
 WITH {LIVING}, others AS (
@@ -63,9 +54,10 @@ class SqlServerLeases:
     def hold(self, connection: Connection, share: WindowShare) -> tuple[int, bool]:
         """Ask for a share of a model's window; return the number of the lease, and whether it is granted already."""
         given = asdict(share) | {"server": self.id}
-        _, ((number,),), granted = carry_out(connection, f"{LOCK}; {INSERT}; {GRANT}", given)
+        (rows,) = carry_out(connection, HOLD, given)
+        number, granted = rows[0][0], [row[1:] for row in rows if row[1] is not None]
         self._wake(connection, granted)
-        return number, any(row[0] == number for row in granted)
+        return number, any(new == number for new, _ in granted)
 
     @settling
     def look(self, connection: Connection, pool: str, capacity: int, numbers: Sequence[int]) -> set[int]:
