@@ -55,7 +55,6 @@ function blockOf({ kind, path, text }) {
  * @returns {{ attachments: Attachment[], question: string }}
  */
 function withoutAttachments(text) {
-	/** @type {Attachment[]} */
 	const attachments = [];
 	let end = 0;
 	for (const found of text.matchAll(BLOCK)) {
@@ -129,10 +128,6 @@ function fileOf(app, dropped) {
 	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
 }
 
-/**
- * @param {import("obsidian").App} app
- * @param {string} dropped
- */
 function addressed(app, dropped) {
 	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
 	const { searchParams } = new URL(dropped);
@@ -152,17 +147,12 @@ function notesIn(dropped) {
 	return [...new Set(found)];
 }
 
-/**
- * @param {TFolder} folder
- * @returns {TFile[]}
- */
 function notesOf(folder) {
 	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
 }
 
 /** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
 class Counting {
-	/** @type {AbortController | null} */
 	#counting = null;
 
 	/**
@@ -175,10 +165,6 @@ class Counting {
 		this.soon = debounce((/** @type {string} */ model, /** @type {Attachment[]} */ attachments) => void this.#count(model, attachments), 300, true);
 	}
 
-	/**
-	 * @param {string} model
-	 * @param {Attachment[]} attachments
-	 */
 	async #count(model, attachments) {
 		this.stop();
 		const { signal } = this.#counting = new AbortController();
@@ -204,11 +190,6 @@ class Counting {
 
 /** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
 class ServerError extends Error {
-	/**
-	 * @param {string} message
-	 * @param {number} status
-	 * @param {{ code?: string | null, param?: string | null, retryAfter?: number | null }} [told]
-	 */
 	constructor(message, status, told = {}) {
 		super(message);
 		this.name = "ServerError";
@@ -240,12 +221,10 @@ function errorOf(status, text, header) {
 }
 
 /** Tells whether something was given up; the error may be of another window's kind. */
-/** @param {unknown} error */
 function isAbort(error) {
 	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
 }
 
-/** @param {unknown} error */
 function errorWords(error) {
 	return error instanceof Error ? error.message : String(error);
 }
@@ -262,33 +241,23 @@ function parsed(text) {
 	}
 }
 
-/**
- * @param {unknown} value
- * @returns {value is Record<string, unknown>}
- */
 function isObject(value) {
 	return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** The elbowroom at the address that is set; address and token are read anew for each request. */
 class Server {
-	/** @param {{ address: () => string, token: () => string, user: () => string }} where */
 	constructor(where) {
 		this.where = where;
 	}
 
 	/** Returns the whole address of a route. Raises ServerError where none is set. */
-	/** @param {string} path */
 	url(path) {
 		const address = this.where.address();
 		if (!address) throw new ServerError("No address of elbowroom is set. Type it in the plugin's settings, such as http://127.0.0.1:2345.", 0);
 		return address + path;
 	}
 
-	/**
-	 * @param {Record<string, string>} more
-	 * @returns {Record<string, string>}
-	 */
 	headers(more = {}) {
 		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
 		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
@@ -340,7 +309,6 @@ class Server {
 		return /** @type {SettingsAnswer} */ (await this.json("/api/settings"));
 	}
 
-	/** @param {Record<string, unknown>} patch */
 	async changeSettings(patch) {
 		return /** @type {SettingsAnswer} */ (await this.json("/api/settings", { method: "PATCH", body: patch }));
 	}
@@ -355,9 +323,6 @@ class Server {
 		return answer.data;
 	}
 
-	/**
-	 * @param {{ q?: string, before?: string | null, limit?: number, signal?: AbortSignal }} [wanted]
-	 */
 	async conversations({ q = "", before = null, limit = 20, signal } = {}) {
 		const query = new URLSearchParams({ limit: String(limit), ...(q ? { q } : {}), ...(before ? { before } : {}) });
 		return /** @type {{ data: ConversationRow[], has_more: boolean, next: string | null }} */ (
@@ -372,10 +337,6 @@ class Server {
 		return /** @type {ConversationRow} */ (await this.json(`${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal }));
 	}
 
-	/**
-	 * @param {string} id
-	 * @param {{ before?: string, after?: string, limit?: number, order?: "asc" | "desc", signal?: AbortSignal }} [wanted]
-	 */
 	async messages(id, { signal, ...wanted } = {}) {
 		const given = Object.entries(wanted).filter(([, value]) => value !== undefined);
 		const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)]));
@@ -383,7 +344,6 @@ class Server {
 			await this.json(`${route(id)}/messages?${query}`, { signal }));
 	}
 
-	/** @param {string} id */
 	async cancel(id) {
 		return this.json(`${route(id)}/cancel`, { method: "POST", body: {} });
 	}
@@ -399,43 +359,28 @@ class Server {
 			await this.json(`${route(id)}/queue`, { method: "POST", body: { content, mode } }));
 	}
 
-	/** @param {string} id */
 	async queued(id) {
 		const answer = /** @type {{ data: QueuedRow[] }} */ (await this.json(`${route(id)}/queue`));
 		return answer.data;
 	}
 
-	/**
-	 * @param {string} id
-	 * @param {string} message
-	 */
 	async unqueue(id, message) {
 		return this.json(`${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
 	}
 
-	/**
-	 * @param {string} id
-	 * @param {string} title
-	 */
 	async rename(id, title) {
 		return this.json(route(id), { method: "PATCH", body: { title } });
 	}
 
-	/** @param {string} id */
 	async remove(id) {
 		return this.json(route(id), { method: "DELETE" });
 	}
 
-	/**
-	 * @param {string} id
-	 * @param {{ focus?: string, preview?: boolean }} [wanted]
-	 */
 	async compact(id, wanted = {}) {
 		return /** @type {{ compacted: boolean, before: number, after: number, seconds: number }} */ (
 			await this.json(`${route(id)}/compact`, { method: "POST", body: wanted }));
 	}
 
-	/** @param {string} id */
 	async undo(id) {
 		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
 	}
@@ -445,7 +390,6 @@ class Server {
 		return answer.data;
 	}
 
-	/** @param {string} change */
 	async undoChange(change) {
 		return /** @type {{ told: string }} */ (await this.json(`/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} }));
 	}
@@ -463,15 +407,10 @@ class Server {
 	}
 }
 
-/** @param {string} id */
 function route(id) {
 	return `/v1/conversations/${encodeURIComponent(id)}`;
 }
 
-/**
- * @param {AbortSignal} signal
- * @returns {Promise<never>}
- */
 function abortOf(signal) {
 	return new Promise((_, fail) => {
 		const leave = () => fail(new DOMException("The request was given up.", "AbortError"));
@@ -480,10 +419,6 @@ function abortOf(signal) {
 	});
 }
 
-/**
- * @param {Record<string, string>} headers
- * @param {string} name
- */
 function headerIn(headers, name) {
 	const found = Object.keys(headers).find((key) => key.toLowerCase() === name.toLowerCase());
 	return found === undefined ? null : headers[found];
@@ -509,7 +444,6 @@ async function* streamChat(server, body, { conversation = "", signal } = {}) {
 	});
 	const url = server.url("/v1/chat/completions");
 	const sent = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
-	/** @type {Response} */
 	let response;
 	try {
 		// Obsidian's requestUrl can neither stream nor be stopped, so this one request is made by the window.
@@ -533,12 +467,6 @@ async function mayAsk(server) {
 	return window.fetch(server.url("/v1/models"), { headers: server.headers(), cache: "no-store", redirect: "error" }).then(() => true, () => false);
 }
 
-/**
- * @param {import("./server.js").Server} server
- * @param {{ model: string, messages: import("./server.js").ChatMessage[] } & Record<string, unknown>} body
- * @param {{ conversation: string, signal?: AbortSignal | undefined }} options
- * @returns {AsyncGenerator<StreamEvent, void, void>}
- */
 async function* inOnePiece(server, body, { conversation, signal }) {
 	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
 	yield { type: "whole", text: IN_ONE_PIECE };
@@ -553,10 +481,6 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
 }
 
-/**
- * @param {Response} response
- * @returns {AsyncGenerator<StreamEvent, void, void>}
- */
 async function* eventsOf(response) {
 	let reason = "";
 	for await (const data of dataOf(response)) {
@@ -574,12 +498,7 @@ async function* eventsOf(response) {
 	throw new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
 }
 
-/**
- * @param {Record<string, unknown>} chunk
- * @returns {StreamEvent[]}
- */
 function eventsIn(chunk) {
-	/** @type {StreamEvent[]} */
 	const events = [];
 	const { delta } = firstOf(chunk.choices);
 	const { content, reasoning_content: thought } = isObject(delta) ? delta : /** @type {Record<string, unknown>} */ ({});
@@ -594,10 +513,6 @@ function eventsIn(chunk) {
 	return events;
 }
 
-/**
- * @param {unknown} choices
- * @returns {Record<string, unknown>}
- */
 function firstOf(choices) {
 	const first = /** @type {unknown} */ (Array.isArray(choices) ? choices[0] : undefined);
 	return isObject(first) ? first : {};
@@ -626,10 +541,6 @@ async function* dataOf(response) {
 	}
 }
 
-/**
- * @param {unknown} error
- * @returns {unknown}
- */
 function cutBy(error) {
 	if (isAbort(error)) return error;
 	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
@@ -650,30 +561,22 @@ class Chat extends Events {
 	id = newName();
 	title = "";
 	model = "";
-	/** @type {Item[]} */
 	items = [];
-	/** @type {import("./server.js").CompactionRow[]} */
 	compactions = [];
-	/** @type {import("./server.js").ContextFill | null} */
 	context = null;
-	/** @type {import("./server.js").QueuedRow[]} */
 	queue = [];
 	/** What happens beside the answer, in words; empty for nothing. */
 	notice = "";
-	/** @type {ServerError | null} */
 	problem = null;
 	isKept = false;
 	isAway = false;
 	/** Whether another program's answer to this conversation runs. */
 	runsElsewhere = false;
 	version = "";
-	/** @type {AbortController | null} */
 	#stopping = null;
 	#round = 0;
-	/** @type {number | null} */
 	#timer = null;
 
-	/** @param {import("./server.js").Server} server */
 	constructor(server) {
 		super();
 		this.server = server;
@@ -684,13 +587,11 @@ class Chat extends Events {
 	}
 
 	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
-	/** @param {"items" | "last" | "state"} what */
 	changed(what) {
 		this.trigger("changed", what);
 	}
 
 	/** Begins a new conversation with this agent or model. */
-	/** @param {string} model */
 	begin(model) {
 		this.leave();
 		Object.assign(this, {
@@ -801,7 +702,6 @@ class Chat extends Events {
 		Object.assign(this, { problem: null, notice: "" });
 		this.changed("items");
 		this.#schedule();
-		/** @type {unknown} */
 		let failure = null;
 		try {
 			for await (const event of streamChat(this.server, { model: this.model, messages }, { conversation: this.id, signal: stopping.signal })) {
@@ -815,10 +715,6 @@ class Chat extends Events {
 		if (round === this.#round) await this.#ended(item, failure);
 	}
 
-	/**
-	 * @param {Item} item
-	 * @param {import("./stream.js").StreamEvent} event
-	 */
 	#hear(item, event) {
 		if (event.type === "begun") {
 			this.id = event.conversation || this.id;
@@ -916,10 +812,6 @@ class Chat extends Events {
 		return this.#byHand("Taking the compaction back…", () => this.server.undo(this.id));
 	}
 
-	/**
-	 * @param {string} words
-	 * @param {() => Promise<unknown>} work
-	 */
 	async #byHand(words, work) {
 		if (this.isRunning || !this.isKept) return false;
 		const round = this.#round;
@@ -947,7 +839,6 @@ class Chat extends Events {
 		if (row && versionOf(row) !== this.version && !this.isRunning) await this.load();
 	}
 
-	/** @param {import("./server.js").ConversationRow} row */
 	#take(row) {
 		this.title = row.title;
 		this.context = row.context;
@@ -957,7 +848,6 @@ class Chat extends Events {
 		this.trigger("context", row.context);
 	}
 
-	/** @param {unknown} error */
 	#failed(error) {
 		this.problem = error instanceof ServerError ? error : new ServerError(errorWords(error), 0);
 		this.isAway = this.problem.status === 0;
@@ -974,11 +864,8 @@ class Chat extends Events {
 	}
 
 	/** Reads all messages of the branch that was used last. */
-	/** @param {string} id */
 	async #rows(id) {
-		/** @type {import("./server.js").MessageRow[]} */
 		const rows = [];
-		/** @type {string | undefined} */
 		let after;
 		for (let pages = 0; pages < MOST_PAGES; pages++) {
 			const page = await this.server.messages(id, { limit: PAGE, ...(after ? { after } : {}) });
@@ -1026,19 +913,10 @@ function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
 }
 
-/**
- * @param {"user" | "assistant" | "system"} role
- * @param {string} text
- * @returns {Item}
- */
 function itemOf(role, text) {
 	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
 }
 
-/**
- * @param {Item} item
- * @returns {ChatMessage}
- */
 function messageOf(item) {
 	return item.sent ?? { role: item.role, content: item.text };
 }
@@ -1048,9 +926,7 @@ function messageOf(item) {
  * @param {import("./server.js").MessageRow[]} rows
  */
 function itemsOf(rows) {
-	/** @type {Item[]} */
 	const items = [];
-	/** @type {Map<string, Item>} */
 	const turns = new Map();
 	for (const row of rows) {
 		const found = row.turn ? turns.get(row.turn) : undefined;
@@ -1064,20 +940,12 @@ function itemsOf(rows) {
 	return items;
 }
 
-/**
- * @param {import("./server.js").MessageRow} row
- * @returns {Item}
- */
 function itemFor(row) {
 	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
 	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
 	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
 }
 
-/**
- * @param {Item} item
- * @param {import("./server.js").MessageRow} row
- */
 function addToTurn(item, row) {
 	const { message } = row;
 	if (message.role === "user") item.between.push(textOf(message));
@@ -1101,7 +969,6 @@ function versionOf({ updated, usage }) {
 	return JSON.stringify([updated, usage]);
 }
 
-/** @param {ChatMessage} message */
 function textOf({ content }) {
 	if (typeof content === "string") return content;
 	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
@@ -1120,9 +987,6 @@ function argumentsOf(step) {
 
 // How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
 
-/**
- * @param {number} value
- */
 function inThousands(value) {
 	return value.toLocaleString("en-GB");
 }
@@ -1150,7 +1014,6 @@ function fillOf(context) {
 
 /** The bar, as an element with the role of a meter. */
 class Gauge {
-	/** @param {HTMLElement} parent */
 	constructor(parent) {
 		this.element = parent.createDiv({ cls: "elbowroom-gauge", attr: { role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" } });
 		this.bar = this.element.createDiv({ cls: "elbowroom-gauge-bar" });
@@ -1158,7 +1021,6 @@ class Gauge {
 		this.show(null);
 	}
 
-	/** @param {ContextFill | null | undefined} context */
 	show(context) {
 		const { share, state, words } = fillOf(context);
 		this.element.dataset.state = state;
@@ -1205,7 +1067,6 @@ function safeMarkdown(text) {
 	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
 }
 
-/** @param {string} text */
 function defused(text) {
 	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
 }
@@ -1215,9 +1076,7 @@ function defused(text) {
  * @param {string} text
  */
 function partsOf(text) {
-	/** @type {{ text: string, isCode: boolean }[]} */
 	const parts = [];
-	/** @type {string[]} */
 	let lines = [];
 	let fence = "";
 	const finish = (/** @type {boolean} */ isCode) => {
@@ -1243,7 +1102,6 @@ function partsOf(text) {
 // What a person sees of a compaction: the line where it happened, and what is told while it runs.
 
 const HIDDEN_AFTER_MS = 6000;
-/** @type {Record<string, string>} */
 const NO_SUMMARY = { reused: "Another conversation with the same beginning was compacted before, and its summary stands here too." };
 
 /**
@@ -1268,10 +1126,6 @@ function compactionLine(view, compaction, isNewest) {
 
 /** The messages that a summary stands for, word for word. */
 class OriginalsModal extends Modal {
-	/**
-	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {import("./server.js").CompactionRow} compaction
-	 */
 	constructor(view, compaction) {
 		super(view.app);
 		this.chat = view.chat;
@@ -1299,7 +1153,6 @@ class OriginalsModal extends Modal {
 	async* rows() {
 		const { at, messages_removed: removed } = this.compaction;
 		let left = removed ?? Infinity;
-		/** @type {string | null} */
 		let after = null;
 		do {
 			const page = /** @type {Awaited<ReturnType<import("./server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
@@ -1319,15 +1172,12 @@ class OriginalsModal extends Modal {
 
 /** Tells of compactions in Obsidian's notices: one for each, which changes while it runs. */
 class CompactionNotices {
-	/** @type {Notice | null} */
 	#open = null;
 
-	/** @param {import("./main.js").default} plugin */
 	constructor(plugin) {
 		this.plugin = plugin;
 	}
 
-	/** @param {import("./stream.js").StreamEvent} event */
 	hear(event) {
 		if (event.type === "whole") new Notice(event.text);
 		if (event.type !== "notice" || !this.plugin.preferences.noticesAsPopups) return;
@@ -1387,7 +1237,6 @@ function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
 }
 
-/** @param {import("./chat.js").Step} step */
 function pathsOf(step) {
 	const { path, new_path: moved } = argumentsOf(step);
 	return [path, moved].filter((each) => typeof each === "string").map(bare);
@@ -1402,15 +1251,10 @@ function isOf(paths, { what, notes }) {
 	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
 }
 
-/** @param {string} path */
 function bare(path) {
 	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
-/**
- * @param {import("./message_view.js").MessageView} message
- * @param {import("./server.js").ChangeRow} change
- */
 function changeRow(message, { id, agent, what, notes }) {
 	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
@@ -1460,10 +1304,6 @@ class MessageView extends Component {
 	#drawn = new Component();
 	#shown = "";
 
-	/**
-	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {import("./chat.js").Item} item
-	 */
 	constructor(view, item) {
 		super();
 		this.view = view;
@@ -1516,7 +1356,6 @@ class MessageView extends Component {
 		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
 	}
 
-	/** @param {boolean} isLast */
 	showActions(isLast) {
 		const { chat } = this.view;
 		this.actions.empty();
@@ -1556,7 +1395,6 @@ class MessageView extends Component {
 		}
 	}
 
-	/** @param {import("./chat.js").Step} step */
 	stepRow(step) {
 		const row = createEl("details", { cls: "elbowroom-step" });
 		const summary = row.createEl("summary");
@@ -1569,11 +1407,6 @@ class MessageView extends Component {
 		return row;
 	}
 
-	/**
-	 * @param {HTMLElement} parent
-	 * @param {string} path
-	 * @param {string} words
-	 */
 	noteLink(parent, path, words) {
 		const link = parent.createEl("a", { cls: "internal-link", text: words, href: "#" });
 		link.addEventListener("click", (event) => {
@@ -1593,11 +1426,6 @@ function nameFor(text) {
 	return plain.slice(0, LONGEST_NAME).trim().replace(/^\.+/, "") || UNNAMED;
 }
 
-/**
- * @param {import("obsidian").App} app
- * @param {string} folder
- * @param {string} name
- */
 function freePath(app, folder, name) {
 	for (let number = 1; ; number++) {
 		const path = normalizePath(`${folder}/${name}${number > 1 ? ` ${number}` : ""}.md`);
@@ -1610,17 +1438,11 @@ function freePath(app, folder, name) {
 // Where a person writes: the text, what goes along with it and how many tokens that takes, and what waits.
 
 class Composer {
-	/** @type {import("./attachments.js").Attachment[]} */
 	attachments = [];
-	/** @type {import("./chat.js").Item | null} */
 	editing = null;
 	/** Whether what stands in the note goes along by itself was changed by hand for this question. */
 	#isChosen = false;
 
-	/**
-	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {HTMLElement} parent
-	 */
 	constructor(view, parent) {
 		this.view = view;
 		this.element = parent.createDiv({ cls: "elbowroom-composer" });
@@ -1647,7 +1469,6 @@ class Composer {
 		});
 	}
 
-	/** @param {KeyboardEvent} event */
 	pressed(event) {
 		if (event.isComposing) return;
 		if (event.key === "Enter" && !event.shiftKey) {
@@ -1683,7 +1504,6 @@ class Composer {
 		this.show();
 	}
 
-	/** @param {import("./chat.js").Item} item */
 	edit(item) {
 		const { attachments, question } = withoutAttachments(item.text);
 		Object.assign(this, { attachments, editing: item });
@@ -1714,12 +1534,10 @@ class Composer {
 		});
 	}
 
-	/** @param {import("obsidian").TFile} file */
 	async addNote(file) {
 		await this.add(async () => [await noteAttachment(this.view.app, file)]);
 	}
 
-	/** @param {() => Promise<import("./attachments.js").Attachment[]>} find */
 	async add(find) {
 		try {
 			this.take(await find());
@@ -1728,7 +1546,6 @@ class Composer {
 		}
 	}
 
-	/** @param {import("./attachments.js").Attachment[]} found */
 	take(found) {
 		const known = new Set(this.attachments.map(({ path, text }) => `${path}\n${text}`));
 		this.attachments = [...this.attachments, ...found.filter(({ path, text }) => !known.has(`${path}\n${text}`))];
@@ -1766,7 +1583,6 @@ class Composer {
 		return sum > free ? `${words} That is more than is free: older messages are compacted, and what is longest is shortened.` : words;
 	}
 
-	/** @param {import("./attachments.js").Attachment} attachment */
 	chip(attachment) {
 		const { kind, path, tokens } = attachment;
 		const name = path.split("/").at(-1)?.replace(/\.md$/, "") || "Text";
@@ -1781,7 +1597,6 @@ class Composer {
 		return chip;
 	}
 
-	/** @param {import("./server.js").QueuedRow} row */
 	waitingRow(row) {
 		const element = createDiv({ cls: "elbowroom-waiting" });
 		setIcon(element.createSpan(), "clock");
@@ -1799,16 +1614,10 @@ const ROWS = 30;
 const LIST_END = 200;
 
 class ConversationList extends Modal {
-	/** @type {AbortController | null} */
 	#asking = null;
-	/** @type {string | null} */
 	#next = null;
 	#search = "";
 
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {(id: string) => void} choose
-	 */
 	constructor(plugin, choose) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -1842,7 +1651,6 @@ class ConversationList extends Modal {
 		stops[Math.max(0, now + step)]?.focus();
 	}
 
-	/** @param {string} search */
 	async begin(search) {
 		this.#asking?.abort();
 		this.#asking = null;
@@ -1857,7 +1665,6 @@ class ConversationList extends Modal {
 		if (list?.isShown() && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
 	}
 
-	/** @param {boolean} [isFirst] */
 	async more(isFirst = false) {
 		if (this.#asking || !this.list || !this.foot) return;
 		const { signal } = this.#asking = new AbortController();
@@ -1877,7 +1684,6 @@ class ConversationList extends Modal {
 		this.fill();
 	}
 
-	/** @param {import("./server.js").ConversationRow} row */
 	row(row) {
 		const element = createEl("li", { cls: "elbowroom-conversation" });
 		const button = element.createEl("button", { cls: "elbowroom-open", attr: { type: "button" } });
@@ -1899,17 +1705,11 @@ class ConversationList extends Modal {
 	}
 }
 
-/** @param {Named} row */
 function titleOf({ title }) {
 	return title.trim() || "Without a title";
 }
 
 class RenameModal extends Modal {
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {Named} row
-	 * @param {(title: string) => void} done
-	 */
 	constructor(plugin, row, done) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -1966,11 +1766,6 @@ async function removeConversation(plugin, row) {
 }
 
 class ConfirmModal extends Modal {
-	/**
-	 * @param {import("obsidian").App} app
-	 * @param {Named} row
-	 * @param {(isSure: boolean) => void} answer
-	 */
 	constructor(app, row, answer) {
 		super(app);
 		this.row = row;
@@ -2001,7 +1796,6 @@ class ConfirmModal extends Modal {
 
 const SECRET = "elbowroom-token";
 
-/** @type {Readonly<Preferences>} */
 const DEFAULTS = Object.freeze({
 	address: "http://127.0.0.1:2345",
 	secret: "",
@@ -2075,10 +1869,6 @@ function keepToken(app, preferences, token) {
 
 /** Asks for the code; `done` is called once the token is kept. */
 class PairingModal extends Modal {
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {() => void} [done]
-	 */
 	constructor(plugin, done = () => {}) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -2145,22 +1935,14 @@ const NEAR_END = 80;
 class ChatView extends ItemView {
 	icon = "message-square-text";
 	navigation = false;
-	/** @type {import("./server.js").ModelRow[]} */
 	models = [];
-	/** @type {Composer | null} */
 	composer = null;
-	/** @type {Map<import("./chat.js").Item, MessageView>} */
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
 	#isDrawing = false;
-	/** @type {number | null} */
 	#drawLater = null;
 
-	/**
-	 * @param {import("obsidian").WorkspaceLeaf} leaf
-	 * @param {import("./main.js").default} plugin
-	 */
 	constructor(leaf, plugin) {
 		super(leaf);
 		this.plugin = plugin;
@@ -2195,7 +1977,6 @@ class ChatView extends ItemView {
 		await this.readModels();
 	}
 
-	/** @param {HTMLElement} head */
 	addHead(head) {
 		const row = head.createDiv({ cls: "elbowroom-bar" });
 		this.picker = row.createEl("select", { cls: "dropdown", attr: { "aria-label": "Agent or model" } });
@@ -2247,7 +2028,6 @@ class ChatView extends ItemView {
 		this.keepState();
 	}
 
-	/** @param {string} id */
 	async show(id) {
 		await this.chat.open(id);
 		this.composer?.clear();
@@ -2258,10 +2038,6 @@ class ChatView extends ItemView {
 		return this.chat.isKept ? { conversation: this.chat.id } : {};
 	}
 
-	/**
-	 * @param {unknown} state
-	 * @param {import("obsidian").ViewStateResult} result
-	 */
 	async setState(state, result) {
 		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
 		if (typeof conversation === "string" && conversation !== this.chat.id) await this.chat.open(conversation);
@@ -2286,7 +2062,6 @@ class ChatView extends ItemView {
 		this.composer?.input.focus();
 	}
 
-	/** @param {HTMLElement} row */
 	showMenu(row) {
 		const { chat } = this;
 		const menu = new Menu();
@@ -2336,7 +2111,6 @@ class ChatView extends ItemView {
 		return undefined;
 	}
 
-	/** @param {import("./chat.js").Item} item */
 	messageFor(item) {
 		const found = this.#messages.get(item) ?? this.addChild(new MessageView(this, item));
 		this.#messages.set(item, found);
@@ -2361,7 +2135,6 @@ class ChatView extends ItemView {
 			return { at: compaction.at, line };
 		});
 		for (const { at, line } of lines) line.open = open.has(String(at));
-		/** @type {HTMLElement[]} */
 		const wanted = [];
 		for (const view of views) {
 			while (lines[0] && lines[0].at < view.item.at) wanted.push(/** @type {{ line: HTMLElement }} */ (lines.shift()).line);
@@ -2426,16 +2199,9 @@ class PreviewModal extends Modal {
 	#text = "";
 	#how = "";
 	#drawn = new Component();
-	/** @type {AbortController | null} */
 	#stopping = null;
-	/** @type {number | null} */
 	#drawLater = null;
 
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {import("./editor_commands.js").Task} task
-	 * @param {import("./editor_commands.js").Place} place
-	 */
 	constructor(plugin, task, place) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -2502,16 +2268,11 @@ class PreviewModal extends Modal {
 		return this.plugin.preferences.agent || (await this.plugin.server.models())[0]?.id || "";
 	}
 
-	/** @returns {import("./server.js").ChatMessage[]} */
 	messages() {
 		const how = this.#how ? `\n\nThe person wants: ${this.#how}` : "";
 		return [{ role: "user", content: `${this.task.order}${how}\n\n<selected_text path="">\n${this.place.text}\n</selected_text>` }];
 	}
 
-	/**
-	 * @param {string} words
-	 * @param {boolean} isRunning
-	 */
 	say(words, isRunning) {
 		this.state?.setText(words);
 		this.stopper?.setDisabled(!isRunning);
@@ -2576,19 +2337,14 @@ class PreviewModal extends Modal {
 const MOST_BEFORE = 6000;
 const ONLY = "Answer with the text alone, in its language and its Markdown, without any word before or after it.";
 
-/** @type {Task[]} */
 const TASKS = [
 	{ id: "rewrite-selection", name: "Rewrite selection", icon: "pencil-line", order: `Rewrite the text so that it reads better, and keep what it says. ${ONLY}`, asksHow: true },
 	{ id: "summarise-selection", name: "Summarise selection", icon: "list-collapse", order: `Summarise the text. ${ONLY}`, asksHow: false },
 ];
-/** @type {Task} */
 const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text-cursor", order: `Continue the text from where it ends, and repeat nothing of it. ${ONLY}`, asksHow: false };
 
-/** @param {import("./main.js").default} plugin */
 function addEditorCommands(plugin) {
-	/** @type {(task: Task) => (editor: import("obsidian").Editor, info: import("obsidian").MarkdownFileInfo) => void} */
 	const previewOf = (task) => (editor, info) => new PreviewModal(plugin, task, placeOf(task, editor, info)).open();
-	/** @type {{ id: string, name: string, icon: string, run: ReturnType<typeof previewOf> }[]} */
 	const commands = [
 		...TASKS.map((task) => ({ ...task, run: previewOf(task) })),
 		{ id: "ask-about-selection", name: "Ask about selection", icon: "message-circle-question", run: (editor, info) => void ask(plugin, editor, info) },
@@ -2618,7 +2374,6 @@ function addEditorCommands(plugin) {
  * @param {import("obsidian").MarkdownFileInfo} info
  */
 async function ask(plugin, editor, info) {
-	/** @type {import("./attachments.js").Attachment} */
 	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
 	await view?.ask({ attachments: [attachment] });
@@ -2633,12 +2388,6 @@ function fits(id, editor) {
 	return Boolean(editor.getSelection()) || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
 }
 
-/**
- * @param {Task} task
- * @param {import("obsidian").Editor} editor
- * @param {import("obsidian").MarkdownFileInfo} info
- * @returns {Place}
- */
 function placeOf(task, editor, info) {
 	const note = { editor, info, file: info.file };
 	const to = editor.getCursor("to");
@@ -2646,10 +2395,6 @@ function placeOf(task, editor, info) {
 	return { ...note, from: editor.getCursor("from"), to, text: editor.getSelection(), isBefore: false };
 }
 
-/**
- * @param {import("obsidian").Editor} editor
- * @param {import("obsidian").EditorPosition} at
- */
 function textBefore(editor, at) {
 	return editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE).replace(/^[\uDC00-\uDFFF]/, "");
 }
@@ -2675,7 +2420,6 @@ function isOpen({ info, file }) {
 	return info.file === file;
 }
 
-/** @param {Place} place */
 function stands({ editor, from, to, text, isBefore }) {
 	return (isBefore ? textBefore(editor, from) : editor.getRange(from, to)) === text;
 }
@@ -2703,28 +2447,21 @@ const STATES = { ok: "Works", warning: "Look at this", problem: "Does not work" 
 
 class ElbowroomSettingTab extends PluginSettingTab {
 	icon = "panel-left-right-dashed";
-	/** @type {import("./server.js").ModelRow[]} */
 	models = [];
-	/** @type {{ id: string, name?: string }[]} */
 	agents = [];
-	/** @type {import("./server.js").SettingsAnswer | null} */
 	settings = null;
 	problem = "";
-	/** @type {import("./server.js").DoctorRow[]} */
 	checks = [];
-	/** @type {HTMLElement | null} */
 	#results = null;
 	#askedAt = 0;
 	/** @type {(() => void)[]} What takes the rows' listeners away again, before Obsidian 1.13. */
 	#cleanups = [];
 
-	/** @param {import("./main.js").default} plugin */
 	constructor(plugin) {
 		super(plugin.app, plugin);
 		this.plugin = plugin;
 	}
 
-	/** @returns {{ heading: string, rows: Row[] }[]} */
 	groups() {
 		return [
 			{ heading: "Connection", rows: this.connection() },
@@ -2762,7 +2499,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		for (const cleanup of this.#cleanups.splice(0)) cleanup();
 	}
 
-	/** @returns {Row[]} */
 	connection() {
 		return [
 			{
@@ -2782,7 +2518,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		];
 	}
 
-	/** @returns {Row[]} */
 	chat() {
 		const rows = this.models.map(({ id, name }) => [id, name && name !== id ? `${name} (${id})` : id]);
 		const kept = this.plugin.preferences.agent;
@@ -2803,7 +2538,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		];
 	}
 
-	/** @returns {Row[]} */
 	compaction() {
 		const agents = Object.fromEntries([[SAME, "Same as current agent"], ...this.agents.map(({ id, name }) => [id, name || id])]);
 		const chosen = String(this.getControlValue(`${COMPACTION}pruning_agent`));
@@ -2840,21 +2574,15 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		return tokenOf(this.app, this.plugin.preferences) !== "";
 	}
 
-	/**
-	 * @param {string} key
-	 * @param {string} words
-	 */
 	about(key, words) {
 		const by = this.settings?.locked[COMPACTION + key];
 		return by ? `${words} It is set by ${by} and cannot be changed here.` : words;
 	}
 
-	/** @param {string} key */
 	isFixed(key) {
 		return !this.settings || COMPACTION + key in this.settings.locked;
 	}
 
-	/** @param {string} key */
 	getControlValue(key) {
 		const { preferences } = this.plugin;
 		if (!key.startsWith(COMPACTION)) return preferences[/** @type {"address"} */ (key)];
@@ -2863,10 +2591,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		return name === "threshold_ratio" ? Math.round(Number(value) * 100) : value;
 	}
 
-	/**
-	 * @param {string} key
-	 * @param {unknown} value
-	 */
 	async setControlValue(key, value) {
 		if (key.startsWith(COMPACTION)) {
 			const name = key.slice(COMPACTION.length);
@@ -2890,7 +2614,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		this.redraw();
 	}
 
-	/** @param {import("./server.js").SettingsAnswer} answer */
 	take(answer) {
 		this.settings = answer;
 		const { pruning_agent: agent, threshold_ratio: ratio, notices } = answer.values.compaction;
@@ -2931,7 +2654,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		else /** @type {ElbowroomSettingTab} */ (this).display();
 	}
 
-	/** @param {Setting} setting */
 	showState(setting) {
 		const again = () => void this.refresh();
 		const { win } = setting.settingEl;
@@ -2960,14 +2682,12 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		});
 	}
 
-	/** @param {Setting} setting */
 	showPairing(setting) {
 		setting.addButton((button) => button.setButtonText(this.isPaired ? "Pair again" : "Pair").onClick(() => {
 			new PairingModal(this.plugin, () => void this.refresh(true)).open();
 		}));
 	}
 
-	/** @param {Setting} setting */
 	showToken(setting) {
 		const { preferences } = this.plugin;
 		if (this.app.secretStorage) {
@@ -2988,7 +2708,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		}
 	}
 
-	/** @param {Setting} setting */
 	showTest(setting) {
 		this.#results = setting.infoEl.createDiv({ attr: { role: "status" } }).createEl("ul", { cls: "elbowroom-checks" });
 		this.showChecks();
@@ -3024,10 +2743,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		}
 	}
 
-	/**
-	 * @param {Setting} setting
-	 * @param {import("obsidian").SettingControl} control
-	 */
 	addControl(setting, control) {
 		const value = this.getControlValue(control.key);
 		const disabled = typeof control.disabled === "function" ? control.disabled() : control.disabled === true;
@@ -3040,7 +2755,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	}
 }
 
-/** @param {import("./server.js").DoctorRow} row */
 function checkRow({ name, state, told, remedy }) {
 	const element = createEl("li", { cls: "elbowroom-check", attr: { "data-state": state } });
 	element.createSpan({ cls: "elbowroom-check-state", text: `${STATES[state] ?? state}: ` });
