@@ -259,7 +259,7 @@ class Server {
 	}
 
 	headers(more = {}) {
-		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
+		const [token, user] = [this.where.token(), this.where.user()].map((text) => text.replace(/[^ -~]/g, "").trim()); // headers hold no other letters
 		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
 	}
 
@@ -1808,14 +1808,15 @@ const DEFAULTS = Object.freeze({
 });
 
 /**
- * Returns preferences from what a file holds, whatever that is: what has another type is as by default.
+ * Returns preferences from what a file holds, whatever that is: what has another type is as by default, and what a newer
+ * version has added stays.
  * @param {unknown} data
  * @returns {Preferences}
  */
 function preferencesFrom(data) {
-	const kept = /** @type {Record<string, unknown>} */ (data !== null && typeof data === "object" ? data : {});
-	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && kept[key] !== null);
-	const preferences = /** @type {Preferences} */ ({ ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
+	const kept = isObject(data) ? data : {};
+	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && isObject(kept[key]) === isObject(value));
+	const preferences = /** @type {Preferences} */ ({ ...kept, ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
 	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
 	return preferences;
 }
@@ -1845,6 +1846,19 @@ function baseAddress(typed) {
  */
 function tokenOf(app, preferences) {
 	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
+}
+
+/**
+ * Moves a token out of the plugin's file, where another Obsidian has left it. Returns whether there was one to move.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+function moveToken(app, preferences) {
+	const { secret, token } = preferences;
+	if (!token || !app.secretStorage) return false;
+	if (secret && app.secretStorage.getSecret(secret)) preferences.token = "";
+	else keepToken(app, preferences, token);
+	return true;
 }
 
 /**
@@ -2777,7 +2791,7 @@ class ElbowroomPlugin extends Plugin {
 	});
 
 	async onload() {
-		this.preferences = preferencesFrom(await this.loadData());
+		await this.loadPreferences();
 		this.registerView(VIEW_TYPE, (leaf) => new ChatView(leaf, this));
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
@@ -2786,6 +2800,11 @@ class ElbowroomPlugin extends Plugin {
 		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();
+	}
+
+	/** Has all that is open end what it asks for. */
+	onunload() {
+		this.events.trigger("unload");
 	}
 
 	/** Shows the chat, in the right sidebar where it is not open yet. */
@@ -2805,8 +2824,19 @@ class ElbowroomPlugin extends Plugin {
 	}
 
 	async onExternalSettingsChange() {
-		this.preferences = preferencesFrom(await this.loadData());
+		await this.loadPreferences();
 		this.events.trigger("settings");
+	}
+
+	async loadPreferences() {
+		let kept = null;
+		try {
+			kept = await this.loadData();
+		} catch (error) {
+			new Notice(`What Elbowroom keeps in this vault cannot be read, so its settings are as at first. ${errorWords(error)}`);
+		}
+		this.preferences = preferencesFrom(kept);
+		if (moveToken(this.app, this.preferences)) await this.saveData(this.preferences);
 	}
 
 	/** Lets a note be taken to the chat from its menu. */
