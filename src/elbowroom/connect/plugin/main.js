@@ -1047,28 +1047,142 @@ class Gauge {
 	}
 }
 
+// preferences.js
+
+// What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
+
+const SECRET = "elbowroom-token";
+
+const DEFAULTS = Object.freeze({
+	address: "http://127.0.0.1:2345",
+	secret: "",
+	token: "",
+	user: "",
+	agent: "",
+	noticesAsPopups: true,
+	noteContext: "none",
+	seen: {},
+});
+
+/**
+ * Returns preferences from what a file holds, whatever that is: what has another type is as by default, and what a newer
+ * version has added stays.
+ * @param {unknown} data
+ * @returns {Preferences}
+ */
+function preferencesFrom(data) {
+	const kept = isObject(data) ? data : {};
+	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && isObject(kept[key]) === isObject(value));
+	const preferences = /** @type {Preferences} */ ({ ...kept, ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
+	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
+	return preferences;
+}
+
+/**
+ * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
+ * without http:// before it. Empty where it is no address.
+ * @param {string} typed
+ */
+function baseAddress(typed) {
+	const text = typed.trim();
+	if (!text) return "";
+	try {
+		const url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
+		if (!/^https?:$/.test(url.protocol) || !url.hostname) return "";
+		const path = url.pathname.replace(/\/+/g, "/").replace(/(\/v1|\/chat|\/completions|\/models|\/)+$/, "");
+		return url.origin + path;
+	} catch {
+		return "";
+	}
+}
+
+/**
+ * Returns the token that goes with each request, empty for none.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+function tokenOf(app, preferences) {
+	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
+}
+
+/**
+ * Moves a token out of the plugin's file, where another Obsidian has left it. Returns whether there was one to move.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+function moveToken(app, preferences) {
+	const { secret, token } = preferences;
+	if (!token || !app.secretStorage) return false;
+	if (secret && app.secretStorage.getSecret(secret)) preferences.token = "";
+	else keepToken(app, preferences, token);
+	return true;
+}
+
+/**
+ * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ * @param {string} token
+ */
+function keepToken(app, preferences, token) {
+	if (!app.secretStorage) {
+		preferences.token = token;
+		return;
+	}
+	app.secretStorage.setSecret(SECRET, token); // never over a secret that the person chose: others may use it
+	preferences.secret = SECRET;
+	preferences.token = "";
+}
+
 // safe_markdown.js
 
 // What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
 
 const JOINER = "\u2060"; // takes no place on the screen
-const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t]|\[\^[^\]\n]*\]:)*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const RUN_IN_LINE = /`(?=\s*(?:\$?=|jsx-|[A-Z]+\[))/g; // by plugins that read code in a line, such as Dataview
+const RUN_BY_TEMPLATES = /<(?=%[-_]?\s*[*~]?\+)/g;
+const LOADED_BY_FORMULAS = /\\(?=style|href|class|cssId|bbox|mmlToken|require|csname)/g;
+const LINKS = ["http:", "https:", "mailto:"];
 const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
 	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
 	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
 
 /**
- * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
- * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
+ * Returns Markdown in which pictures and embedded notes are links, tags are text, and no code has a form that a plugin may
+ * run. Code in blocks that begin at the edge stays as it is, to be copied.
  * @param {string} text
  */
 function safeMarkdown(text) {
-	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
-	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+	const lines = text.replace(/\r\n?/g, "\n");
+	const parts = /^\s*---|\$\$|%%/.test(lines) ? [{ text: lines, isCode: false }] : partsOf(lines); // properties, formulas and comments may hide where a block ends
+	const safe = parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n");
+	return safe.replace(RUN_BY_TEMPLATES, `<${JOINER}`).replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
 }
 
 function defused(text) {
-	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
+	return text.replace(/<(?=[a-z/!?%])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(RUN_IN_LINE, `\`${JOINER}`).replace(LOADED_BY_FORMULAS, `\\${JOINER}`);
+}
+
+/**
+ * Opens notes by the links in an element, and stops those that lead neither to a note nor to the web: they may run something.
+ * @param {import("obsidian").App} app
+ * @param {HTMLElement} element
+ */
+function followLinks(app, element) {
+	const follow = (event) => {
+		const link = /** @type {Element} */ (event.target).closest("a");
+		if (!link || event.button > 1) return;
+		const href = link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "";
+		const note = link.getAttribute("data-href");
+		const isSafe = URL.canParse(href, DEFAULTS.address) && LINKS.includes(new URL(href, DEFAULTS.address).protocol);
+		if (isSafe && note === null) return;
+		event.preventDefault();
+		event.stopPropagation();
+		if (!isSafe) new Notice(`This link is not followed, since it may run something: ${href}`);
+		else if (note) void app.workspace.openLinkText(note, "", event.button === 1 || event.ctrlKey || event.metaKey ? "tab" : false);
+	};
+	for (const kind of /** @type {const} */ (["click", "auxclick"])) element.addEventListener(kind, follow, true);
 }
 
 /**
@@ -1788,93 +1902,6 @@ class ConfirmModal extends Modal {
 		this.contentEl.empty();
 		this.answer(this.isSure);
 	}
-}
-
-// preferences.js
-
-// What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
-
-const SECRET = "elbowroom-token";
-
-const DEFAULTS = Object.freeze({
-	address: "http://127.0.0.1:2345",
-	secret: "",
-	token: "",
-	user: "",
-	agent: "",
-	noticesAsPopups: true,
-	noteContext: "none",
-	seen: {},
-});
-
-/**
- * Returns preferences from what a file holds, whatever that is: what has another type is as by default, and what a newer
- * version has added stays.
- * @param {unknown} data
- * @returns {Preferences}
- */
-function preferencesFrom(data) {
-	const kept = isObject(data) ? data : {};
-	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && isObject(kept[key]) === isObject(value));
-	const preferences = /** @type {Preferences} */ ({ ...kept, ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
-	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
-	return preferences;
-}
-
-/**
- * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
- * without http:// before it. Empty where it is no address.
- * @param {string} typed
- */
-function baseAddress(typed) {
-	const text = typed.trim();
-	if (!text) return "";
-	try {
-		const url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
-		if (!/^https?:$/.test(url.protocol) || !url.hostname) return "";
-		const path = url.pathname.replace(/\/+/g, "/").replace(/(\/v1|\/chat|\/completions|\/models|\/)+$/, "");
-		return url.origin + path;
-	} catch {
-		return "";
-	}
-}
-
-/**
- * Returns the token that goes with each request, empty for none.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- */
-function tokenOf(app, preferences) {
-	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
-}
-
-/**
- * Moves a token out of the plugin's file, where another Obsidian has left it. Returns whether there was one to move.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- */
-function moveToken(app, preferences) {
-	const { secret, token } = preferences;
-	if (!token || !app.secretStorage) return false;
-	if (secret && app.secretStorage.getSecret(secret)) preferences.token = "";
-	else keepToken(app, preferences, token);
-	return true;
-}
-
-/**
- * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- * @param {string} token
- */
-function keepToken(app, preferences, token) {
-	if (!app.secretStorage) {
-		preferences.token = token;
-		return;
-	}
-	app.secretStorage.setSecret(SECRET, token); // never over a secret that the person chose: others may use it
-	preferences.secret = SECRET;
-	preferences.token = "";
 }
 
 // pairing.js
