@@ -70,7 +70,7 @@ async function ask(plugin, editor, info) {
 	/** @type {import("./attachments.js").Attachment} */
 	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
-	await view?.ask({ attachments: [attachment] });
+	view?.ask([attachment]);
 }
 
 /**

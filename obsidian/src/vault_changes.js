@@ -1,6 +1,6 @@
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
 import { Notice } from "obsidian";
-import { argumentsOf } from "./chat.js";
+import { argumentsOf } from "./items.js";
 import { ServerError, errorWords } from "./server.js";
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
@@ -32,13 +32,13 @@ export async function showChanges(message, parent) {
 
 /**
  * Tells whether a call of a tool may have changed notes.
- * @param {import("./chat.js").Step} step
+ * @param {import("./items.js").Step} step
  */
 export function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
 }
 
-/** @param {import("./chat.js").Step} step */
+/** @param {import("./items.js").Step} step */
 function pathsOf(step) {
 	const { path, new_path: moved } = argumentsOf(step);
 	return [path, moved].filter((each) => typeof each === "string").map(bare);

@@ -52,7 +52,7 @@ describe("the commands", () => {
 		const { plugin, commands } = commandsOf();
 		commands["ask-about-selection"].editorCheckCallback(false, editorWith("one two", 0, 3), { file: FILE });
 		await until(() => plugin.view.ask.mock.calls.length);
-		expect(plugin.view.ask.mock.calls).toEqual([[{ attachments: [{ kind: "selected_text", path: "a.md", text: "one", tokens: null }] }]]);
+		expect(plugin.view.ask.mock.calls).toEqual([[[{ kind: "selected_text", path: "a.md", text: "one", tokens: null }]]]);
 	});
 });
 

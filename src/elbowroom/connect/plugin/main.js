@@ -24,166 +24,6 @@ const {
 	setIcon,
 } = require("obsidian");
 
-// attachments.js
-
-// What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
-
-const MOST_AT_ONCE = 20;
-const MOST_BYTES = 5_000_000;
-const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
-
-/**
- * Returns a question with what goes along before it.
- * @param {Attachment[]} attachments
- * @param {string} question
- */
-function withAttachments(attachments, question) {
-	return [...attachments.map(blockOf), question].join("\n\n");
-}
-
-/**
- * Returns the block that elbowroom knows as a note or a selection. An end tag in the text itself would end it early.
- * @param {Attachment} attachment
- */
-function blockOf({ kind, path, text }) {
-	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text.replaceAll(`</${kind}>`, `<\\/${kind}>`)}\n</${kind}>`;
-}
-
-/**
- * Parts a message into what went along and the question itself.
- * @param {string} text
- * @returns {{ attachments: Attachment[], question: string }}
- */
-function withoutAttachments(text) {
-	const attachments = [];
-	let end = 0;
-	for (const found of text.matchAll(BLOCK)) {
-		if (found.index !== end) break; // further on it is part of the question
-		const [all, kind = "", path = "", content = ""] = found;
-		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
-		end += all.length;
-	}
-	return { attachments, question: text.slice(end) };
-}
-
-/**
- * @param {import("obsidian").App} app
- * @param {TFile} file
- * @returns {Promise<Attachment>}
- * @throws {Error} A sentence, where it cannot go along.
- */
-async function noteAttachment(app, file) {
-	if (!["md", "txt", "canvas"].includes(file.extension)) throw new Error(`${file.name} is no note, so it cannot go along.`);
-	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
-	return { kind: "vault_note", path: file.path, text: await app.vault.cachedRead(file), tokens: null };
-}
-
-/**
- * Returns what is selected in the note that was used last, or all of that note.
- * @param {import("obsidian").App} app
- * @param {"selection" | "note"} what
- * @returns {Promise<Attachment | null>}
- */
-async function currentAttachment(app, what) {
-	const view = lastNote(app);
-	if (!view?.file) return null;
-	if (what === "note") return { ...await noteAttachment(app, view.file), text: view.editor.getValue() };
-	const text = view.editor.getSelection();
-	return text ? { kind: "selected_text", path: view.file.path, text, tokens: null } : null;
-}
-
-/**
- * Returns the note that was used last, also while the chat is.
- * @param {import("obsidian").App} app
- */
-function lastNote(app) {
-	const view = app.workspace.getActiveViewOfType(MarkdownView) ?? app.workspace.getMostRecentLeaf()?.view;
-	return view instanceof MarkdownView ? view : null;
-}
-
-/**
- * Returns what was dropped: notes by their links, all notes of a folder, or a text.
- * @param {import("obsidian").App} app
- * @param {DataTransfer | null} data
- * @returns {Promise<Attachment[]>}
- * @throws {Error} A sentence, where it cannot go along.
- */
-async function fromDrop(app, data) {
-	const text = data?.getData("text/plain") ?? "";
-	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
-	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
-	const files = lines.map((line) => fileOf(app, line));
-	if (files.every((file) => file !== null)) return Promise.all(notesIn(files).map((file) => noteAttachment(app, file)));
-	if (lines.some((line) => line.startsWith("obsidian://"))) throw new Error("This is no note of this vault, so it cannot go along.");
-	return [{ kind: "selected_text", path: lastNote(app)?.file?.path ?? "", text, tokens: null }];
-}
-
-/**
- * @param {import("obsidian").App} app
- * @param {string} dropped An address of Obsidian's, a link, or a whole path.
- */
-function fileOf(app, dropped) {
-	const link = addressed(app, dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1];
-	if (!link) return app.vault.getAbstractFileByPath(dropped);
-	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
-}
-
-function addressed(app, dropped) {
-	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
-	const { searchParams } = new URL(dropped);
-	return [null, app.vault.getName()].includes(searchParams.get("vault")) ? searchParams.get("file") : null;
-}
-
-/**
- * Returns files and the notes of folders, whatever they are nested in.
- * @param {import("obsidian").TAbstractFile[]} dropped
- * @returns {TFile[]}
- * @throws {Error} Where there are none, or too many.
- */
-function notesIn(dropped) {
-	const found = dropped.flatMap((each) => (each instanceof TFolder ? notesOf(each) : each instanceof TFile ? [each] : []));
-	if (!found.length) throw new Error("There is no note in this folder.");
-	if (found.length > MOST_AT_ONCE) throw new Error(`These are ${found.length} notes; at most ${MOST_AT_ONCE} go along at once.`);
-	return [...new Set(found)];
-}
-
-function notesOf(folder) {
-	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
-}
-
-/** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
-class Counting {
-	#counting = null;
-
-	/**
-	 * @param {import("./server.js").Server} server
-	 * @param {() => void} tell Called when a number has come.
-	 */
-	constructor(server, tell) {
-		this.server = server;
-		this.tell = tell;
-		this.soon = debounce((/** @type {string} */ model, /** @type {Attachment[]} */ attachments) => void this.#count(model, attachments), 300, true);
-	}
-
-	async #count(model, attachments) {
-		this.stop();
-		const { signal } = this.#counting = new AbortController();
-		try {
-			const none = await this.server.countTokens(model, [{ role: "user", content: "." }], signal);
-			for (const attachment of attachments.filter(({ tokens }) => tokens === null)) {
-				attachment.tokens = await this.server.countTokens(model, [{ role: "user", content: blockOf(attachment) }], signal) - none + 1;
-				this.tell();
-			}
-		} catch {
-			// what cannot be counted now has no number beside it
-		}
-	}
-
-	stop() {
-		this.#counting?.abort();
-	}
-}
-
 // server.js
 
 // Requests to elbowroom. No other address is ever asked for anything.
@@ -424,6 +264,83 @@ function headerIn(headers, name) {
 	return found === undefined ? null : headers[found];
 }
 
+// items.js
+
+// What is shown of a conversation: one item for each message or turn, made of the messages that elbowroom keeps.
+
+function itemOf(role, text) {
+	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
+}
+
+/**
+ * Returns the last question where elbowroom does not know it, since asking failed before it was there.
+ * @param {Item[]} items
+ * @param {Item[]} kept
+ */
+function unheard(items, kept) {
+	const last = items.findLast(({ status }) => status === "complete");
+	const isKnown = !last || last.role !== "user" || last.id || kept.some(({ role, text }) => role === "user" && text === last.text);
+	return isKnown ? [] : [last];
+}
+
+function messageOf(item) {
+	return item.sent ?? { role: item.role, content: item.text };
+}
+
+/**
+ * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
+ * @param {import("./server.js").MessageRow[]} rows
+ */
+function itemsOf(rows) {
+	const items = [];
+	const turns = new Map();
+	for (const row of rows) {
+		const found = row.turn ? turns.get(row.turn) : undefined;
+		const item = found ?? itemFor(row);
+		if (!found) items.push(item);
+		if (row.turn) {
+			turns.set(row.turn, item);
+			addToTurn(item, row);
+		}
+	}
+	return items;
+}
+
+function itemFor(row) {
+	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
+	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
+	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
+}
+
+function addToTurn(item, row) {
+	const { message } = row;
+	if (message.role === "user") item.between.push(textOf(message));
+	if (message.role === "tool") {
+		const step = item.steps.find(({ id }) => id === message.tool_call_id);
+		if (step) step.result = textOf(message);
+	}
+	if (message.role !== "assistant") return;
+	if (!row.hidden) item.text = [item.text, textOf(message)].filter(Boolean).join("\n\n");
+	item.thought = [item.thought, row.reasoning ?? ""].filter(Boolean).join("\n\n");
+	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
+	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
+	if (row.turn_status === "interrupted") item.status = "interrupted";
+}
+
+function textOf({ content }) {
+	if (typeof content === "string") return content;
+	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
+}
+
+/**
+ * Returns the arguments of a call as an object, empty where they are none.
+ * @param {Step} step
+ */
+function argumentsOf(step) {
+	const value = parsed(step.arguments);
+	return isObject(value) ? value : {};
+}
+
 // stream.js
 
 // One chat request, whose answer is read as it streams.
@@ -470,11 +387,11 @@ async function mayAsk(server) {
 async function* inOnePiece(server, body, { conversation, signal }) {
 	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
 	yield { type: "whole", text: IN_ONE_PIECE };
+	if (conversation) yield { type: "begun", conversation }; // so that it can be stopped while it is written
 	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
 		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
 	}));
 	const choice = answer.choices?.[0];
-	if (conversation) yield { type: "begun", conversation };
 	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
 	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
 	if (answer.usage) yield { type: "usage", usage: answer.usage };
@@ -554,7 +471,7 @@ const PAGE = 200;
 const MOST_PAGES = 100;
 const POLL_MS = 1000;
 const AGAIN_MS = 2000;
-const COMMAND = /^\/(\w+)(?:\s+([^]*))?$/;
+const MOMENT_MS = 1000;
 
 class Chat extends Events {
 	/** The id or the name by which elbowroom knows the conversation. */
@@ -574,7 +491,12 @@ class Chat extends Events {
 	runsElsewhere = false;
 	version = "";
 	#stopping = null;
+	#answering = Promise.resolve();
+	#reading = Promise.resolve();
+	/** Whether all of it is here: an answer without what was said before would be one without its context. */
+	#isWhole = true;
 	#round = 0;
+	#isClosed = false;
 	#timer = null;
 
 	constructor(server) {
@@ -594,13 +516,22 @@ class Chat extends Events {
 	/** Begins a new conversation with this agent or model. */
 	begin(model) {
 		this.leave();
+		this.#isWhole = true;
 		Object.assign(this, {
-			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, version: "", runsElsewhere: false,
+			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", isKept: false, version: "", runsElsewhere: false,
+			problem: this.isAway ? this.problem : null,
 		});
 		this.changed("items");
+		this.#schedule();
 	}
 
-	/** Lets go of the conversation; an answer that is being written goes on at elbowroom, and is there later. */
+	/** Lets go of it for good: nothing is asked any more. */
+	close() {
+		this.#isClosed = true;
+		this.leave();
+	}
+
+	/** Lets go of the conversation; an answer that is being written ends, and elbowroom keeps what was said of it. */
 	leave() {
 		this.#round += 1;
 		this.#stopping?.abort();
@@ -616,7 +547,8 @@ class Chat extends Events {
 		this.begin(this.model);
 		this.id = id;
 		this.isKept = true;
-		await this.load();
+		this.#isWhole = false;
+		await (this.#reading = this.load());
 	}
 
 	/** Reads the conversation again. */
@@ -631,7 +563,9 @@ class Chat extends Events {
 			this.#take(row);
 			this.model = row.agent || this.model;
 			this.queue = queue;
-			this.items = itemsOf(rows);
+			const kept = itemsOf(rows);
+			this.items = [...kept, ...unheard(this.items, kept)];
+			this.#isWhole = true;
 			this.problem = null;
 			this.isAway = false;
 		} catch (error) {
@@ -646,14 +580,19 @@ class Chat extends Events {
 	 * Says something: begins an answer, or tells it to the one that is being written. Text that begins with a slash is a
 	 * command where it is one. Returns whether it was taken.
 	 * @param {string} text
+	 * @returns {Promise<boolean>}
 	 */
 	async send(text) {
-		const command = COMMAND.exec(text.trim());
-		if (command?.[1] === "new" && !command[2]) {
+		const command = commandIn(text);
+		if (command?.name === "compact") return this.compact(command.rest);
+		if (command) {
 			this.begin(this.model);
 			return true;
 		}
-		if (command?.[1] === "compact") return this.compact(command[2]?.trim() ?? "");
+		const round = this.#round;
+		await this.#reading;
+		await Promise.race([this.#catchUp(), aMoment()]);
+		if (round !== this.#round || !this.#isWhole) return false;
 		if (!this.isRunning && !this.runsElsewhere) {
 			this.items.push(itemOf("user", text));
 			void this.answer();
@@ -662,21 +601,41 @@ class Chat extends Events {
 		return this.say(text);
 	}
 
+	/** Waits for what elbowroom notes of the last answer, and reads what another device or view has said since. */
+	async #catchUp() {
+		if (!this.isRunning) await this.#answering;
+		await this.lookAgain();
+	}
+
 	/**
 	 * Tells the answer that is being written something.
 	 * @param {string} text
 	 * @param {"steer" | "follow_up"} [mode]
 	 */
 	async say(text, mode = "steer") {
+		const round = this.#round;
 		try {
-			await this.server.queue(this.id, text, mode);
-			await this.#readQueue();
-			return true;
+			const { id, running } = await this.server.queue(this.id, text, mode);
+			await this.#readQueue().catch(() => {});
+			return running || await this.#sayAlone(id, text, round);
 		} catch (error) {
-			this.#failed(error);
-			this.changed("state");
+			if (round === this.#round) this.missed(error);
 			return false;
 		}
+	}
+
+	/**
+	 * Asks what was said to an answer that had just ended, unless it was taken in all the same.
+	 * @param {string} message The id of what waits.
+	 * @param {string} text
+	 * @param {number} round
+	 */
+	async #sayAlone(message, text, round) {
+		await this.#answering;
+		const waits = round === this.#round && await this.server.unqueue(this.id, message).then(() => true, () => false);
+		if (!waits) return true;
+		await this.load();
+		return round === this.#round && !this.problem && this.send(text);
 	}
 
 	/** @param {string} message The id of one that waits. */
@@ -686,13 +645,19 @@ class Chat extends Events {
 	}
 
 	async #readQueue() {
-		this.queue = await this.server.queued(this.id);
+		const round = this.#round;
+		const queue = await this.server.queued(this.id);
+		if (round !== this.#round) return;
+		this.queue = queue;
 		this.changed("state");
 	}
 
 	/** Answers the last message. */
-	async answer() {
-		if (this.isRunning) return;
+	answer() {
+		return this.isRunning ? this.#answering : this.#answering = this.#write();
+	}
+
+	async #write() {
 		const round = this.#round;
 		const stopping = this.#stopping = new AbortController();
 		const messages = this.items.map(messageOf);
@@ -774,7 +739,8 @@ class Chat extends Events {
 	/** Stops the answer, also one that another program began. What was said stays. */
 	async stop() {
 		const stopping = this.#stopping;
-		if (this.isKept) await this.server.cancel(this.id).catch(() => {}); // the connection is closed in any case
+		// The connection is closed in any case, also where elbowroom does not take the word.
+		if (this.isKept) await Promise.race([this.server.cancel(this.id).catch(() => {}), aMoment()]);
 		stopping?.abort();
 	}
 
@@ -788,15 +754,17 @@ class Chat extends Events {
 	}
 
 	/**
-	 * Asks in other words; what followed stays in a branch of its own.
-	 * @param {Item} item
+	 * Asks in other words; what followed stays in a branch of its own. Returns whether that was begun.
+	 * @param {Item} item It may have been read again since.
 	 * @param {string} text
 	 */
-	async edit(item, text) {
-		const place = this.items.indexOf(item);
-		if (this.isRunning || place < 0) return;
+	edit(item, text) {
+		const known = this.items.indexOf(item);
+		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
+		if (this.isRunning || place < 0) return false;
 		this.items.splice(place, Infinity, itemOf("user", text));
-		await this.answer();
+		void this.answer();
+		return true;
 	}
 
 	/**
@@ -831,12 +799,14 @@ class Chat extends Events {
 		return true;
 	}
 
-	/** Looks whether another device has gone on with the conversation; for when the window is looked at again. */
+	/** Looks whether another device, or another view, has gone on with the conversation. */
 	async lookAgain() {
 		if (!this.isKept || this.isRunning) return;
 		if (this.isAway) return this.load();
+		const round = this.#round;
 		const row = await this.server.conversation(this.id).catch(() => null);
-		if (row && versionOf(row) !== this.version && !this.isRunning) await this.load();
+		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
+		if (isNew && round === this.#round && !this.isRunning) await this.load();
 	}
 
 	#take(row) {
@@ -879,7 +849,7 @@ class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (this.isRunning || this.isAway || this.runsElsewhere) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.#isClosed && (this.isRunning || this.isAway || this.runsElsewhere)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
@@ -891,12 +861,18 @@ class Chat extends Events {
 			if (isBack && this.isKept) return this.load();
 			if (isBack) Object.assign(this, { isAway: false, problem: null });
 		} else if (this.isKept) {
-			const row = await this.server.conversation(this.id).catch(() => null);
-			if (round !== this.#round) return;
 			const ran = this.runsElsewhere;
+			let failure;
+			const row = await this.server.conversation(this.id).catch((error) => { failure = error; });
+			if (round !== this.#round) return;
 			if (row) this.#take(row);
-			if (ran && !this.runsElsewhere) return this.load();
+			else if (ran) {
+				this.runsElsewhere = false; // as far as can be seen from here
+				this.#failed(failure);
+			}
+			if (row && ran && !this.runsElsewhere) return this.load();
 			if (this.queue.length) await this.#readQueue().catch(() => {});
+			if (round !== this.#round) return;
 		}
 		this.changed("state");
 		this.#schedule();
@@ -908,57 +884,23 @@ class Chat extends Events {
 	}
 }
 
+/**
+ * Returns the command that a text is, with what stands behind it; null where it is none.
+ * @param {string} text
+ */
+function commandIn(text) {
+	const [, name = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
+	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+}
+
+/** Waits as long as a person would who wants something done in any case. */
+function aMoment() {
+	return new Promise((done) => { window.setTimeout(done, MOMENT_MS); });
+}
+
 /** Returns a name for a conversation that nobody else gives. */
 function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
-}
-
-function itemOf(role, text) {
-	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
-}
-
-function messageOf(item) {
-	return item.sent ?? { role: item.role, content: item.text };
-}
-
-/**
- * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
- * @param {import("./server.js").MessageRow[]} rows
- */
-function itemsOf(rows) {
-	const items = [];
-	const turns = new Map();
-	for (const row of rows) {
-		const found = row.turn ? turns.get(row.turn) : undefined;
-		const item = found ?? itemFor(row);
-		if (!found) items.push(item);
-		if (row.turn) {
-			turns.set(row.turn, item);
-			addToTurn(item, row);
-		}
-	}
-	return items;
-}
-
-function itemFor(row) {
-	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
-	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
-	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
-}
-
-function addToTurn(item, row) {
-	const { message } = row;
-	if (message.role === "user") item.between.push(textOf(message));
-	if (message.role === "tool") {
-		const step = item.steps.find(({ id }) => id === message.tool_call_id);
-		if (step) step.result = textOf(message);
-	}
-	if (message.role !== "assistant") return;
-	if (!row.hidden) item.text = [item.text, textOf(message)].filter(Boolean).join("\n\n");
-	item.thought = [item.thought, row.reasoning ?? ""].filter(Boolean).join("\n\n");
-	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
-	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
-	if (row.turn_status === "interrupted") item.status = "interrupted";
 }
 
 /**
@@ -967,20 +909,6 @@ function addToTurn(item, row) {
  */
 function versionOf({ updated, usage }) {
 	return JSON.stringify([updated, usage]);
-}
-
-function textOf({ content }) {
-	if (typeof content === "string") return content;
-	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
-}
-
-/**
- * Returns the arguments of a call as an object, empty where they are none.
- * @param {Step} step
- */
-function argumentsOf(step) {
-	const value = parsed(step.arguments);
-	return isObject(value) ? value : {};
 }
 
 // gauge.js
@@ -1312,6 +1240,166 @@ class CompactionNotices {
 	}
 }
 
+// attachments.js
+
+// What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
+
+const MOST_AT_ONCE = 20;
+const MOST_BYTES = 5_000_000;
+const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/gy; // one right behind the other
+
+/**
+ * Returns a question with what goes along before it.
+ * @param {Attachment[]} attachments
+ * @param {string} question
+ */
+function withAttachments(attachments, question) {
+	return [...attachments.map(blockOf), question].join("\n\n");
+}
+
+/**
+ * Returns the block that elbowroom knows as a note or a selection. An end tag in the text itself would end it early.
+ * @param {Attachment} attachment
+ */
+function blockOf({ kind, path, text }) {
+	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text.replaceAll(`</${kind}>`, `<\\/${kind}>`)}\n</${kind}>`;
+}
+
+/**
+ * Parts a message into what went along and the question itself.
+ * @param {string} text
+ * @returns {{ attachments: Attachment[], question: string }}
+ */
+function withoutAttachments(text) {
+	const attachments = [];
+	let end = 0;
+	for (const found of text.matchAll(BLOCK)) {
+		const [all, kind = "", path = "", content = ""] = found;
+		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
+		end += all.length;
+	}
+	return { attachments, question: text.slice(end) };
+}
+
+/**
+ * @param {import("obsidian").App} app
+ * @param {TFile} file
+ * @returns {Promise<Attachment>}
+ * @throws {Error} A sentence, where it cannot go along.
+ */
+async function noteAttachment(app, file) {
+	if (!["md", "txt", "canvas"].includes(file.extension)) throw new Error(`${file.name} is no note, so it cannot go along.`);
+	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
+	return { kind: "vault_note", path: file.path, text: await app.vault.cachedRead(file), tokens: null };
+}
+
+/**
+ * Returns what is selected in the note that was used last, or all of that note.
+ * @param {import("obsidian").App} app
+ * @param {"selection" | "note"} what
+ * @returns {Promise<Attachment | null>}
+ */
+async function currentAttachment(app, what) {
+	const view = lastNote(app);
+	if (!view?.file) return null;
+	if (what === "note") return { ...await noteAttachment(app, view.file), text: view.editor.getValue() };
+	const text = view.editor.getSelection();
+	return text ? { kind: "selected_text", path: view.file.path, text, tokens: null } : null;
+}
+
+/**
+ * Returns the note that was used last, also while the chat is.
+ * @param {import("obsidian").App} app
+ */
+function lastNote(app) {
+	const view = app.workspace.getActiveViewOfType(MarkdownView) ?? app.workspace.getMostRecentLeaf()?.view;
+	return view instanceof MarkdownView ? view : null;
+}
+
+/**
+ * Returns what was dropped: notes by their links, all notes of a folder, or a text.
+ * @param {import("obsidian").App} app
+ * @param {DataTransfer | null} data
+ * @returns {Promise<Attachment[]>}
+ * @throws {Error} A sentence, where it cannot go along.
+ */
+async function fromDrop(app, data) {
+	const text = data?.getData("text/plain") ?? "";
+	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
+	const files = lines.map((line) => fileOf(app, line));
+	if (files.every((file) => file !== null)) return Promise.all(notesIn(files).map((file) => noteAttachment(app, file)));
+	if (lines.some((line) => line.startsWith("obsidian://"))) throw new Error("This is no note of this vault, so it cannot go along.");
+	return [{ kind: "selected_text", path: lastNote(app)?.file?.path ?? "", text, tokens: null }];
+}
+
+/**
+ * @param {import("obsidian").App} app
+ * @param {string} dropped An address of Obsidian's, a link, or a whole path.
+ */
+function fileOf(app, dropped) {
+	const link = addressed(app, dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1];
+	if (!link) return app.vault.getAbstractFileByPath(dropped);
+	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
+}
+
+function addressed(app, dropped) {
+	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
+	const { searchParams } = new URL(dropped);
+	return [null, app.vault.getName()].includes(searchParams.get("vault")) ? searchParams.get("file") : null;
+}
+
+/**
+ * Returns files and the notes of folders, whatever they are nested in.
+ * @param {import("obsidian").TAbstractFile[]} dropped
+ * @returns {TFile[]}
+ * @throws {Error} Where there are none, or too many.
+ */
+function notesIn(dropped) {
+	const found = dropped.flatMap((each) => (each instanceof TFolder ? notesOf(each) : each instanceof TFile ? [each] : []));
+	if (!found.length) throw new Error("There is no note in this folder.");
+	if (found.length > MOST_AT_ONCE) throw new Error(`These are ${found.length} notes; at most ${MOST_AT_ONCE} go along at once.`);
+	return [...new Set(found)];
+}
+
+function notesOf(folder) {
+	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
+}
+
+/** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
+class Counting {
+	#counting = null;
+
+	/**
+	 * @param {import("./server.js").Server} server
+	 * @param {() => void} tell Called when a number has come.
+	 */
+	constructor(server, tell) {
+		this.server = server;
+		this.tell = tell;
+		this.soon = debounce((/** @type {string} */ model, /** @type {Attachment[]} */ attachments) => void this.#count(model, attachments), 300, true);
+	}
+
+	async #count(model, attachments) {
+		this.stop();
+		const { signal } = this.#counting = new AbortController();
+		try {
+			const none = await this.server.countTokens(model, [{ role: "user", content: "." }], signal);
+			for (const attachment of attachments.filter(({ tokens }) => tokens === null)) {
+				attachment.tokens = await this.server.countTokens(model, [{ role: "user", content: blockOf(attachment) }], signal) - none + 1;
+				this.tell();
+			}
+		} catch {
+			// what cannot be counted now has no number beside it
+		}
+	}
+
+	stop() {
+		this.soon.cancel();
+		this.#counting?.abort();
+	}
+}
+
 // vault_changes.js
 
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
@@ -1345,7 +1433,7 @@ async function showChanges(message, parent) {
 
 /**
  * Tells whether a call of a tool may have changed notes.
- * @param {import("./chat.js").Step} step
+ * @param {import("./items.js").Step} step
  */
 function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
@@ -1457,7 +1545,12 @@ class MessageView extends Component {
 		const next = createDiv();
 		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
 		const text = next.createDiv({ cls: "markdown-rendered" });
-		await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		try {
+			// For no note: other plugins would take its place for that of the text, and may change what stands there.
+			await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, "", drawn);
+		} catch {
+			text.setText(question); // another plugin has failed at it
+		}
 		this.removeChild(this.#drawn);
 		this.#drawn = drawn;
 		this.body.replaceChildren(...next.childNodes);
@@ -1492,6 +1585,7 @@ class MessageView extends Component {
 	insert() {
 		const note = lastNote(this.view.app);
 		if (!note) return new Notice("Open a note first, in which it can be inserted.");
+		note.editor.setCursor(note.editor.getCursor("to")); // behind what is selected, not in its place
 		note.editor.replaceSelection(this.item.text);
 		return new Notice(`Inserted in ${note.file?.basename ?? "the note"}.`);
 	}
@@ -1551,11 +1645,15 @@ function freePath(app, folder, name) {
 
 // Where a person writes: the text, what goes along with it and how many tokens that takes, and what waits.
 
+const NOTHING = { text: "", attachments: [] };
+
 class Composer {
 	attachments = [];
 	editing = null;
 	/** Whether what stands in the note goes along by itself was changed by hand for this question. */
 	#isChosen = false;
+	/** What was written before a message was edited. */
+	#draft = NOTHING;
 
 	constructor(view, parent) {
 		this.view = view;
@@ -1595,31 +1693,41 @@ class Composer {
 		}
 	}
 
-	/** Sends what was written; where that fails, it stays. */
+	/** Sends what was written; where that fails, it stays. A command goes alone: what is attached waits for a question. */
 	async send() {
 		const { chat } = this.view;
-		const question = this.input.value.trim();
-		if (!question && !this.attachments.length) return;
-		const kept = { attachments: this.attachments, text: this.input.value, editing: this.editing };
-		const text = this.attachments.length ? withAttachments(this.attachments, question) : question;
-		this.clear();
-		const { editing } = kept;
-		const isTaken = editing ? (void chat.edit(editing, text), true) : await chat.send(text);
-		if (isTaken || this.input.value) return;
-		this.input.value = kept.text;
-		Object.assign(this, { attachments: kept.attachments, editing: kept.editing });
+		const { attachments, editing } = this;
+		const written = this.input.value;
+		const question = written.trim();
+		if (!question && !attachments.length) return;
+		const isCommand = !editing && commandIn(question) !== null;
+		const text = attachments.length && !isCommand ? withAttachments(attachments, question) : question;
+		if (editing && !chat.edit(editing, text)) {
+			new Notice("This cannot be asked now. Wait until the answer has ended, or copy what you wrote.");
+			return;
+		}
+		if (isCommand) this.input.value = "";
+		else this.clear();
+		if (editing || await chat.send(text)) return;
+		if (isCommand) new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
+		this.input.value = [written, this.input.value].filter(Boolean).join("\n\n");
+		this.attachments = [...new Set([...attachments, ...this.attachments])];
 		this.show();
 	}
 
+	/** Empties it; what was written before a message was edited comes back. */
 	clear() {
-		this.input.value = "";
-		Object.assign(this, { attachments: [], editing: null });
-		this.#isChosen = false;
+		const { text, attachments } = this.#draft;
+		this.#draft = NOTHING;
+		this.input.value = text;
+		Object.assign(this, { attachments, editing: null });
+		this.#isChosen = attachments.length > 0;
 		this.show();
 	}
 
 	edit(item) {
 		const { attachments, question } = withoutAttachments(item.text);
+		if (!this.editing) this.#draft = { text: this.input.value, attachments: this.attachments };
 		Object.assign(this, { attachments, editing: item });
 		this.#isChosen = true;
 		this.input.value = question;
@@ -1978,6 +2086,8 @@ class ChatView extends ItemView {
 	navigation = false;
 	models = [];
 	composer = null;
+	/** @type {HTMLElement | null} The messages, while the view is open. */
+	log = null;
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
@@ -2012,10 +2122,12 @@ class ChatView extends ItemView {
 		this.problem = contentEl.createDiv({ cls: "elbowroom-trouble", attr: { role: "alert" } });
 		this.log = contentEl.createDiv({ cls: "elbowroom-log", attr: { role: "log", "aria-label": "Conversation", tabindex: "0" } });
 		this.notice = contentEl.createDiv({ cls: "elbowroom-notice", attr: { role: "status" } });
+		followLinks(this.app, this.log);
 		this.composer = new Composer(this, contentEl);
 		this.listen();
 		this.chat.begin(this.plugin.preferences.agent);
-		await this.readModels();
+		void this.readModels(); // Obsidian waits for its views, and elbowroom may be away
+		return Promise.resolve();
 	}
 
 	addHead(head) {
@@ -2039,7 +2151,13 @@ class ChatView extends ItemView {
 		this.registerEvent(this.chat.on("back", () => void this.readModels()));
 		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
+		this.registerEvent(this.plugin.events.on("unload", () => void this.onClose()));
 		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
+		this.registerEvent(this.app.workspace.on("active-leaf-change", (leaf) => {
+			if (leaf !== this.leaf) return;
+			this.tellStatus();
+			void this.chat.lookAgain();
+		}));
 	}
 
 	/** Reads which agents and models there are; the first of them answers where none was chosen. */
@@ -2064,15 +2182,20 @@ class ChatView extends ItemView {
 
 	begin() {
 		this.chat.begin(this.plugin.preferences.agent || this.chat.model || this.models[0]?.id || "");
-		this.composer?.clear();
+		this.letBe();
 		this.composer?.input.focus();
 		this.keepState();
 	}
 
 	async show(id) {
+		this.letBe();
 		await this.chat.open(id);
-		this.composer?.clear();
 		this.keepState();
+	}
+
+	/** Edits no message any more; what else was written stays. */
+	letBe() {
+		if (this.composer?.editing) this.composer.clear();
 	}
 
 	getState() {
@@ -2081,7 +2204,7 @@ class ChatView extends ItemView {
 
 	async setState(state, result) {
 		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
-		if (typeof conversation === "string" && conversation !== this.chat.id) await this.chat.open(conversation);
+		if (typeof conversation === "string" && conversation !== this.chat.id) void this.chat.open(conversation);
 		await super.setState(state, result);
 	}
 
@@ -2090,16 +2213,11 @@ class ChatView extends ItemView {
 	}
 
 	/**
-	 * Takes a question from elsewhere in Obsidian.
-	 * @param {{ text?: string, attachments?: import("./attachments.js").Attachment[], send?: boolean }} asked
+	 * Takes what a question is about from elsewhere in Obsidian.
+	 * @param {import("./attachments.js").Attachment[]} attachments
 	 */
-	async ask({ text = "", attachments = [], send = false }) {
-		if (send) {
-			await this.chat.send(withAttachments(attachments, text));
-			return;
-		}
+	ask(attachments) {
 		this.composer?.take(attachments);
-		if (this.composer && text) this.composer.input.value = text;
 		this.composer?.input.focus();
 	}
 
@@ -2128,16 +2246,32 @@ class ChatView extends ItemView {
 		}
 		if (what === "state") return;
 		if (what === "items") void this.drawMessages();
-		else this.#drawLater ??= window.setTimeout(() => {
+		else this.drawSoon();
+	}
+
+	drawSoon() {
+		if (this.log) this.#drawLater ??= window.setTimeout(() => {
 			this.#drawLater = null;
 			void this.drawMessages();
 		}, DRAW_MS);
 	}
 
 	async drawMessages() {
-		if (this.#isDrawing || !this.log) return void (this.#drawLater ??= window.setTimeout(() => { this.#drawLater = null; void this.drawMessages(); }, DRAW_MS));
-		this.#isDrawing = true;
 		const { log } = this;
+		if (!log) return;
+		if (this.#isDrawing) {
+			this.drawSoon();
+			return;
+		}
+		this.#isDrawing = true;
+		try {
+			await this.drawAll(log);
+		} finally {
+			this.#isDrawing = false;
+		}
+	}
+
+	async drawAll(log) {
 		const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
 		const views = this.chat.items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
 		for (const [item, view] of this.#messages) if (!this.chat.items.includes(item)) {
@@ -2148,8 +2282,6 @@ class ChatView extends ItemView {
 		await Promise.all(views.map((view) => view.draw()));
 		this.place(log, views);
 		if (isAtEnd) log.scrollTop = log.scrollHeight;
-		this.#isDrawing = false;
-		return undefined;
 	}
 
 	messageFor(item) {
@@ -2209,7 +2341,13 @@ class ChatView extends ItemView {
 		setIcon(problem.createSpan(), "circle-alert");
 		problem.createSpan({ text: this.chat.isAway ? `${found.message} What you write stays here; it goes on as soon as elbowroom is back.` : found.message });
 		if (found.needsPairing) problem.createEl("button", { text: "Pair" }).addEventListener("click", () => new PairingModal(this.plugin, () => void this.again()).open());
-		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => void this.chat.retry());
+		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => this.tryAgain());
+	}
+
+	/** Has the question answered that has no whole answer; where there is none, what failed was to read or change something. */
+	tryAgain() {
+		const last = this.chat.items.at(-1);
+		void (last?.role === "user" || last?.status === "interrupted" ? this.chat.retry() : this.again());
 	}
 
 	/** Reads everything again, for a new token or address. */
@@ -2224,7 +2362,9 @@ class ChatView extends ItemView {
 	}
 
 	async onClose() {
-		this.chat.leave();
+		this.chat.close();
+		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
+		this.log = null;
 		this.notices.end();
 		this.composer?.counting.stop();
 		this.plugin.events.trigger("context", { conversation: "", context: null, model: "" });
@@ -2417,7 +2557,7 @@ function addEditorCommands(plugin) {
 async function ask(plugin, editor, info) {
 	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
-	await view?.ask({ attachments: [attachment] });
+	view?.ask([attachment]);
 }
 
 /**
