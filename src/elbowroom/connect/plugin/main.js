@@ -1453,8 +1453,12 @@ function isOf(paths, { what, notes }) {
 	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
 }
 
+/**
+ * Returns a path as notes are compared: models write names in other letters, and without their ending.
+ * @param {string} path
+ */
 function bare(path) {
-	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
+	return path.normalize().toLowerCase().replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
 function changeRow(message, { id, agent, what, notes }) {
@@ -1466,6 +1470,7 @@ function changeRow(message, { id, agent, what, notes }) {
 	undo.addEventListener("click", async () => {
 		undo.disabled = true;
 		try {
+			await saveNotes(message.view.app);
 			told.setText((await message.view.plugin.server.undoChange(id)).told);
 			undo.remove();
 		} catch (error) {
@@ -1475,6 +1480,14 @@ function changeRow(message, { id, agent, what, notes }) {
 		}
 	});
 	return row;
+}
+
+/**
+ * Writes what is being typed into its notes, so that elbowroom takes back no change behind a person's words.
+ * @param {import("obsidian").App} app
+ */
+async function saveNotes(app) {
+	for (const { view } of app.workspace.getLeavesOfType("markdown")) if (view instanceof MarkdownView) await view.save();
 }
 
 // message_view.js
@@ -2382,6 +2395,7 @@ class PreviewModal extends Modal {
 	#drawn = new Component();
 	#stopping = null;
 	#drawLater = null;
+	#unloading = null;
 
 	constructor(plugin, task, place) {
 		super(plugin.app);
@@ -2393,6 +2407,7 @@ class PreviewModal extends Modal {
 	onOpen() {
 		this.setTitle(this.task.name);
 		this.modalEl.addClass("elbowroom-preview");
+		this.#unloading = this.plugin.events.on("unload", () => this.close());
 		if (this.task.asksHow) {
 			new Setting(this.contentEl).setName("How").setDesc("What you want, such as a shorter text or another language. It may stay empty.").addText((text) => {
 				text.onChange((value) => { this.#how = value.trim(); });
@@ -2402,6 +2417,7 @@ class PreviewModal extends Modal {
 		}
 		this.state = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
 		this.shown = this.contentEl.createDiv({ cls: "elbowroom-result markdown-rendered", attr: { tabindex: "0", role: "region", "aria-label": "Preview" } });
+		followLinks(this.app, this.shown);
 		new Setting(this.contentEl)
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
 			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.stop()); })
@@ -2474,14 +2490,16 @@ class PreviewModal extends Modal {
 		const { shown } = this;
 		if (!shown) return;
 		this.#drawn.unload();
-		this.#drawn = new Component();
-		this.#drawn.load();
+		const drawn = this.#drawn = new Component();
+		drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", drawn).catch(() => next.setText(this.#text)).then(() => {
+			if (drawn === this.#drawn) shown.replaceChildren(...next.childNodes);
+		});
 	}
 
 	accept() {
-		const text = this.place.isBefore ? this.#text : this.#text.trim();
+		const text = this.place.isBefore ? this.#text : withEdgesOf(this.place.text, this.#text);
 		if (putInPlace(this.place, text)) {
 			this.close();
 			return;
@@ -2505,6 +2523,8 @@ class PreviewModal extends Modal {
 
 	onClose() {
 		this.#stopping?.abort();
+		this.#stopping = null;
+		if (this.#unloading) this.plugin.events.offref(this.#unloading);
 		this.#drawn.unload();
 		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
 		this.contentEl.empty();
@@ -2566,7 +2586,7 @@ async function ask(plugin, editor, info) {
  * @param {import("obsidian").Editor} editor
  */
 function fits(id, editor) {
-	return Boolean(editor.getSelection()) || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
+	return editor.getSelection().trim() !== "" || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
 }
 
 function placeOf(task, editor, info) {
@@ -2591,6 +2611,15 @@ function putInPlace(place, text) {
 	if (!found) return false;
 	place.editor.transaction({ changes: [{ from: found.from, to: found.to, text }] });
 	return true;
+}
+
+/**
+ * Returns a text with the spaces and ends of lines around it that another one has.
+ * @param {string} other
+ * @param {string} text
+ */
+function withEdgesOf(other, text) {
+	return other.slice(0, other.length - other.trimStart().length) + text.trim() + other.slice(other.trimEnd().length);
 }
 
 /**
