@@ -108,7 +108,10 @@ export class ChatView extends ItemView {
 		} catch (error) {
 			this.chat.missed(error);
 		}
-		if (!this.chat.model) this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+		if (!this.chat.model) {
+			this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+			this.composer?.recount();
+		}
 		this.showPicker();
 		this.draw("state");
 	}

@@ -41,6 +41,18 @@ describe("the view of a chat", () => {
 		await opened(() => {});
 		expect(view.composer).not.toBe(null);
 	});
+	it("counts what goes along once it knows for which model", async () => {
+		let tell;
+		await opened((request, response) => {
+			if (request.url.endsWith("input_tokens")) json(response, { input_tokens: 5 });
+			else tell = () => json(response, { data: [{ id: "writer" }] });
+		});
+		view.ask([{ kind: "selected_text", path: "a.md", text: "Some words", tokens: null }]);
+		await until(() => tell);
+		tell();
+		await until(() => view.composer.attachments[0].tokens !== null);
+		expect(server.asked.at(-1).body.model).toBe("writer");
+	});
 	it("shows as text what cannot be drawn, and goes on", async () => {
 		await opened();
 		await shows(itemOf("user", "Hello"), itemOf("assistant", "A BROKEN answer"));
