@@ -57,6 +57,11 @@ export class Chat extends Events {
 		return this.#stopping !== null;
 	}
 
+	/** Whether an answer is being written, here or for another program. */
+	get isBusy() {
+		return this.isRunning || this.runsElsewhere;
+	}
+
 	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
 	/** @param {"items" | "last" | "state"} what */
 	changed(what) {
@@ -144,7 +149,7 @@ export class Chat extends Events {
 		await this.#reading;
 		await Promise.race([this.#catchUp(), aMoment()]);
 		if (round !== this.#round || !this.#isWhole) return false;
-		if (!this.isRunning && !this.runsElsewhere) {
+		if (!this.isBusy) {
 			this.items.push(itemOf("user", text));
 			void this.answer();
 			return true;
@@ -290,6 +295,7 @@ export class Chat extends Events {
 			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
+		this.#schedule();
 	}
 
 	/** Stops the answer, also one that another program began. What was said stays. */
@@ -302,7 +308,7 @@ export class Chat extends Events {
 
 	/** Has the last question answered once more; the answer so far stays in a branch of its own. */
 	async retry() {
-		if (this.isRunning) return;
+		if (this.isBusy) return;
 		const last = this.items.findLastIndex(({ role }) => role === "user");
 		if (last < 0) return;
 		this.items.length = last + 1;
@@ -317,7 +323,7 @@ export class Chat extends Events {
 	edit(item, text) {
 		const known = this.items.indexOf(item);
 		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
-		if (this.isRunning || place < 0) return false;
+		if (this.isBusy || place < 0) return false;
 		this.items.splice(place, Infinity, itemOf("user", text));
 		void this.answer();
 		return true;
@@ -414,7 +420,7 @@ export class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (!this.#isClosed && (this.isRunning || this.isAway || this.runsElsewhere)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.#isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {

@@ -159,7 +159,7 @@ export class Composer {
 
 	show() {
 		const { chat } = this.view;
-		const isBusy = chat.isRunning || chat.runsElsewhere;
+		const { isBusy } = chat;
 		this.chips.replaceChildren(...this.attachments.map((attachment) => this.chip(attachment)));
 		this.sum.setText(this.sumWords());
 		this.stopButton.toggle(isBusy);

@@ -54,7 +54,7 @@ export class MessageView extends Component {
 	async draw() {
 		const { item } = this;
 		const isLast = this.view.chat.items.at(-1) === item;
-		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isRunning]);
+		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isBusy]);
 		if (now === this.#shown) return;
 		this.#shown = now;
 		this.element.setAttr("aria-busy", String(item.status === "streaming"));
@@ -98,12 +98,12 @@ export class MessageView extends Component {
 		if (this.item.status === "streaming") return;
 		iconButton(this.actions, "copy", "Copy", () => this.copy());
 		if (this.item.role === "user") {
-			if (!chat.isRunning) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
+			if (!chat.isBusy) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
 		} else {
 			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => this.insert());
 			iconButton(this.actions, "file-plus", "Save as a note", () => this.saveAsNote());
 		}
-		if (isLast && !chat.isRunning) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
+		if (isLast && !chat.isBusy) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
 	}
 
 	async copy() {

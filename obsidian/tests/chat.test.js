@@ -236,6 +236,23 @@ describe("a conversation", () => {
 		await until(() => !chat.isRunning);
 		expect(chat.items.map(({ text }) => text)).toEqual(["Hello?", "Fine."]);
 	});
+	it("is free again soon where elbowroom still noted the end of an answer", async () => {
+		const kept = { row: { status: "running" } };
+		await talking(says("Fine."), kept);
+		await chat.send("Hello?");
+		await until(() => chat.runsElsewhere);
+		kept.row = {};
+		await until(() => !chat.isBusy);
+		expect(chat.problem).toBe(null);
+	});
+	it("asks nothing anew while another program's answer is written", async () => {
+		await talking(says("Fine."), { row: { status: "running" }, messages: [{ id: "m1", created: 1, turn: null, message: { role: "user", content: "Hello." }, calls: {} }] });
+		await chat.open("conv_1");
+		expect(chat.edit(chat.items[0], "Other")).toBe(false);
+		await chat.retry();
+		expect(sent()).toEqual([]);
+		expect(chat.items.map(({ text }) => text)).toEqual(["Hello."]);
+	});
 	it("sees an answer that runs elsewhere, also one that has just begun", async () => {
 		const kept = { row: {} };
 		await talking(says("Fine."), kept);

@@ -508,6 +508,11 @@ class Chat extends Events {
 		return this.#stopping !== null;
 	}
 
+	/** Whether an answer is being written, here or for another program. */
+	get isBusy() {
+		return this.isRunning || this.runsElsewhere;
+	}
+
 	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
 	changed(what) {
 		this.trigger("changed", what);
@@ -593,7 +598,7 @@ class Chat extends Events {
 		await this.#reading;
 		await Promise.race([this.#catchUp(), aMoment()]);
 		if (round !== this.#round || !this.#isWhole) return false;
-		if (!this.isRunning && !this.runsElsewhere) {
+		if (!this.isBusy) {
 			this.items.push(itemOf("user", text));
 			void this.answer();
 			return true;
@@ -734,6 +739,7 @@ class Chat extends Events {
 			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
+		this.#schedule();
 	}
 
 	/** Stops the answer, also one that another program began. What was said stays. */
@@ -746,7 +752,7 @@ class Chat extends Events {
 
 	/** Has the last question answered once more; the answer so far stays in a branch of its own. */
 	async retry() {
-		if (this.isRunning) return;
+		if (this.isBusy) return;
 		const last = this.items.findLastIndex(({ role }) => role === "user");
 		if (last < 0) return;
 		this.items.length = last + 1;
@@ -761,7 +767,7 @@ class Chat extends Events {
 	edit(item, text) {
 		const known = this.items.indexOf(item);
 		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
-		if (this.isRunning || place < 0) return false;
+		if (this.isBusy || place < 0) return false;
 		this.items.splice(place, Infinity, itemOf("user", text));
 		void this.answer();
 		return true;
@@ -849,7 +855,7 @@ class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (!this.#isClosed && (this.isRunning || this.isAway || this.runsElsewhere)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.#isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
@@ -1539,7 +1545,7 @@ class MessageView extends Component {
 	async draw() {
 		const { item } = this;
 		const isLast = this.view.chat.items.at(-1) === item;
-		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isRunning]);
+		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isBusy]);
 		if (now === this.#shown) return;
 		this.#shown = now;
 		this.element.setAttr("aria-busy", String(item.status === "streaming"));
@@ -1582,12 +1588,12 @@ class MessageView extends Component {
 		if (this.item.status === "streaming") return;
 		iconButton(this.actions, "copy", "Copy", () => this.copy());
 		if (this.item.role === "user") {
-			if (!chat.isRunning) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
+			if (!chat.isBusy) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
 		} else {
 			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => this.insert());
 			iconButton(this.actions, "file-plus", "Save as a note", () => this.saveAsNote());
 		}
-		if (isLast && !chat.isRunning) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
+		if (isLast && !chat.isBusy) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
 	}
 
 	async copy() {
@@ -1798,7 +1804,7 @@ class Composer {
 
 	show() {
 		const { chat } = this.view;
-		const isBusy = chat.isRunning || chat.runsElsewhere;
+		const { isBusy } = chat;
 		this.chips.replaceChildren(...this.attachments.map((attachment) => this.chip(attachment)));
 		this.sum.setText(this.sumWords());
 		this.stopButton.toggle(isBusy);
