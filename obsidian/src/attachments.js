@@ -3,7 +3,7 @@ import { MarkdownView, TFile, TFolder, debounce } from "obsidian";
 
 const MOST_AT_ONCE = 20;
 const MOST_BYTES = 5_000_000;
-const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
+const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/gy; // one right behind the other
 
 /**
  * @typedef {object} Attachment
@@ -40,7 +40,6 @@ export function withoutAttachments(text) {
 	const attachments = [];
 	let end = 0;
 	for (const found of text.matchAll(BLOCK)) {
-		if (found.index !== end) break; // further on it is part of the question
 		const [all, kind = "", path = "", content = ""] = found;
 		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
 		end += all.length;
@@ -175,6 +174,7 @@ export class Counting {
 	}
 
 	stop() {
+		this.soon.cancel();
 		this.#counting?.abort();
 	}
 }

@@ -1,37 +1,16 @@
 // A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
 import { Events } from "obsidian";
-import { ServerError, errorWords, isAbort, isObject, parsed } from "./server.js";
+import { itemOf, itemsOf, messageOf, unheard } from "./items.js";
+import { ServerError, errorWords, isAbort, isObject } from "./server.js";
 import { streamChat } from "./stream.js";
 
 const PAGE = 200;
 const MOST_PAGES = 100;
 const POLL_MS = 1000;
 const AGAIN_MS = 2000;
-const COMMAND = /^\/(\w+)(?:\s+([^]*))?$/;
+const MOMENT_MS = 1000;
 
-/** @typedef {import("./server.js").ChatMessage} ChatMessage */
-
-/**
- * @typedef {object} Step One call of a tool that ran in elbowroom.
- * @property {string} id
- * @property {string} name
- * @property {string} arguments
- * @property {string} state
- * @property {string} result
- */
-
-/**
- * @typedef {object} Item One message as it is shown; `sent` is the message as elbowroom knows it.
- * @property {string} id
- * @property {"user" | "assistant" | "system"} role
- * @property {string} text
- * @property {string} thought
- * @property {Step[]} steps
- * @property {"complete" | "streaming" | "interrupted"} status
- * @property {number} at When, in seconds since 1970.
- * @property {string[]} between What was said to it while it was written.
- * @property {ChatMessage | null} sent
- */
+/** @typedef {import("./items.js").Item} Item */
 
 export class Chat extends Events {
 	/** The id or the name by which elbowroom knows the conversation. */
@@ -57,7 +36,14 @@ export class Chat extends Events {
 	version = "";
 	/** @type {AbortController | null} */
 	#stopping = null;
+	/** @type {Promise<void>} */
+	#answering = Promise.resolve();
+	/** @type {Promise<void>} */
+	#reading = Promise.resolve();
+	/** Whether all of it is here: an answer without what was said before would be one without its context. */
+	#isWhole = true;
 	#round = 0;
+	#isClosed = false;
 	/** @type {number | null} */
 	#timer = null;
 
@@ -71,6 +57,11 @@ export class Chat extends Events {
 		return this.#stopping !== null;
 	}
 
+	/** Whether an answer is being written, here or for another program. */
+	get isBusy() {
+		return this.isRunning || this.runsElsewhere;
+	}
+
 	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
 	/** @param {"items" | "last" | "state"} what */
 	changed(what) {
@@ -81,13 +72,22 @@ export class Chat extends Events {
 	/** @param {string} model */
 	begin(model) {
 		this.leave();
+		this.#isWhole = true;
 		Object.assign(this, {
-			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, version: "", runsElsewhere: false,
+			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", isKept: false, version: "", runsElsewhere: false,
+			problem: this.isAway ? this.problem : null,
 		});
 		this.changed("items");
+		this.#schedule();
 	}
 
-	/** Lets go of the conversation; an answer that is being written goes on at elbowroom, and is there later. */
+	/** Lets go of it for good: nothing is asked any more. */
+	close() {
+		this.#isClosed = true;
+		this.leave();
+	}
+
+	/** Lets go of the conversation; an answer that is being written ends, and elbowroom keeps what was said of it. */
 	leave() {
 		this.#round += 1;
 		this.#stopping?.abort();
@@ -103,7 +103,8 @@ export class Chat extends Events {
 		this.begin(this.model);
 		this.id = id;
 		this.isKept = true;
-		await this.load();
+		this.#isWhole = false;
+		await (this.#reading = this.load());
 	}
 
 	/** Reads the conversation again. */
@@ -118,7 +119,9 @@ export class Chat extends Events {
 			this.#take(row);
 			this.model = row.agent || this.model;
 			this.queue = queue;
-			this.items = itemsOf(rows);
+			const kept = itemsOf(rows);
+			this.items = [...kept, ...unheard(this.items, kept)];
+			this.#isWhole = true;
 			this.problem = null;
 			this.isAway = false;
 		} catch (error) {
@@ -133,20 +136,31 @@ export class Chat extends Events {
 	 * Says something: begins an answer, or tells it to the one that is being written. Text that begins with a slash is a
 	 * command where it is one. Returns whether it was taken.
 	 * @param {string} text
+	 * @returns {Promise<boolean>}
 	 */
 	async send(text) {
-		const command = COMMAND.exec(text.trim());
-		if (command?.[1] === "new" && !command[2]) {
+		const command = commandIn(text);
+		if (command?.name === "compact") return this.compact(command.rest);
+		if (command) {
 			this.begin(this.model);
 			return true;
 		}
-		if (command?.[1] === "compact") return this.compact(command[2]?.trim() ?? "");
-		if (!this.isRunning && !this.runsElsewhere) {
+		const round = this.#round;
+		await this.#reading;
+		await Promise.race([this.#catchUp(), aMoment()]);
+		if (round !== this.#round || !this.#isWhole) return false;
+		if (!this.isBusy) {
 			this.items.push(itemOf("user", text));
 			void this.answer();
 			return true;
 		}
 		return this.say(text);
+	}
+
+	/** Waits for what elbowroom notes of the last answer, and reads what another device or view has said since. */
+	async #catchUp() {
+		if (!this.isRunning) await this.#answering;
+		await this.lookAgain();
 	}
 
 	/**
@@ -155,15 +169,29 @@ export class Chat extends Events {
 	 * @param {"steer" | "follow_up"} [mode]
 	 */
 	async say(text, mode = "steer") {
+		const round = this.#round;
 		try {
-			await this.server.queue(this.id, text, mode);
-			await this.#readQueue();
-			return true;
+			const { id, running } = await this.server.queue(this.id, text, mode);
+			await this.#readQueue().catch(() => {});
+			return running || await this.#sayAlone(id, text, round);
 		} catch (error) {
-			this.#failed(error);
-			this.changed("state");
+			if (round === this.#round) this.missed(error);
 			return false;
 		}
+	}
+
+	/**
+	 * Asks what was said to an answer that had just ended, unless it was taken in all the same.
+	 * @param {string} message The id of what waits.
+	 * @param {string} text
+	 * @param {number} round
+	 */
+	async #sayAlone(message, text, round) {
+		await this.#answering;
+		const waits = round === this.#round && await this.server.unqueue(this.id, message).then(() => true, () => false);
+		if (!waits) return true;
+		await this.load();
+		return round === this.#round && !this.problem && this.send(text);
 	}
 
 	/** @param {string} message The id of one that waits. */
@@ -173,13 +201,19 @@ export class Chat extends Events {
 	}
 
 	async #readQueue() {
-		this.queue = await this.server.queued(this.id);
+		const round = this.#round;
+		const queue = await this.server.queued(this.id);
+		if (round !== this.#round) return;
+		this.queue = queue;
 		this.changed("state");
 	}
 
 	/** Answers the last message. */
-	async answer() {
-		if (this.isRunning) return;
+	answer() {
+		return this.isRunning ? this.#answering : this.#answering = this.#write();
+	}
+
+	async #write() {
 		const round = this.#round;
 		const stopping = this.#stopping = new AbortController();
 		const messages = this.items.map(messageOf);
@@ -261,18 +295,20 @@ export class Chat extends Events {
 			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
+		this.#schedule();
 	}
 
 	/** Stops the answer, also one that another program began. What was said stays. */
 	async stop() {
 		const stopping = this.#stopping;
-		if (this.isKept) await this.server.cancel(this.id).catch(() => {}); // the connection is closed in any case
+		// The connection is closed in any case, also where elbowroom does not take the word.
+		if (this.isKept) await Promise.race([this.server.cancel(this.id).catch(() => {}), aMoment()]);
 		stopping?.abort();
 	}
 
 	/** Has the last question answered once more; the answer so far stays in a branch of its own. */
 	async retry() {
-		if (this.isRunning) return;
+		if (this.isBusy) return;
 		const last = this.items.findLastIndex(({ role }) => role === "user");
 		if (last < 0) return;
 		this.items.length = last + 1;
@@ -280,15 +316,17 @@ export class Chat extends Events {
 	}
 
 	/**
-	 * Asks in other words; what followed stays in a branch of its own.
-	 * @param {Item} item
+	 * Asks in other words; what followed stays in a branch of its own. Returns whether that was begun.
+	 * @param {Item} item It may have been read again since.
 	 * @param {string} text
 	 */
-	async edit(item, text) {
-		const place = this.items.indexOf(item);
-		if (this.isRunning || place < 0) return;
+	edit(item, text) {
+		const known = this.items.indexOf(item);
+		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
+		if (this.isBusy || place < 0) return false;
 		this.items.splice(place, Infinity, itemOf("user", text));
-		await this.answer();
+		void this.answer();
+		return true;
 	}
 
 	/**
@@ -327,12 +365,14 @@ export class Chat extends Events {
 		return true;
 	}
 
-	/** Looks whether another device has gone on with the conversation; for when the window is looked at again. */
+	/** Looks whether another device, or another view, has gone on with the conversation. */
 	async lookAgain() {
 		if (!this.isKept || this.isRunning) return;
 		if (this.isAway) return this.load();
+		const round = this.#round;
 		const row = await this.server.conversation(this.id).catch(() => null);
-		if (row && versionOf(row) !== this.version && !this.isRunning) await this.load();
+		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
+		if (isNew && round === this.#round && !this.isRunning) await this.load();
 	}
 
 	/** @param {import("./server.js").ConversationRow} row */
@@ -380,7 +420,7 @@ export class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (this.isRunning || this.isAway || this.runsElsewhere) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.#isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
@@ -392,12 +432,19 @@ export class Chat extends Events {
 			if (isBack && this.isKept) return this.load();
 			if (isBack) Object.assign(this, { isAway: false, problem: null });
 		} else if (this.isKept) {
-			const row = await this.server.conversation(this.id).catch(() => null);
-			if (round !== this.#round) return;
 			const ran = this.runsElsewhere;
+			/** @type {unknown} */
+			let failure;
+			const row = await this.server.conversation(this.id).catch((error) => { failure = error; });
+			if (round !== this.#round) return;
 			if (row) this.#take(row);
-			if (ran && !this.runsElsewhere) return this.load();
+			else if (ran) {
+				this.runsElsewhere = false; // as far as can be seen from here
+				this.#failed(failure);
+			}
+			if (row && ran && !this.runsElsewhere) return this.load();
 			if (this.queue.length) await this.#readQueue().catch(() => {});
+			if (round !== this.#round) return;
 		}
 		this.changed("state");
 		this.#schedule();
@@ -409,76 +456,23 @@ export class Chat extends Events {
 	}
 }
 
+/**
+ * Returns the command that a text is, with what stands behind it; null where it is none.
+ * @param {string} text
+ */
+export function commandIn(text) {
+	const [, name = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
+	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+}
+
+/** Waits as long as a person would who wants something done in any case. */
+function aMoment() {
+	return new Promise((done) => { window.setTimeout(done, MOMENT_MS); });
+}
+
 /** Returns a name for a conversation that nobody else gives. */
 function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
-}
-
-/**
- * @param {"user" | "assistant" | "system"} role
- * @param {string} text
- * @returns {Item}
- */
-function itemOf(role, text) {
-	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
-}
-
-/**
- * @param {Item} item
- * @returns {ChatMessage}
- */
-function messageOf(item) {
-	return item.sent ?? { role: item.role, content: item.text };
-}
-
-/**
- * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
- * @param {import("./server.js").MessageRow[]} rows
- */
-export function itemsOf(rows) {
-	/** @type {Item[]} */
-	const items = [];
-	/** @type {Map<string, Item>} */
-	const turns = new Map();
-	for (const row of rows) {
-		const found = row.turn ? turns.get(row.turn) : undefined;
-		const item = found ?? itemFor(row);
-		if (!found) items.push(item);
-		if (row.turn) {
-			turns.set(row.turn, item);
-			addToTurn(item, row);
-		}
-	}
-	return items;
-}
-
-/**
- * @param {import("./server.js").MessageRow} row
- * @returns {Item}
- */
-function itemFor(row) {
-	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
-	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
-	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
-}
-
-/**
- * @param {Item} item
- * @param {import("./server.js").MessageRow} row
- */
-function addToTurn(item, row) {
-	const { message } = row;
-	if (message.role === "user") item.between.push(textOf(message));
-	if (message.role === "tool") {
-		const step = item.steps.find(({ id }) => id === message.tool_call_id);
-		if (step) step.result = textOf(message);
-	}
-	if (message.role !== "assistant") return;
-	if (!row.hidden) item.text = [item.text, textOf(message)].filter(Boolean).join("\n\n");
-	item.thought = [item.thought, row.reasoning ?? ""].filter(Boolean).join("\n\n");
-	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
-	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
-	if (row.turn_status === "interrupted") item.status = "interrupted";
 }
 
 /**
@@ -487,19 +481,4 @@ function addToTurn(item, row) {
  */
 function versionOf({ updated, usage }) {
 	return JSON.stringify([updated, usage]);
-}
-
-/** @param {ChatMessage} message */
-export function textOf({ content }) {
-	if (typeof content === "string") return content;
-	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
-}
-
-/**
- * Returns the arguments of a call as an object, empty where they are none.
- * @param {Step} step
- */
-export function argumentsOf(step) {
-	const value = parsed(step.arguments);
-	return isObject(value) ? value : {};
 }

@@ -1,6 +1,5 @@
 // The view of a conversation: its head with agent and gauge, the messages, and the composer.
 import { ItemView, Menu, setIcon } from "obsidian";
-import { withAttachments } from "./attachments.js";
 import { Chat } from "./chat.js";
 import { CompactionNotices, compactionLine } from "./compaction_view.js";
 import { Composer } from "./composer.js";
@@ -8,6 +7,7 @@ import { ConversationList, RenameModal, removeConversation } from "./conversatio
 import { Gauge, fillOf } from "./gauge.js";
 import { DRAW_MS, MessageView, iconButton } from "./message_view.js";
 import { PairingModal } from "./pairing.js";
+import { followLinks } from "./safe_markdown.js";
 
 export const VIEW_TYPE = "elbowroom-chat";
 const NAME = "Elbowroom";
@@ -20,7 +20,9 @@ export class ChatView extends ItemView {
 	models = [];
 	/** @type {Composer | null} */
 	composer = null;
-	/** @type {Map<import("./chat.js").Item, MessageView>} */
+	/** @type {HTMLElement | null} The messages, while the view is open. */
+	log = null;
+	/** @type {Map<import("./items.js").Item, MessageView>} */
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
@@ -60,10 +62,12 @@ export class ChatView extends ItemView {
 		this.problem = contentEl.createDiv({ cls: "elbowroom-trouble", attr: { role: "alert" } });
 		this.log = contentEl.createDiv({ cls: "elbowroom-log", attr: { role: "log", "aria-label": "Conversation", tabindex: "0" } });
 		this.notice = contentEl.createDiv({ cls: "elbowroom-notice", attr: { role: "status" } });
+		followLinks(this.app, this.log);
 		this.composer = new Composer(this, contentEl);
 		this.listen();
 		this.chat.begin(this.plugin.preferences.agent);
-		await this.readModels();
+		void this.readModels(); // Obsidian waits for its views, and elbowroom may be away
+		return Promise.resolve();
 	}
 
 	/** @param {HTMLElement} head */
@@ -88,7 +92,13 @@ export class ChatView extends ItemView {
 		this.registerEvent(this.chat.on("back", () => void this.readModels()));
 		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
+		this.registerEvent(this.plugin.events.on("unload", () => void this.onClose()));
 		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
+		this.registerEvent(this.app.workspace.on("active-leaf-change", (leaf) => {
+			if (leaf !== this.leaf) return;
+			this.tellStatus();
+			void this.chat.lookAgain();
+		}));
 	}
 
 	/** Reads which agents and models there are; the first of them answers where none was chosen. */
@@ -98,7 +108,10 @@ export class ChatView extends ItemView {
 		} catch (error) {
 			this.chat.missed(error);
 		}
-		if (!this.chat.model) this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+		if (!this.chat.model) {
+			this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+			this.composer?.recount();
+		}
 		this.showPicker();
 		this.draw("state");
 	}
@@ -113,16 +126,21 @@ export class ChatView extends ItemView {
 
 	begin() {
 		this.chat.begin(this.plugin.preferences.agent || this.chat.model || this.models[0]?.id || "");
-		this.composer?.clear();
+		this.letBe();
 		this.composer?.input.focus();
 		this.keepState();
 	}
 
 	/** @param {string} id */
 	async show(id) {
+		this.letBe();
 		await this.chat.open(id);
-		this.composer?.clear();
 		this.keepState();
+	}
+
+	/** Edits no message any more; what else was written stays. */
+	letBe() {
+		if (this.composer?.editing) this.composer.clear();
 	}
 
 	getState() {
@@ -135,7 +153,7 @@ export class ChatView extends ItemView {
 	 */
 	async setState(state, result) {
 		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
-		if (typeof conversation === "string" && conversation !== this.chat.id) await this.chat.open(conversation);
+		if (typeof conversation === "string" && conversation !== this.chat.id) void this.chat.open(conversation);
 		await super.setState(state, result);
 	}
 
@@ -144,16 +162,11 @@ export class ChatView extends ItemView {
 	}
 
 	/**
-	 * Takes a question from elsewhere in Obsidian.
-	 * @param {{ text?: string, attachments?: import("./attachments.js").Attachment[], send?: boolean }} asked
+	 * Takes what a question is about from elsewhere in Obsidian.
+	 * @param {import("./attachments.js").Attachment[]} attachments
 	 */
-	async ask({ text = "", attachments = [], send = false }) {
-		if (send) {
-			await this.chat.send(withAttachments(attachments, text));
-			return;
-		}
+	ask(attachments) {
 		this.composer?.take(attachments);
-		if (this.composer && text) this.composer.input.value = text;
 		this.composer?.input.focus();
 	}
 
@@ -183,16 +196,33 @@ export class ChatView extends ItemView {
 		}
 		if (what === "state") return;
 		if (what === "items") void this.drawMessages();
-		else this.#drawLater ??= window.setTimeout(() => {
+		else this.drawSoon();
+	}
+
+	drawSoon() {
+		if (this.log) this.#drawLater ??= window.setTimeout(() => {
 			this.#drawLater = null;
 			void this.drawMessages();
 		}, DRAW_MS);
 	}
 
 	async drawMessages() {
-		if (this.#isDrawing || !this.log) return void (this.#drawLater ??= window.setTimeout(() => { this.#drawLater = null; void this.drawMessages(); }, DRAW_MS));
-		this.#isDrawing = true;
 		const { log } = this;
+		if (!log) return;
+		if (this.#isDrawing) {
+			this.drawSoon();
+			return;
+		}
+		this.#isDrawing = true;
+		try {
+			await this.drawAll(log);
+		} finally {
+			this.#isDrawing = false;
+		}
+	}
+
+	/** @param {HTMLElement} log */
+	async drawAll(log) {
 		const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
 		const views = this.chat.items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
 		for (const [item, view] of this.#messages) if (!this.chat.items.includes(item)) {
@@ -203,11 +233,9 @@ export class ChatView extends ItemView {
 		await Promise.all(views.map((view) => view.draw()));
 		this.place(log, views);
 		if (isAtEnd) log.scrollTop = log.scrollHeight;
-		this.#isDrawing = false;
-		return undefined;
 	}
 
-	/** @param {import("./chat.js").Item} item */
+	/** @param {import("./items.js").Item} item */
 	messageFor(item) {
 		const found = this.#messages.get(item) ?? this.addChild(new MessageView(this, item));
 		this.#messages.set(item, found);
@@ -266,7 +294,13 @@ export class ChatView extends ItemView {
 		setIcon(problem.createSpan(), "circle-alert");
 		problem.createSpan({ text: this.chat.isAway ? `${found.message} What you write stays here; it goes on as soon as elbowroom is back.` : found.message });
 		if (found.needsPairing) problem.createEl("button", { text: "Pair" }).addEventListener("click", () => new PairingModal(this.plugin, () => void this.again()).open());
-		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => void this.chat.retry());
+		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => this.tryAgain());
+	}
+
+	/** Has the question answered that has no whole answer; where there is none, what failed was to read or change something. */
+	tryAgain() {
+		const last = this.chat.items.at(-1);
+		void (last?.role === "user" || last?.status === "interrupted" ? this.chat.retry() : this.again());
 	}
 
 	/** Reads everything again, for a new token or address. */
@@ -281,7 +315,9 @@ export class ChatView extends ItemView {
 	}
 
 	async onClose() {
-		this.chat.leave();
+		this.chat.close();
+		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
+		this.log = null;
 		this.notices.end();
 		this.composer?.counting.stop();
 		this.plugin.events.trigger("context", { conversation: "", context: null, model: "" });

@@ -3,7 +3,7 @@ import { MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
 import { inThousands } from "./gauge.js";
 import { safeMarkdown } from "./safe_markdown.js";
 import { errorWords } from "./server.js";
-import { textOf } from "./chat.js";
+import { textOf } from "./items.js";
 
 const HIDDEN_AFTER_MS = 6000;
 /** @type {Record<string, string>} */

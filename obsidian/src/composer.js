@@ -4,15 +4,21 @@ import { Counting, currentAttachment, fromDrop, noteAttachment, withAttachments,
 import { inThousands, percent } from "./gauge.js";
 import { iconButton } from "./message_view.js";
 import { errorWords } from "./server.js";
-import { textOf } from "./chat.js";
+import { commandIn } from "./chat.js";
+import { textOf } from "./items.js";
+
+/** @type {{ text: string, attachments: import("./attachments.js").Attachment[] }} */
+const NOTHING = { text: "", attachments: [] };
 
 export class Composer {
 	/** @type {import("./attachments.js").Attachment[]} */
 	attachments = [];
-	/** @type {import("./chat.js").Item | null} */
+	/** @type {import("./items.js").Item | null} */
 	editing = null;
 	/** Whether what stands in the note goes along by itself was changed by hand for this question. */
 	#isChosen = false;
+	/** What was written before a message was edited. */
+	#draft = NOTHING;
 
 	/**
 	 * @param {import("./chat_view.js").ChatView} view
@@ -57,32 +63,42 @@ export class Composer {
 		}
 	}
 
-	/** Sends what was written; where that fails, it stays. */
+	/** Sends what was written; where that fails, it stays. A command goes alone: what is attached waits for a question. */
 	async send() {
 		const { chat } = this.view;
-		const question = this.input.value.trim();
-		if (!question && !this.attachments.length) return;
-		const kept = { attachments: this.attachments, text: this.input.value, editing: this.editing };
-		const text = this.attachments.length ? withAttachments(this.attachments, question) : question;
-		this.clear();
-		const { editing } = kept;
-		const isTaken = editing ? (void chat.edit(editing, text), true) : await chat.send(text);
-		if (isTaken || this.input.value) return;
-		this.input.value = kept.text;
-		Object.assign(this, { attachments: kept.attachments, editing: kept.editing });
+		const { attachments, editing } = this;
+		const written = this.input.value;
+		const question = written.trim();
+		if (!question && !attachments.length) return;
+		const isCommand = !editing && commandIn(question) !== null;
+		const text = attachments.length && !isCommand ? withAttachments(attachments, question) : question;
+		if (editing && !chat.edit(editing, text)) {
+			new Notice("This cannot be asked now. Wait until the answer has ended, or copy what you wrote.");
+			return;
+		}
+		if (isCommand) this.input.value = "";
+		else this.clear();
+		if (editing || await chat.send(text)) return;
+		if (isCommand) new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
+		this.input.value = [written, this.input.value].filter(Boolean).join("\n\n");
+		this.attachments = [...new Set([...attachments, ...this.attachments])];
 		this.show();
 	}
 
+	/** Empties it; what was written before a message was edited comes back. */
 	clear() {
-		this.input.value = "";
-		Object.assign(this, { attachments: [], editing: null });
-		this.#isChosen = false;
+		const { text, attachments } = this.#draft;
+		this.#draft = NOTHING;
+		this.input.value = text;
+		Object.assign(this, { attachments, editing: null });
+		this.#isChosen = attachments.length > 0;
 		this.show();
 	}
 
-	/** @param {import("./chat.js").Item} item */
+	/** @param {import("./items.js").Item} item */
 	edit(item) {
 		const { attachments, question } = withoutAttachments(item.text);
+		if (!this.editing) this.#draft = { text: this.input.value, attachments: this.attachments };
 		Object.assign(this, { attachments, editing: item });
 		this.#isChosen = true;
 		this.input.value = question;
@@ -143,7 +159,7 @@ export class Composer {
 
 	show() {
 		const { chat } = this.view;
-		const isBusy = chat.isRunning || chat.runsElsewhere;
+		const { isBusy } = chat;
 		this.chips.replaceChildren(...this.attachments.map((attachment) => this.chip(attachment)));
 		this.sum.setText(this.sumWords());
 		this.stopButton.toggle(isBusy);

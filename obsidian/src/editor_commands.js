@@ -70,7 +70,7 @@ async function ask(plugin, editor, info) {
 	/** @type {import("./attachments.js").Attachment} */
 	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
-	await view?.ask({ attachments: [attachment] });
+	view?.ask([attachment]);
 }
 
 /**
@@ -79,7 +79,7 @@ async function ask(plugin, editor, info) {
  * @param {import("obsidian").Editor} editor
  */
 function fits(id, editor) {
-	return Boolean(editor.getSelection()) || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
+	return editor.getSelection().trim() !== "" || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
 }
 
 /**
@@ -114,6 +114,15 @@ export function putInPlace(place, text) {
 	if (!found) return false;
 	place.editor.transaction({ changes: [{ from: found.from, to: found.to, text }] });
 	return true;
+}
+
+/**
+ * Returns a text with the spaces and ends of lines around it that another one has.
+ * @param {string} other
+ * @param {string} text
+ */
+export function withEdgesOf(other, text) {
+	return other.slice(0, other.length - other.trimStart().length) + text.trim() + other.slice(other.trimEnd().length);
 }
 
 /**

@@ -1,10 +1,10 @@
 // The plugin: what it adds to Obsidian, and what its parts share.
-import { Events, Plugin, TFile } from "obsidian";
+import { Events, Notice, Plugin, TFile } from "obsidian";
 import { ChatView, VIEW_TYPE } from "./chat_view.js";
 import { addEditorCommands } from "./editor_commands.js";
 import { fillOf } from "./gauge.js";
-import { baseAddress, preferencesFrom, tokenOf } from "./preferences.js";
-import { Server } from "./server.js";
+import { baseAddress, moveToken, preferencesFrom, tokenOf } from "./preferences.js";
+import { Server, errorWords } from "./server.js";
 import { ElbowroomSettingTab } from "./settings_tab.js";
 
 /** @typedef {{ conversation: string, context: import("./server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
@@ -19,7 +19,7 @@ export default class ElbowroomPlugin extends Plugin {
 	});
 
 	async onload() {
-		this.preferences = preferencesFrom(await this.loadData());
+		await this.loadPreferences();
 		this.registerView(VIEW_TYPE, (leaf) => new ChatView(leaf, this));
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
@@ -28,6 +28,11 @@ export default class ElbowroomPlugin extends Plugin {
 		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();
+	}
+
+	/** Has all that is open end what it asks for. */
+	onunload() {
+		this.events.trigger("unload");
 	}
 
 	/** Shows the chat, in the right sidebar where it is not open yet. */
@@ -47,8 +52,20 @@ export default class ElbowroomPlugin extends Plugin {
 	}
 
 	async onExternalSettingsChange() {
-		this.preferences = preferencesFrom(await this.loadData());
+		await this.loadPreferences();
 		this.events.trigger("settings");
+	}
+
+	async loadPreferences() {
+		/** @type {unknown} */
+		let kept = null;
+		try {
+			kept = await this.loadData();
+		} catch (error) {
+			new Notice(`What Elbowroom keeps in this vault cannot be read, so its settings are as at first. ${errorWords(error)}`);
+		}
+		this.preferences = preferencesFrom(kept);
+		if (moveToken(this.app, this.preferences)) await this.saveData(this.preferences);
 	}
 
 	/** Lets a note be taken to the chat from its menu. */

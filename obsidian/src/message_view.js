@@ -1,7 +1,7 @@
 // One message of a conversation, and what can be done with it.
 import { Component, MarkdownRenderer, Notice, normalizePath, setIcon } from "obsidian";
 import { lastNote, withoutAttachments } from "./attachments.js";
-import { argumentsOf } from "./chat.js";
+import { argumentsOf } from "./items.js";
 import { safeMarkdown } from "./safe_markdown.js";
 import { showChanges } from "./vault_changes.js";
 
@@ -32,7 +32,7 @@ export class MessageView extends Component {
 
 	/**
 	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {import("./chat.js").Item} item
+	 * @param {import("./items.js").Item} item
 	 */
 	constructor(view, item) {
 		super();
@@ -54,7 +54,7 @@ export class MessageView extends Component {
 	async draw() {
 		const { item } = this;
 		const isLast = this.view.chat.items.at(-1) === item;
-		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isRunning]);
+		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isBusy]);
 		if (now === this.#shown) return;
 		this.#shown = now;
 		this.element.setAttr("aria-busy", String(item.status === "streaming"));
@@ -73,7 +73,12 @@ export class MessageView extends Component {
 		const next = createDiv();
 		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
 		const text = next.createDiv({ cls: "markdown-rendered" });
-		await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		try {
+			// For no note: other plugins would take its place for that of the text, and may change what stands there.
+			await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, "", drawn);
+		} catch {
+			text.setText(question); // another plugin has failed at it
+		}
 		this.removeChild(this.#drawn);
 		this.#drawn = drawn;
 		this.body.replaceChildren(...next.childNodes);
@@ -93,12 +98,12 @@ export class MessageView extends Component {
 		if (this.item.status === "streaming") return;
 		iconButton(this.actions, "copy", "Copy", () => this.copy());
 		if (this.item.role === "user") {
-			if (!chat.isRunning) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
+			if (!chat.isBusy) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
 		} else {
 			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => this.insert());
 			iconButton(this.actions, "file-plus", "Save as a note", () => this.saveAsNote());
 		}
-		if (isLast && !chat.isRunning) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
+		if (isLast && !chat.isBusy) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
 	}
 
 	async copy() {
@@ -109,6 +114,7 @@ export class MessageView extends Component {
 	insert() {
 		const note = lastNote(this.view.app);
 		if (!note) return new Notice("Open a note first, in which it can be inserted.");
+		note.editor.setCursor(note.editor.getCursor("to")); // behind what is selected, not in its place
 		note.editor.replaceSelection(this.item.text);
 		return new Notice(`Inserted in ${note.file?.basename ?? "the note"}.`);
 	}
@@ -126,7 +132,7 @@ export class MessageView extends Component {
 		}
 	}
 
-	/** @param {import("./chat.js").Step} step */
+	/** @param {import("./items.js").Step} step */
 	stepRow(step) {
 		const row = createEl("details", { cls: "elbowroom-step" });
 		const summary = row.createEl("summary");

@@ -1,4 +1,5 @@
 // What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
+import { isObject } from "./server.js";
 
 export const SECRET = "elbowroom-token";
 
@@ -27,14 +28,15 @@ export const DEFAULTS = Object.freeze({
 });
 
 /**
- * Returns preferences from what a file holds, whatever that is: what has another type is as by default.
+ * Returns preferences from what a file holds, whatever that is: what has another type is as by default, and what a newer
+ * version has added stays.
  * @param {unknown} data
  * @returns {Preferences}
  */
 export function preferencesFrom(data) {
-	const kept = /** @type {Record<string, unknown>} */ (data !== null && typeof data === "object" ? data : {});
-	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && kept[key] !== null);
-	const preferences = /** @type {Preferences} */ ({ ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
+	const kept = isObject(data) ? data : {};
+	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && isObject(kept[key]) === isObject(value));
+	const preferences = /** @type {Preferences} */ ({ ...kept, ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
 	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
 	return preferences;
 }
@@ -64,6 +66,19 @@ export function baseAddress(typed) {
  */
 export function tokenOf(app, preferences) {
 	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
+}
+
+/**
+ * Moves a token out of the plugin's file, where another Obsidian has left it. Returns whether there was one to move.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+export function moveToken(app, preferences) {
+	const { secret, token } = preferences;
+	if (!token || !app.secretStorage) return false;
+	if (secret && app.secretStorage.getSecret(secret)) preferences.token = "";
+	else keepToken(app, preferences, token);
+	return true;
 }
 
 /**

@@ -1,8 +1,8 @@
 // What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
 import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
-import { isOpen, putInPlace } from "./editor_commands.js";
+import { isOpen, putInPlace, withEdgesOf } from "./editor_commands.js";
 import { DRAW_MS } from "./message_view.js";
-import { safeMarkdown } from "./safe_markdown.js";
+import { followLinks, safeMarkdown } from "./safe_markdown.js";
 import { errorWords, isAbort } from "./server.js";
 import { streamChat } from "./stream.js";
 
@@ -14,6 +14,8 @@ export class PreviewModal extends Modal {
 	#stopping = null;
 	/** @type {number | null} */
 	#drawLater = null;
+	/** @type {import("obsidian").EventRef | null} */
+	#unloading = null;
 
 	/**
 	 * @param {import("./main.js").default} plugin
@@ -30,6 +32,7 @@ export class PreviewModal extends Modal {
 	onOpen() {
 		this.setTitle(this.task.name);
 		this.modalEl.addClass("elbowroom-preview");
+		this.#unloading = this.plugin.events.on("unload", () => this.close());
 		if (this.task.asksHow) {
 			new Setting(this.contentEl).setName("How").setDesc("What you want, such as a shorter text or another language. It may stay empty.").addText((text) => {
 				text.onChange((value) => { this.#how = value.trim(); });
@@ -39,6 +42,7 @@ export class PreviewModal extends Modal {
 		}
 		this.state = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
 		this.shown = this.contentEl.createDiv({ cls: "elbowroom-result markdown-rendered", attr: { tabindex: "0", role: "region", "aria-label": "Preview" } });
+		followLinks(this.app, this.shown);
 		new Setting(this.contentEl)
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
 			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.stop()); })
@@ -116,14 +120,16 @@ export class PreviewModal extends Modal {
 		const { shown } = this;
 		if (!shown) return;
 		this.#drawn.unload();
-		this.#drawn = new Component();
-		this.#drawn.load();
+		const drawn = this.#drawn = new Component();
+		drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", drawn).catch(() => next.setText(this.#text)).then(() => {
+			if (drawn === this.#drawn) shown.replaceChildren(...next.childNodes);
+		});
 	}
 
 	accept() {
-		const text = this.place.isBefore ? this.#text : this.#text.trim();
+		const text = this.place.isBefore ? this.#text : withEdgesOf(this.place.text, this.#text);
 		if (putInPlace(this.place, text)) {
 			this.close();
 			return;
@@ -147,6 +153,8 @@ export class PreviewModal extends Modal {
 
 	onClose() {
 		this.#stopping?.abort();
+		this.#stopping = null;
+		if (this.#unloading) this.plugin.events.offref(this.#unloading);
 		this.#drawn.unload();
 		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
 		this.contentEl.empty();

@@ -1,24 +1,54 @@
 // What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
+import { Notice } from "obsidian";
+import { DEFAULTS } from "./preferences.js";
 
 const JOINER = "\u2060"; // takes no place on the screen
-const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t]|\[\^[^\]\n]*\]:)*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const RUN_IN_LINE = /`(?=\s*(?:\$?=|jsx-|[A-Z]+\[))/g; // by plugins that read code in a line, such as Dataview
+const RUN_BY_TEMPLATES = /<(?=%[-_]?\s*[*~]?\+)/g;
+const LOADED_BY_FORMULAS = /\\(?=style|href|class|cssId|bbox|mmlToken|require|csname)/g;
+const LINKS = ["http:", "https:", "mailto:"];
 const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
 	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
 	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
 
 /**
- * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
- * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
+ * Returns Markdown in which pictures and embedded notes are links, tags are text, and no code has a form that a plugin may
+ * run. Code in blocks that begin at the edge stays as it is, to be copied.
  * @param {string} text
  */
 export function safeMarkdown(text) {
-	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
-	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+	const lines = text.replace(/\r\n?/g, "\n");
+	const parts = /^\s*---|\$\$|%%/.test(lines) ? [{ text: lines, isCode: false }] : partsOf(lines); // properties, formulas and comments may hide where a block ends
+	const safe = parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n");
+	return safe.replace(RUN_BY_TEMPLATES, `<${JOINER}`).replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
 }
 
 /** @param {string} text */
 function defused(text) {
-	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
+	return text.replace(/<(?=[a-z/!?%])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(RUN_IN_LINE, `\`${JOINER}`).replace(LOADED_BY_FORMULAS, `\\${JOINER}`);
+}
+
+/**
+ * Opens notes by the links in an element, and stops those that lead neither to a note nor to the web: they may run something.
+ * @param {import("obsidian").App} app
+ * @param {HTMLElement} element
+ */
+export function followLinks(app, element) {
+	/** @param {MouseEvent} event */
+	const follow = (event) => {
+		const link = /** @type {Element} */ (event.target).closest("a");
+		if (!link || event.button > 1) return;
+		const href = link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "";
+		const note = link.getAttribute("data-href");
+		const isSafe = URL.canParse(href, DEFAULTS.address) && LINKS.includes(new URL(href, DEFAULTS.address).protocol);
+		if (isSafe && note === null) return;
+		event.preventDefault();
+		event.stopPropagation();
+		if (!isSafe) new Notice(`This link is not followed, since it may run something: ${href}`);
+		else if (note) void app.workspace.openLinkText(note, "", event.button === 1 || event.ctrlKey || event.metaKey ? "tab" : false);
+	};
+	for (const kind of /** @type {const} */ (["click", "auxclick"])) element.addEventListener(kind, follow, true);
 }
 
 /**

@@ -176,7 +176,7 @@ export class Server {
 	 * @returns {Record<string, string>}
 	 */
 	headers(more = {}) {
-		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
+		const [token, user] = [this.where.token(), this.where.user()].map((text) => text.replace(/[^ -~]/g, "").trim()); // headers hold no other letters
 		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
 	}
 

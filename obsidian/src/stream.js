@@ -60,11 +60,11 @@ async function mayAsk(server) {
 async function* inOnePiece(server, body, { conversation, signal }) {
 	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
 	yield { type: "whole", text: IN_ONE_PIECE };
+	if (conversation) yield { type: "begun", conversation }; // so that it can be stopped while it is written
 	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
 		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
 	}));
 	const choice = answer.choices?.[0];
-	if (conversation) yield { type: "begun", conversation };
 	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
 	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
 	if (answer.usage) yield { type: "usage", usage: answer.usage };

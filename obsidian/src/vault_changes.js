@@ -1,6 +1,6 @@
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
-import { Notice } from "obsidian";
-import { argumentsOf } from "./chat.js";
+import { MarkdownView, Notice } from "obsidian";
+import { argumentsOf } from "./items.js";
 import { ServerError, errorWords } from "./server.js";
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
@@ -32,13 +32,13 @@ export async function showChanges(message, parent) {
 
 /**
  * Tells whether a call of a tool may have changed notes.
- * @param {import("./chat.js").Step} step
+ * @param {import("./items.js").Step} step
  */
 export function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
 }
 
-/** @param {import("./chat.js").Step} step */
+/** @param {import("./items.js").Step} step */
 function pathsOf(step) {
 	const { path, new_path: moved } = argumentsOf(step);
 	return [path, moved].filter((each) => typeof each === "string").map(bare);
@@ -53,9 +53,12 @@ function isOf(paths, { what, notes }) {
 	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
 }
 
-/** @param {string} path */
+/**
+ * Returns a path as notes are compared: models write names in other letters, and without their ending.
+ * @param {string} path
+ */
 function bare(path) {
-	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
+	return path.normalize().toLowerCase().replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
 /**
@@ -71,6 +74,7 @@ function changeRow(message, { id, agent, what, notes }) {
 	undo.addEventListener("click", async () => {
 		undo.disabled = true;
 		try {
+			await saveNotes(message.view.app);
 			told.setText((await message.view.plugin.server.undoChange(id)).told);
 			undo.remove();
 		} catch (error) {
@@ -80,4 +84,12 @@ function changeRow(message, { id, agent, what, notes }) {
 		}
 	});
 	return row;
+}
+
+/**
+ * Writes what is being typed into its notes, so that elbowroom takes back no change behind a person's words.
+ * @param {import("obsidian").App} app
+ */
+async function saveNotes(app) {
+	for (const { view } of app.workspace.getLeavesOfType("markdown")) if (view instanceof MarkdownView) await view.save();
 }

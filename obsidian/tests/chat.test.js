@@ -1,10 +1,12 @@
-import { afterEach, describe, expect, it } from "vitest";
-import { Chat, itemsOf } from "../src/chat.js";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { Chat } from "../src/chat.js";
+import { itemsOf } from "../src/items.js";
+import { ServerError } from "../src/server.js";
 import { finish, serverAt, serving, sse, until, word } from "./support.js";
 
 let server;
 let chat;
-afterEach(() => { chat?.leave(); server?.close(); });
+afterEach(() => { chat?.close?.(); server?.close(); });
 
 const row = (fields) => ({ id: "conv_1", name: "", agent: "writer", title: "T", created: 1, updated: 2, status: "idle", context: { tokens: 50, window: 100 }, compactions: [], ...fields });
 const json = (response, value, status = 200) => response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(value));
@@ -14,13 +16,17 @@ async function talking(answer, kept = {}) {
 	const messages = [];
 	const queue = [];
 	server = await serving(async ({ method, url }, response, body) => {
-		if (url === "/v1/chat/completions") {
+		if (kept.refusal && method === "POST") json(response, { error: { message: "The token is wrong." } }, kept.refusal);
+		else if (url === "/v1/chat/completions") {
 			response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "conv_1" });
 			await answer(response, body);
 		} else if (url.includes("/queue")) {
 			if (method === "POST") queue.push({ id: `q${queue.length}`, mode: body.mode, message: { role: "user", content: body.content } });
-			json(response, { data: queue }, method === "POST" ? 202 : 200);
+			if (method === "DELETE") queue.splice(0, 1);
+			json(response, method === "POST" ? { id: queue.at(-1).id, running: kept.running ?? true } : { data: queue }, method === "POST" ? 202 : 200);
 		} else if (url.includes("/messages")) json(response, { data: kept.messages ?? messages, has_more: false, next: null });
+		else if (kept.hangs?.(url)) await kept.held;
+		else if (kept.row === null) json(response, { error: { message: "There is no conversation conv_1." } }, 404);
 		else json(response, url.endsWith("/cancel") ? {} : row(kept.row ?? {}));
 	});
 	chat = new Chat(serverAt(server.address));
@@ -91,7 +97,8 @@ describe("a conversation", () => {
 		await until(() => !chat.isRunning);
 		await chat.retry();
 		expect(chat.items.map(({ text }) => text)).toEqual(["First", "Answer 2 to First"]);
-		await chat.edit(chat.items[0], "Other");
+		expect(chat.edit(chat.items[0], "Other")).toBe(true);
+		await until(() => !chat.isRunning);
 		expect(chat.items.map(({ text }) => text)).toEqual(["Other", "Answer 3 to Other"]);
 		expect(sent()[2].body.messages).toHaveLength(1);
 	});
@@ -137,6 +144,142 @@ describe("a conversation", () => {
 		await until(() => !chat.isAway);
 		await until(() => chat.items.at(-1).text === "Half an ans");
 		expect(chat.items.at(-1).status).toBe("interrupted");
+	});
+	it("stops also where elbowroom does not answer to that", async () => {
+		await talking((response) => { response.write(sse(word("Half an"))); }, { hangs: (url) => url.endsWith("/cancel"), held: new Promise(() => {}) });
+		await chat.send("Go.");
+		await until(() => chat.items.at(-1).text !== "");
+		void chat.stop();
+		await until(() => !chat.isRunning);
+		expect(chat.items.at(-1)).toMatchObject({ text: "Half an", status: "interrupted" });
+	});
+	it("answers what was said to an answer that had just ended", async () => {
+		const kept = { row: { status: "running" }, running: false };
+		const { queue } = await talking(says("Fine."), kept);
+		await chat.open("conv_1");
+		expect(chat.runsElsewhere).toBe(true);
+		kept.row = {};
+		expect(await chat.send("And this?")).toBe(true);
+		await until(() => !chat.isRunning && sent().length === 1);
+		expect(queue).toEqual([]);
+		expect(server.asked.filter(({ method, path }) => method !== "GET" && path.includes("/queue")).map(({ method }) => method)).toEqual(["POST", "DELETE"]);
+		expect(sent()[0].body.messages).toEqual([{ role: "user", content: "And this?" }]);
+	});
+	it("is asked in other words also once it was read again, and never takes words that it does not send", async () => {
+		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
+		const kept = { messages: [said("m1", "user", "Hello."), said("m2", "assistant", "Fine.")] };
+		await talking(says("Fine."), kept);
+		await chat.open("conv_1");
+		const [asked] = chat.items;
+		await chat.load();
+		expect(chat.items).not.toContain(asked);
+		expect(chat.edit(asked, "Other")).toBe(true);
+		expect(chat.edit(asked, "Third")).toBe(false);
+		await until(() => !chat.isRunning);
+		expect(sent().map(({ body }) => body.messages)).toEqual([[{ role: "user", content: "Other" }]]);
+		expect(chat.edit({ ...asked, text: "Never said." }, "Fourth")).toBe(false);
+	});
+	it("goes on behind what was said in another view of it, or on another device", async () => {
+		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
+		const kept = { messages: [said("m1", "user", "Hello.")], row: { usage: { steps: 1 } } };
+		await talking(says("Fine."), kept);
+		await chat.open("conv_1");
+		kept.messages = [...kept.messages, said("m2", "assistant", "Hello, you.")];
+		kept.row = { usage: { steps: 2 } };
+		await Promise.all([chat.send("Goodbye."), chat.send("Twice.")]);
+		await until(() => !chat.isRunning);
+		expect(sent()).toHaveLength(1);
+		expect(sent()[0].body.messages.map(({ content }) => content)).toEqual(["Hello.", "Hello, you.", "Goodbye."]);
+	});
+	it.each([[401, "a token is refused"], [0, "nothing answers"]])("keeps a question that never arrived, once it is read again (%d: %s)", async (status) => {
+		const kept = { messages: [{ id: "m1", created: 1, turn: null, message: { role: "user", content: "Hello." }, calls: {} }] };
+		await talking(says("Fine."), kept);
+		await chat.open("conv_1");
+		const answering = chat.server;
+		if (status) kept.refusal = status;
+		else chat.server = serverAt("http://127.0.0.1:9");
+		await chat.send("A long question.");
+		await until(() => chat.problem?.status === status && !chat.isRunning);
+		kept.refusal = 0;
+		chat.server = answering;
+		await chat.load();
+		expect(chat.items.map(({ text }) => text)).toEqual(["Hello.", "A long question."]);
+		await chat.retry();
+		expect(sent().at(-1).body.messages.map(({ content }) => content)).toEqual(["Hello.", "A long question."]);
+		kept.messages.push({ id: "m2", created: 2, turn: null, message: { role: "user", content: "A long question." }, calls: {} });
+		await chat.load();
+		expect(chat.items.map(({ text }) => text)).toEqual(["Hello.", "A long question."]);
+	});
+	it("is never gone on with where it could not be read", async () => {
+		chat = new Chat(serverAt("http://127.0.0.1:9"));
+		void chat.open("conv_1");
+		expect(await chat.send("And this?")).toBe(false);
+		expect(chat.items).toEqual([]);
+		expect(chat.isAway).toBe(true);
+	});
+	it("sends what was said while it was read behind all of it", async () => {
+		await talking(says("Fine."), { messages: [{ id: "m1", created: 1, turn: null, message: { role: "user", content: "Hello." }, calls: {} }] });
+		void chat.open("conv_1");
+		expect(await chat.send("And this?")).toBe(true);
+		await until(() => !chat.isRunning);
+		expect(sent()[0].body.messages.map(({ content }) => content)).toEqual(["Hello.", "And this?"]);
+	});
+	it("goes on where it was deleted while another program answered", async () => {
+		const kept = { row: { status: "running" } };
+		await talking(says("Fine."), kept);
+		await chat.open("conv_1");
+		expect(chat.runsElsewhere).toBe(true);
+		kept.row = null;
+		await until(() => !chat.runsElsewhere);
+		expect(chat.problem.message).toBe("There is no conversation conv_1.");
+		await chat.send("Hello?");
+		await until(() => !chat.isRunning);
+		expect(chat.items.map(({ text }) => text)).toEqual(["Hello?", "Fine."]);
+	});
+	it("is free again soon where elbowroom still noted the end of an answer", async () => {
+		const kept = { row: { status: "running" } };
+		await talking(says("Fine."), kept);
+		await chat.send("Hello?");
+		await until(() => chat.runsElsewhere);
+		kept.row = {};
+		await until(() => !chat.isBusy);
+		expect(chat.problem).toBe(null);
+	});
+	it("asks nothing anew while another program's answer is written", async () => {
+		await talking(says("Fine."), { row: { status: "running" }, messages: [{ id: "m1", created: 1, turn: null, message: { role: "user", content: "Hello." }, calls: {} }] });
+		await chat.open("conv_1");
+		expect(chat.edit(chat.items[0], "Other")).toBe(false);
+		await chat.retry();
+		expect(sent()).toEqual([]);
+		expect(chat.items.map(({ text }) => text)).toEqual(["Hello."]);
+	});
+	it("sees an answer that runs elsewhere, also one that has just begun", async () => {
+		const kept = { row: {} };
+		await talking(says("Fine."), kept);
+		await chat.open("conv_1");
+		kept.row = { status: "running" };
+		await chat.lookAgain();
+		expect(chat.runsElsewhere).toBe(true);
+	});
+	it("looks for elbowroom until it is back, also once another one was begun", async () => {
+		chat = new Chat(serverAt("http://127.0.0.1:9"));
+		chat.missed(new ServerError("It does not answer.", 0));
+		chat.begin("");
+		expect(chat.problem?.status).toBe(0);
+		server = await serving((_, response) => json(response, {}));
+		chat.server = serverAt(server.address);
+		const back = vi.fn();
+		chat.on("back", back);
+		await until(() => back.mock.calls.length);
+		expect(chat.isAway).toBe(false);
+	});
+	it("asks for nothing any more once it is closed", async () => {
+		await talking((response) => { response.write(sse(word("One"))); }, { row: { status: "running" } });
+		await chat.open("conv_1");
+		chat.close();
+		const timers = vi.spyOn(window, "setTimeout");
+		chat.missed(new ServerError("It does not answer.", 0));
+		expect(timers).not.toHaveBeenCalled();
 	});
 });
 

@@ -45,6 +45,7 @@ describe("the commands", () => {
 		expect(there(editorWith("one two", 0, 3))).toEqual(["rewrite-selection", "summarise-selection", "ask-about-selection", "continue-writing"]);
 		expect(there(editorWith("one two", 3))).toEqual(["continue-writing"]);
 		expect(there(editorWith("  \none", 2))).toEqual([]);
+		expect(there(editorWith("  \none", 0, 2))).toEqual([]);
 		expect(menuOf(editorWith("one two", 3))).toEqual(["Continue writing"]);
 		expect(Object.values(commands).some((command) => "hotkeys" in command)).toBe(false);
 	});
@@ -52,7 +53,7 @@ describe("the commands", () => {
 		const { plugin, commands } = commandsOf();
 		commands["ask-about-selection"].editorCheckCallback(false, editorWith("one two", 0, 3), { file: FILE });
 		await until(() => plugin.view.ask.mock.calls.length);
-		expect(plugin.view.ask.mock.calls).toEqual([[{ attachments: [{ kind: "selected_text", path: "a.md", text: "one", tokens: null }] }]]);
+		expect(plugin.view.ask.mock.calls).toEqual([[[{ kind: "selected_text", path: "a.md", text: "one", tokens: null }]]]);
 	});
 });
 
@@ -126,6 +127,42 @@ describe("the preview", () => {
 		expect(state()).toContain("The note has changed there meanwhile");
 		modal.insert();
 		expect(editor.getValue()).toBe("Another text. zwei");
+	});
+	it.each([["\ntwo \n", "one\nzwei \nthree"], ["two", "onezweithree"]])("keeps the edges of what was selected: %j", async (selected, now) => {
+		const editor = editorWith(`one${selected}three`, 3, 3 + selected.length);
+		const { modal } = await previewOf(saysWords("\nzwei\n\n"), editor);
+		await until(() => !modal.accepter.disabled && modal.stopper.disabled);
+		modal.accept();
+		expect(editor.getValue()).toBe(now);
+	});
+	it("shows the newest text, whichever was drawn last", async () => {
+		const late = [];
+		const { modal } = await previewOf(saysWords("zwei"));
+		await until(() => modal.stopper.disabled && modal.shown.textContent === "zwei");
+		vi.spyOn(MarkdownRenderer, "render").mockImplementationOnce((_, __, parent) => new Promise((done) => { late.push(() => { parent.append("old"); done(); }); }));
+		modal.draw();
+		modal.draw();
+		late[0]();
+		await until(() => modal.shown.textContent !== "");
+		expect(modal.shown.textContent).toBe("zwei");
+	});
+	it.each(["closed", "left behind by a plugin that is switched off"])("ends its answer when it is %s", async (how) => {
+		let isEnded = false;
+		const { modal, editor } = await previewOf((request, response) => {
+			if (request.url !== "/v1/chat/completions" || request.method !== "POST") return response.end("{}");
+			response.on("close", () => { isEnded = true; });
+			return response.writeHead(200, { "Content-Type": "text/event-stream" }).write(sse(word("half")));
+		});
+		await until(() => modal.shown.textContent.includes("half"));
+		const drawn = vi.spyOn(modal, "draw");
+		if (how === "closed") modal.onClose();
+		else {
+			vi.spyOn(modal, "close").mockImplementation(() => modal.onClose());
+			modal.plugin.events.trigger("unload");
+		}
+		await until(() => isEnded);
+		expect(drawn).not.toHaveBeenCalled();
+		expect(editor.getValue()).toBe("one two three");
 	});
 	it("keeps what came when it is stopped, and asks again", async () => {
 		let times = 0;

@@ -15,10 +15,10 @@ describe("the address", () => {
 });
 
 describe("preferences", () => {
-	it.each([[null], [undefined], ["text"], [[1]], [{ address: 5, noteContext: "everything", seen: null, agent: {} }]])("are as by default where a file holds %j", (data) => {
+	it.each([[null], [undefined], ["text"], [[1]], [{ address: 5, noteContext: "everything", seen: [], agent: {} }]])("are as by default where a file holds %j", (data) => {
 		expect(preferencesFrom(data)).toEqual(DEFAULTS);
 	});
-	it("keep what has the right type, and nothing else", () => {
-		expect(preferencesFrom({ agent: "writer", noteContext: "note", secret: "x", other: 1 })).toEqual({ ...DEFAULTS, agent: "writer", noteContext: "note", secret: "x" });
+	it("keep what has the right type, and what a newer version has added", () => {
+		expect(preferencesFrom({ agent: "writer", noteContext: "note", secret: "x", address: 5, added: { later: 1 } })).toEqual({ ...DEFAULTS, agent: "writer", noteContext: "note", secret: "x", added: { later: 1 } });
 	});
 });

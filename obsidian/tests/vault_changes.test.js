@@ -1,4 +1,5 @@
-import { afterEach, describe, expect, it } from "vitest";
+import { App, MarkdownView } from "obsidian-test-mocks/obsidian";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { showChanges } from "../src/vault_changes.js";
 import { serverAt, serving, until } from "./support.js";
 
@@ -14,7 +15,8 @@ async function answered(steps, rows, undo = (response) => send(response, { id: "
 	server = await serving(({ method }, response) => (method === "POST" ? undo(response) : rows instanceof Array ? send(response, { data: rows }) : send(response, rows, 403)));
 	const item = { steps, at: 100 };
 	const links = [];
-	const view = { plugin: { server: serverAt(server.address) }, chat: { items: [item, { at: 200 }] } };
+	const app = App.createConfigured__({ files: { "Plan.md": "Plan" } }).asOriginalType__();
+	const view = { app, plugin: { server: serverAt(server.address) }, chat: { items: [item, { at: 200 }] } };
 	const message = { item, view, noteLink: (row, path) => { links.push(path); row.createEl("a", { text: path }); } };
 	const parent = createDiv();
 	await showChanges(message, parent);
@@ -53,6 +55,22 @@ describe("the changes of an answer", () => {
 		await until(() => parent.textContent.includes("Undone: appended to Plan.md."));
 		expect(asked("POST")).toEqual(["/api/vault/changes/1/undo"]);
 		expect(parent.querySelector("button")).toBe(null);
+	});
+	it("are taken back only once what is being typed is in the notes, so that elbowroom sees it", async () => {
+		const typed = [];
+		const { message, parent } = await answered([step("vault_append", { path: "Plan.md" })], [change("1", "Plan.md")], (response) => {
+			typed.push("undone");
+			send(response, { id: "1", told: "Undone." });
+		});
+		const save = async () => { await Promise.resolve(); typed.push("saved"); };
+		vi.spyOn(message.view.app.workspace, "getLeavesOfType").mockReturnValue([{ view: Object.assign(Object.create(MarkdownView.prototype), { save }) }, { view: {} }]);
+		parent.find("button").click();
+		await until(() => typed.length === 2);
+		expect(typed).toEqual(["saved", "undone"]);
+	});
+	it("are found where a model wrote a name in other letters than the vault", async () => {
+		const { links } = await answered([step("vault_append", { path: "pla\u0308ne/PLAN" })], [change("1", "Pl\u00e4ne/Plan.md")]);
+		expect(links).toEqual(["Pl\u00e4ne/Plan.md"]);
 	});
 	it("keep their button where the note was changed since", async () => {
 		const refuse = (response) => send(response, { error: { message: "Plan.md has changed since.", code: "note_changed" } }, 409);

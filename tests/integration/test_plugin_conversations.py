@@ -107,6 +107,7 @@ async def test_nothing_in_an_answer_runs_or_asks_elsewhere(scene: Scene, window:
         "```dataviewjs\nwindow.ran = 2\n```\n\n> ````js-engine\n> window.ran = 3\n> ````\n\n`$= window.ran = 4`",
         "![[Ferry]] <script>window.ran = 5</script> <style>body { display: none }</style>",
         f"\\![c]({evil}/8) \\<img src={evil}/9> <!-- --><link rel=stylesheet href={evil}/10>",
+        f"~~~js\r~~~\r![d]({evil}/11)\r",
     ]
     scene[1].enqueue("\n\n".join(texts), when=asked_for("Show it"))
     await ask(chat, "Show it: <img src=x onerror='window.ran = 6'>")
@@ -116,6 +117,74 @@ async def test_nothing_in_an_answer_runs_or_asks_elsewhere(scene: Scene, window:
     await expect(text.locator("img, iframe, video, script, style, link, [onerror]")).to_have_count(0)
     await expect(text).to_contain_text("onerror=")
     assert await window.page.evaluate("[window.ran ?? null, theVault.otherPlugins.ran]") == [None, []]
+
+
+async def test_links_in_an_answer_lead_to_notes_and_run_nothing(scene: Scene, window: Window, chat: Locator) -> None:
+    """A link to a note opens it; one that may run something stays where it is, and a notice says so."""
+    scene[1].enqueue("See [[Ferry]], [this](obsidian://advanced-uri?eval=1) too.", when=asked_for("Show links"))
+    await ask(chat, "Show links.")
+    text = chat.locator(".mod-assistant .elbowroom-text")
+    await text.get_by_role("link", name="Ferry").click()
+    await expect(window.page.locator(".mod-root .view-header-title")).to_have_text("Ferry")
+    await text.locator("a", has_text="this").evaluate(
+        "link => { link.href = 'obsidian://advanced-uri?eval=1'; window.isLeft = false;"
+        " link.addEventListener('click', () => { window.isLeft = true; }); link.click(); }"
+    )
+    assert await window.page.evaluate("window.isLeft") is False
+    assert any("obsidian://advanced-uri" in told for told in await window.told())
+
+
+async def test_two_views_go_on_with_one_conversation(scene: Scene, window: Window, chat: Locator) -> None:
+    """What was said in one view is there when the other one goes on: no answer is given without it."""
+    await ask(chat, "Say hello to the marten.")
+    await window.page.evaluate(
+        "async () => { const { workspace } = theVault.app;"
+        " const [first] = workspace.getLeavesOfType('elbowroom-chat');"
+        " window.second = workspace.getLeaf('split');"
+        " await second.setViewState({ type: 'elbowroom-chat', active: true });"
+        " await second.view.show(first.view.chat.id); }"
+    )
+    views = window.page.locator(".workspace-leaf-content[data-type=elbowroom-chat]")
+    one, other = views.nth(0), views.nth(1)
+    await expect(other.locator(".elbowroom-message")).to_have_count(2)
+    await expect(one.locator(".elbowroom-message")).to_have_count(2)
+    await ask(one, "Count to three.")
+    await other.get_by_label("Message").fill("Say hello once more.")
+    await other.get_by_label("Message").press("Enter")
+    await expect(other.locator(".elbowroom-message")).to_have_count(6)
+    await ended(other)
+    said = [message["content"] for message in scene[1].chats[-1].body["messages"] if message["role"] == "user"]
+    assert said == ["Say hello to the marten.", "Count to three.", "Say hello once more."]
+
+
+async def test_conversation_that_was_deleted_elsewhere_goes_on(scene: Scene, window: Window, chat: Locator) -> None:
+    """Who goes on with a conversation that another program deleted is answered, with all that stands in the view."""
+    served = scene[0]
+    await ask(chat, "Say hello to the lynx.")
+    async with served.http.get(f"{served.url}/v1/conversations?q=lynx") as response:
+        (row,) = (await response.json())["data"]
+    async with served.http.delete(f"{served.url}/v1/conversations/{row['id']}") as response:
+        assert response.status < 300
+    await window.page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await ask(chat, "Count to three.")
+    await expect(chat.locator(".elbowroom-message")).to_have_count(4)
+    assert "lynx" in str(scene[1].chats[-1].body["messages"])
+
+
+async def test_switching_the_plugin_off_ends_an_answer(scene: Scene, window: Window, chat: Locator) -> None:
+    """A plugin that is switched off while an answer streams ends it, and asks for nothing any more."""
+    studio = scene[1]
+    before = len(studio.disconnects)
+    studio.enqueue(Script("Sow early, ", WaitFor(asyncio.Event())), when=asked_for("Tell me all"))
+    await chat.get_by_label("Message").fill("Tell me all about sowing.")
+    await chat.get_by_label("Message").press("Enter")
+    await expect(chat.locator(".mod-assistant")).to_contain_text("Sow early,")
+    await window.page.clock.install()
+    await window.page.evaluate("theVault.plugin.onunload()")
+    await studio.wait_until(lambda: len(studio.disconnects) == before + 1)
+    asked = len(window.asked)
+    await window.page.clock.run_for(60_000)
+    assert len(window.asked) == asked
 
 
 async def test_code_is_shown_and_copied_as_it_is(scene: Scene, window: Window, chat: Locator) -> None:

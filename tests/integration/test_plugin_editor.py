@@ -80,3 +80,32 @@ async def test_changes_of_an_agent_are_linked_and_taken_back(scene: Scene, brows
         await change.get_by_role("button", name="Undo").click()
         await expect(change.get_by_role("button", name="Undo")).to_have_count(0)
         assert (vault / "Garden.md").read_text(encoding="utf-8") == NOTES["Garden.md"]
+
+
+async def test_undo_never_takes_what_a_person_wrote(scene: Scene, browser: Browser) -> None:
+    """A change is not taken back where its note was changed by hand since, and an older one not behind a newer one."""
+    served, studio = scene
+    vault = Path(served.settings.parent, "vault")
+    note = vault / "Garden.md"
+    async with obsidian(browser, served.url, token=await paired(served), agent="librarian") as window:
+        chat = await window.open_chat()
+        calls = [
+            ToolCall("vault_append", {"path": "garden", "text": f"{each} come next."}) for each in ("Leeks", "Beans")
+        ]
+        studio.enqueue(*map(Script, calls), "Noted.", when=lambda body: "Note what comes" in str(body["messages"]))
+        await ask(chat, "Note what comes next.")
+        await expect(chat.locator(".elbowroom-change")).to_have_count(2)
+        first, second = await chat.locator(".elbowroom-change").all()
+        await first.get_by_role("button", name="Undo").click()
+        await expect(window.page.locator(".notice").last).to_contain_text("has changed since")
+        by_agent = note.read_bytes()
+        assert b"Leeks come next." in by_agent
+        note.write_bytes(by_agent + b"By hand.\n")
+        await second.get_by_role("button", name="Undo").click()
+        await expect(second.get_by_role("button", name="Undo")).to_be_enabled()
+        assert note.read_bytes() == by_agent + b"By hand.\n"
+        note.write_bytes(by_agent)
+        for change in (second, first):
+            await change.get_by_role("button", name="Undo").click()
+            await expect(change.get_by_role("button", name="Undo")).to_have_count(0)
+        assert note.read_text(encoding="utf-8") == NOTES["Garden.md"]

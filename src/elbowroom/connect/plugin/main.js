@@ -24,13 +24,1235 @@ const {
 	setIcon,
 } = require("obsidian");
 
+// server.js
+
+// Requests to elbowroom. No other address is ever asked for anything.
+
+/** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
+class ServerError extends Error {
+	constructor(message, status, told = {}) {
+		super(message);
+		this.name = "ServerError";
+		this.status = status;
+		this.code = told.code ?? null;
+		this.param = told.param ?? null;
+		this.retryAfter = told.retryAfter ?? null;
+	}
+
+	/** Tells whether pairing, or another token, would help. */
+	get needsPairing() {
+		return this.status === 401 || this.code === "pairing_needed";
+	}
+}
+
+/**
+ * Returns the error that an answer tells of.
+ * @param {number} status
+ * @param {string} text The body.
+ * @param {(name: string) => string | null | undefined} header
+ */
+function errorOf(status, text, header) {
+	const value = parsed(text);
+	const told = /** @type {{ message?: string, code?: string, param?: string }} */ (isObject(value) && isObject(value.error) ? value.error : {});
+	const wait = Number.parseFloat(header("Retry-After") ?? "");
+	return new ServerError(told.message || `elbowroom answered with status ${status}.`, status, {
+		code: told.code, param: told.param, retryAfter: Number.isFinite(wait) ? wait : null,
+	});
+}
+
+/** Tells whether something was given up; the error may be of another window's kind. */
+function isAbort(error) {
+	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
+}
+
+function errorWords(error) {
+	return error instanceof Error ? error.message : String(error);
+}
+
+/**
+ * @param {string} text
+ * @returns {unknown} Undefined where it is no JSON.
+ */
+function parsed(text) {
+	try {
+		return JSON.parse(text);
+	} catch {
+		return undefined;
+	}
+}
+
+function isObject(value) {
+	return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The elbowroom at the address that is set; address and token are read anew for each request. */
+class Server {
+	constructor(where) {
+		this.where = where;
+	}
+
+	/** Returns the whole address of a route. Raises ServerError where none is set. */
+	url(path) {
+		const address = this.where.address();
+		if (!address) throw new ServerError("No address of elbowroom is set. Type it in the plugin's settings, such as http://127.0.0.1:2345.", 0);
+		return address + path;
+	}
+
+	headers(more = {}) {
+		const [token, user] = [this.where.token(), this.where.user()].map((text) => text.replace(/[^ -~]/g, "").trim()); // headers hold no other letters
+		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
+	}
+
+	/** The sentence for an address at which nothing answers. */
+	away() {
+		return new ServerError(`elbowroom does not answer at ${this.where.address()}. Is it running?`, 0);
+	}
+
+	/**
+	 * Asks for JSON. A signal only ends the waiting: Obsidian cannot take such a request back.
+	 * @param {string} path
+	 * @param {RequestOptions} [options]
+	 * @returns {Promise<unknown>} What the body holds; null where it is empty.
+	 * @throws {ServerError}
+	 */
+	async json(path, { method = "GET", body, signal, headers = {} } = {}) {
+		const url = this.url(path);
+		signal?.throwIfAborted();
+		const asked = requestUrl({
+			url, method, throw: false, headers: this.headers(headers),
+			...(body === undefined ? {} : { contentType: "application/json", body: JSON.stringify(body) }),
+		}).catch(() => { throw this.away(); });
+		const answer = await (signal ? Promise.race([asked, abortOf(signal)]) : asked);
+		if (answer.status >= 400) throw errorOf(answer.status, answer.text, (name) => headerIn(answer.headers, name));
+		return answer.text ? parsed(answer.text) ?? answer.text : null;
+	}
+
+	async health() {
+		return /** @type {{ version?: string }} */ (await this.json("/health"));
+	}
+
+	async models() {
+		const answer = /** @type {{ data: ModelRow[] }} */ (await this.json("/v1/models"));
+		return answer.data;
+	}
+
+	/**
+	 * Trades the code that elbowroom shows for a token.
+	 * @param {string} code
+	 * @param {string} name What this device is called there.
+	 */
+	async pair(code, name) {
+		return /** @type {{ token: string, id: string, name: string }} */ (await this.json("/api/pairing/claim", { method: "POST", body: { code, name } }));
+	}
+
+	async settings() {
+		return /** @type {SettingsAnswer} */ (await this.json("/api/settings"));
+	}
+
+	async changeSettings(patch) {
+		return /** @type {SettingsAnswer} */ (await this.json("/api/settings", { method: "PATCH", body: patch }));
+	}
+
+	async agents() {
+		const answer = /** @type {{ data: { id: string, name?: string, enabled?: boolean }[] }} */ (await this.json("/api/agents"));
+		return answer.data;
+	}
+
+	async doctor() {
+		const answer = /** @type {{ data: DoctorRow[] }} */ (await this.json("/api/doctor"));
+		return answer.data;
+	}
+
+	async conversations({ q = "", before = null, limit = 20, signal } = {}) {
+		const query = new URLSearchParams({ limit: String(limit), ...(q ? { q } : {}), ...(before ? { before } : {}) });
+		return /** @type {{ data: ConversationRow[], has_more: boolean, next: string | null }} */ (
+			await this.json(`/v1/conversations?${query}`, { signal }));
+	}
+
+	/**
+	 * @param {string} id
+	 * @param {{ limit?: number, signal?: AbortSignal }} [options] With `limit` its last messages come along.
+	 */
+	async conversation(id, { limit, signal } = {}) {
+		return /** @type {ConversationRow} */ (await this.json(`${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal }));
+	}
+
+	async messages(id, { signal, ...wanted } = {}) {
+		const given = Object.entries(wanted).filter(([, value]) => value !== undefined);
+		const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)]));
+		return /** @type {{ data: MessageRow[], has_more: boolean, next: string | null }} */ (
+			await this.json(`${route(id)}/messages?${query}`, { signal }));
+	}
+
+	async cancel(id) {
+		return this.json(`${route(id)}/cancel`, { method: "POST", body: {} });
+	}
+
+	/**
+	 * Says something to a conversation that is being answered.
+	 * @param {string} id
+	 * @param {string} content
+	 * @param {"steer" | "follow_up"} [mode]
+	 */
+	async queue(id, content, mode = "steer") {
+		return /** @type {{ id: string, position: number, running: boolean }} */ (
+			await this.json(`${route(id)}/queue`, { method: "POST", body: { content, mode } }));
+	}
+
+	async queued(id) {
+		const answer = /** @type {{ data: QueuedRow[] }} */ (await this.json(`${route(id)}/queue`));
+		return answer.data;
+	}
+
+	async unqueue(id, message) {
+		return this.json(`${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
+	}
+
+	async rename(id, title) {
+		return this.json(route(id), { method: "PATCH", body: { title } });
+	}
+
+	async remove(id) {
+		return this.json(route(id), { method: "DELETE" });
+	}
+
+	async compact(id, wanted = {}) {
+		return /** @type {{ compacted: boolean, before: number, after: number, seconds: number }} */ (
+			await this.json(`${route(id)}/compact`, { method: "POST", body: wanted }));
+	}
+
+	async undo(id) {
+		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
+	}
+
+	async vaultChanges() {
+		const answer = /** @type {{ data: ChangeRow[] }} */ (await this.json("/api/vault/changes"));
+		return answer.data;
+	}
+
+	async undoChange(change) {
+		return /** @type {{ told: string }} */ (await this.json(`/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} }));
+	}
+
+	/**
+	 * Counts messages with the model's own tokenizer, as they would be sent.
+	 * @param {string} model
+	 * @param {ChatMessage[]} messages
+	 * @param {AbortSignal} [signal]
+	 */
+	async countTokens(model, messages, signal) {
+		const answer = /** @type {{ input_tokens: number }} */ (
+			await this.json("/v1/chat/completions/input_tokens", { method: "POST", body: { model, messages }, signal }));
+		return answer.input_tokens;
+	}
+}
+
+function route(id) {
+	return `/v1/conversations/${encodeURIComponent(id)}`;
+}
+
+function abortOf(signal) {
+	return new Promise((_, fail) => {
+		const leave = () => fail(new DOMException("The request was given up.", "AbortError"));
+		if (signal.aborted) leave();
+		else signal.addEventListener("abort", leave, { once: true });
+	});
+}
+
+function headerIn(headers, name) {
+	const found = Object.keys(headers).find((key) => key.toLowerCase() === name.toLowerCase());
+	return found === undefined ? null : headers[found];
+}
+
+// items.js
+
+// What is shown of a conversation: one item for each message or turn, made of the messages that elbowroom keeps.
+
+function itemOf(role, text) {
+	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
+}
+
+/**
+ * Returns the last question where elbowroom does not know it, since asking failed before it was there.
+ * @param {Item[]} items
+ * @param {Item[]} kept
+ */
+function unheard(items, kept) {
+	const last = items.findLast(({ status }) => status === "complete");
+	const isKnown = !last || last.role !== "user" || last.id || kept.some(({ role, text }) => role === "user" && text === last.text);
+	return isKnown ? [] : [last];
+}
+
+function messageOf(item) {
+	return item.sent ?? { role: item.role, content: item.text };
+}
+
+/**
+ * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
+ * @param {import("./server.js").MessageRow[]} rows
+ */
+function itemsOf(rows) {
+	const items = [];
+	const turns = new Map();
+	for (const row of rows) {
+		const found = row.turn ? turns.get(row.turn) : undefined;
+		const item = found ?? itemFor(row);
+		if (!found) items.push(item);
+		if (row.turn) {
+			turns.set(row.turn, item);
+			addToTurn(item, row);
+		}
+	}
+	return items;
+}
+
+function itemFor(row) {
+	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
+	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
+	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
+}
+
+function addToTurn(item, row) {
+	const { message } = row;
+	if (message.role === "user") item.between.push(textOf(message));
+	if (message.role === "tool") {
+		const step = item.steps.find(({ id }) => id === message.tool_call_id);
+		if (step) step.result = textOf(message);
+	}
+	if (message.role !== "assistant") return;
+	if (!row.hidden) item.text = [item.text, textOf(message)].filter(Boolean).join("\n\n");
+	item.thought = [item.thought, row.reasoning ?? ""].filter(Boolean).join("\n\n");
+	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
+	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
+	if (row.turn_status === "interrupted") item.status = "interrupted";
+}
+
+function textOf({ content }) {
+	if (typeof content === "string") return content;
+	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
+}
+
+/**
+ * Returns the arguments of a call as an object, empty where they are none.
+ * @param {Step} step
+ */
+function argumentsOf(step) {
+	const value = parsed(step.arguments);
+	return isObject(value) ? value : {};
+}
+
+// stream.js
+
+// One chat request, whose answer is read as it streams.
+
+const IN_ONE_PIECE = "This Obsidian lets no answer stream from this address, so it comes in one piece.";
+
+/**
+ * Asks a model and yields what it answers. Leaving the loop, or the signal, closes the connection.
+ * @param {import("./server.js").Server} server
+ * @param {{ model: string, messages: import("./server.js").ChatMessage[] } & Record<string, unknown>} body
+ * @param {{ conversation?: string, signal?: AbortSignal }} [options]
+ * @returns {AsyncGenerator<StreamEvent, void, void>}
+ * @throws {ServerError} Also where the stream ends before it is complete.
+ */
+async function* streamChat(server, body, { conversation = "", signal } = {}) {
+	const headers = server.headers({
+		"Content-Type": "application/json", "X-Elbowroom-Events": "1", ...(conversation ? { "X-Conversation-Id": conversation } : {}),
+	});
+	const url = server.url("/v1/chat/completions");
+	const sent = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
+	let response;
+	try {
+		// Obsidian's requestUrl can neither stream nor be stopped, so this one request is made by the window.
+		response = await window.fetch(url, { method: "POST", headers, body: sent, cache: "no-store", redirect: "error", ...(signal ? { signal } : {}) });
+	} catch (error) {
+		if (signal?.aborted) throw error;
+		if (await mayAsk(server)) throw new ServerError("The connection was lost before the answer began. Ask again.", 0);
+		yield* inOnePiece(server, body, { conversation, signal });
+		return;
+	}
+	if (!response.ok) throw errorOf(response.status, await response.text(), (name) => response.headers.get(name));
+	yield { type: "begun", conversation: response.headers.get("X-Conversation-Id") || conversation };
+	yield* eventsOf(response);
+}
+
+/**
+ * Tells whether the window may ask this address: then a question that failed may have arrived, and is not asked twice.
+ * @param {import("./server.js").Server} server
+ */
+async function mayAsk(server) {
+	return window.fetch(server.url("/v1/models"), { headers: server.headers(), cache: "no-store", redirect: "error" }).then(() => true, () => false);
+}
+
+async function* inOnePiece(server, body, { conversation, signal }) {
+	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
+	yield { type: "whole", text: IN_ONE_PIECE };
+	if (conversation) yield { type: "begun", conversation }; // so that it can be stopped while it is written
+	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
+		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
+	}));
+	const choice = answer.choices?.[0];
+	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
+	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
+	if (answer.usage) yield { type: "usage", usage: answer.usage };
+	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
+}
+
+async function* eventsOf(response) {
+	let reason = "";
+	for await (const data of dataOf(response)) {
+		if (data === "[DONE]") {
+			yield { type: "end", reason: reason || "stop" };
+			return;
+		}
+		const chunk = parsed(data);
+		if (!isObject(chunk)) continue;
+		if (isObject(chunk.error)) throw errorOf(Number(chunk.error.status) || 500, data, () => null);
+		for (const event of eventsIn(chunk)) yield event;
+		const choice = firstOf(chunk.choices);
+		reason = typeof choice.finish_reason === "string" ? choice.finish_reason : reason;
+	}
+	throw new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
+}
+
+function eventsIn(chunk) {
+	const events = [];
+	const { delta } = firstOf(chunk.choices);
+	const { content, reasoning_content: thought } = isObject(delta) ? delta : /** @type {Record<string, unknown>} */ ({});
+	if (typeof thought === "string" && thought) events.push({ type: "thought", text: thought });
+	if (typeof content === "string" && content) events.push({ type: "text", text: content });
+	if (isObject(chunk.event) && isObject(chunk.event.data)) {
+		const { description, done } = chunk.event.data;
+		const data = isObject(chunk.elbowroom) ? chunk.elbowroom : {};
+		events.push({ type: "notice", kind: String(data.kind ?? ""), text: String(description ?? ""), done: done !== false, data });
+	}
+	if (isObject(chunk.usage)) events.push({ type: "usage", usage: chunk.usage });
+	return events;
+}
+
+function firstOf(choices) {
+	const first = /** @type {unknown} */ (Array.isArray(choices) ? choices[0] : undefined);
+	return isObject(first) ? first : {};
+}
+
+/**
+ * Yields what each `data:` line of an event stream holds, however its bytes are cut.
+ * @param {Response} response
+ * @returns {AsyncGenerator<string, void, void>}
+ */
+async function* dataOf(response) {
+	if (!response.body) return;
+	const reader = response.body.getReader();
+	const decoder = new TextDecoder();
+	let rest = "";
+	try {
+		for (;;) {
+			const { value, done } = await reader.read().catch((error) => { throw cutBy(error); });
+			const lines = (rest + decoder.decode(value, { stream: !done })).split(/\r\n|\n|\r(?!$)/);
+			rest = done ? "" : lines.pop() ?? "";
+			for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trim();
+			if (done) return;
+		}
+	} finally {
+		reader.cancel().catch(() => {}); // it may be closed already
+	}
+}
+
+function cutBy(error) {
+	if (isAbort(error)) return error;
+	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
+}
+
+// chat.js
+
+// A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
+
+const PAGE = 200;
+const MOST_PAGES = 100;
+const POLL_MS = 1000;
+const AGAIN_MS = 2000;
+const MOMENT_MS = 1000;
+
+class Chat extends Events {
+	/** The id or the name by which elbowroom knows the conversation. */
+	id = newName();
+	title = "";
+	model = "";
+	items = [];
+	compactions = [];
+	context = null;
+	queue = [];
+	/** What happens beside the answer, in words; empty for nothing. */
+	notice = "";
+	problem = null;
+	isKept = false;
+	isAway = false;
+	/** Whether another program's answer to this conversation runs. */
+	runsElsewhere = false;
+	version = "";
+	#stopping = null;
+	#answering = Promise.resolve();
+	#reading = Promise.resolve();
+	/** Whether all of it is here: an answer without what was said before would be one without its context. */
+	#isWhole = true;
+	#round = 0;
+	#isClosed = false;
+	#timer = null;
+
+	constructor(server) {
+		super();
+		this.server = server;
+	}
+
+	get isRunning() {
+		return this.#stopping !== null;
+	}
+
+	/** Whether an answer is being written, here or for another program. */
+	get isBusy() {
+		return this.isRunning || this.runsElsewhere;
+	}
+
+	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
+	changed(what) {
+		this.trigger("changed", what);
+	}
+
+	/** Begins a new conversation with this agent or model. */
+	begin(model) {
+		this.leave();
+		this.#isWhole = true;
+		Object.assign(this, {
+			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", isKept: false, version: "", runsElsewhere: false,
+			problem: this.isAway ? this.problem : null,
+		});
+		this.changed("items");
+		this.#schedule();
+	}
+
+	/** Lets go of it for good: nothing is asked any more. */
+	close() {
+		this.#isClosed = true;
+		this.leave();
+	}
+
+	/** Lets go of the conversation; an answer that is being written ends, and elbowroom keeps what was said of it. */
+	leave() {
+		this.#round += 1;
+		this.#stopping?.abort();
+		this.#stopping = null;
+		this.#stopTimer();
+	}
+
+	/**
+	 * Shows a conversation that elbowroom keeps, whichever program began it.
+	 * @param {string} id
+	 */
+	async open(id) {
+		this.begin(this.model);
+		this.id = id;
+		this.isKept = true;
+		this.#isWhole = false;
+		await (this.#reading = this.load());
+	}
+
+	/** Reads the conversation again. */
+	async load() {
+		const round = this.#round;
+		const { id } = this;
+		try {
+			const row = await this.server.conversation(id);
+			const rows = await this.#rows(id);
+			const queue = await this.server.queued(id);
+			if (round !== this.#round || this.isRunning) return;
+			this.#take(row);
+			this.model = row.agent || this.model;
+			this.queue = queue;
+			const kept = itemsOf(rows);
+			this.items = [...kept, ...unheard(this.items, kept)];
+			this.#isWhole = true;
+			this.problem = null;
+			this.isAway = false;
+		} catch (error) {
+			if (round !== this.#round) return;
+			this.#failed(error);
+		}
+		this.changed("items");
+		this.#schedule();
+	}
+
+	/**
+	 * Says something: begins an answer, or tells it to the one that is being written. Text that begins with a slash is a
+	 * command where it is one. Returns whether it was taken.
+	 * @param {string} text
+	 * @returns {Promise<boolean>}
+	 */
+	async send(text) {
+		const command = commandIn(text);
+		if (command?.name === "compact") return this.compact(command.rest);
+		if (command) {
+			this.begin(this.model);
+			return true;
+		}
+		const round = this.#round;
+		await this.#reading;
+		await Promise.race([this.#catchUp(), aMoment()]);
+		if (round !== this.#round || !this.#isWhole) return false;
+		if (!this.isBusy) {
+			this.items.push(itemOf("user", text));
+			void this.answer();
+			return true;
+		}
+		return this.say(text);
+	}
+
+	/** Waits for what elbowroom notes of the last answer, and reads what another device or view has said since. */
+	async #catchUp() {
+		if (!this.isRunning) await this.#answering;
+		await this.lookAgain();
+	}
+
+	/**
+	 * Tells the answer that is being written something.
+	 * @param {string} text
+	 * @param {"steer" | "follow_up"} [mode]
+	 */
+	async say(text, mode = "steer") {
+		const round = this.#round;
+		try {
+			const { id, running } = await this.server.queue(this.id, text, mode);
+			await this.#readQueue().catch(() => {});
+			return running || await this.#sayAlone(id, text, round);
+		} catch (error) {
+			if (round === this.#round) this.missed(error);
+			return false;
+		}
+	}
+
+	/**
+	 * Asks what was said to an answer that had just ended, unless it was taken in all the same.
+	 * @param {string} message The id of what waits.
+	 * @param {string} text
+	 * @param {number} round
+	 */
+	async #sayAlone(message, text, round) {
+		await this.#answering;
+		const waits = round === this.#round && await this.server.unqueue(this.id, message).then(() => true, () => false);
+		if (!waits) return true;
+		await this.load();
+		return round === this.#round && !this.problem && this.send(text);
+	}
+
+	/** @param {string} message The id of one that waits. */
+	async unsay(message) {
+		await this.server.unqueue(this.id, message).catch((error) => this.#failed(error));
+		await this.#readQueue().catch(() => {});
+	}
+
+	async #readQueue() {
+		const round = this.#round;
+		const queue = await this.server.queued(this.id);
+		if (round !== this.#round) return;
+		this.queue = queue;
+		this.changed("state");
+	}
+
+	/** Answers the last message. */
+	answer() {
+		return this.isRunning ? this.#answering : this.#answering = this.#write();
+	}
+
+	async #write() {
+		const round = this.#round;
+		const stopping = this.#stopping = new AbortController();
+		const messages = this.items.map(messageOf);
+		const item = itemOf("assistant", "");
+		item.status = "streaming";
+		this.items.push(item);
+		Object.assign(this, { problem: null, notice: "" });
+		this.changed("items");
+		this.#schedule();
+		let failure = null;
+		try {
+			for await (const event of streamChat(this.server, { model: this.model, messages }, { conversation: this.id, signal: stopping.signal })) {
+				if (round !== this.#round) return;
+				this.#hear(item, event);
+			}
+			item.status = "complete";
+		} catch (error) {
+			failure = error;
+		}
+		if (round === this.#round) await this.#ended(item, failure);
+	}
+
+	#hear(item, event) {
+		if (event.type === "begun") {
+			this.id = event.conversation || this.id;
+			this.isKept = true;
+		} else if (event.type === "text") {
+			item.text += event.text;
+			this.changed("last");
+		} else if (event.type === "thought") {
+			item.thought += event.text;
+			this.changed("last");
+		} else if (event.type === "notice" || event.type === "whole") {
+			this.notice = event.type === "notice" && event.done ? "" : event.text;
+			this.trigger("notice", event);
+			this.changed("state");
+		}
+	}
+
+	/**
+	 * @param {Item} item
+	 * @param {unknown} failure Null where the answer came to its end.
+	 */
+	async #ended(item, failure) {
+		this.#stopping = null;
+		this.notice = "";
+		if (failure !== null) {
+			item.status = "interrupted";
+			if (!item.text && !item.thought) this.items.splice(this.items.indexOf(item), 1);
+			if (!isAbort(failure)) this.#failed(failure);
+		}
+		this.changed("items");
+		if (this.isAway) this.#schedule();
+		else await this.#settle(item);
+	}
+
+	/**
+	 * Takes what elbowroom has noted of an answer: its size, compactions, and the tools that ran.
+	 * @param {Item} item
+	 */
+	async #settle(item) {
+		const round = this.#round;
+		try {
+			const row = await this.server.conversation(this.id, { limit: 50 });
+			const { data } = await this.server.messages(this.id, { limit: 50, order: "desc" });
+			if (round !== this.#round || this.isRunning) return;
+			this.#take(row);
+			const kept = itemsOf(data.reverse()).at(-1);
+			const isTheLast = kept?.role === "assistant" && kept.text.trim() === item.text.trim();
+			if (isTheLast) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			else if (!this.problem && kept) return await this.load(); // another program has gone on with the conversation since
+			await this.#readQueue();
+		} catch (error) {
+			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+		}
+		this.changed("items");
+		this.#schedule();
+	}
+
+	/** Stops the answer, also one that another program began. What was said stays. */
+	async stop() {
+		const stopping = this.#stopping;
+		// The connection is closed in any case, also where elbowroom does not take the word.
+		if (this.isKept) await Promise.race([this.server.cancel(this.id).catch(() => {}), aMoment()]);
+		stopping?.abort();
+	}
+
+	/** Has the last question answered once more; the answer so far stays in a branch of its own. */
+	async retry() {
+		if (this.isBusy) return;
+		const last = this.items.findLastIndex(({ role }) => role === "user");
+		if (last < 0) return;
+		this.items.length = last + 1;
+		await this.answer();
+	}
+
+	/**
+	 * Asks in other words; what followed stays in a branch of its own. Returns whether that was begun.
+	 * @param {Item} item It may have been read again since.
+	 * @param {string} text
+	 */
+	edit(item, text) {
+		const known = this.items.indexOf(item);
+		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
+		if (this.isBusy || place < 0) return false;
+		this.items.splice(place, Infinity, itemOf("user", text));
+		void this.answer();
+		return true;
+	}
+
+	/**
+	 * Compacts the conversation now. Returns whether that was begun.
+	 * @param {string} focus What a person wants kept or dropped.
+	 */
+	async compact(focus) {
+		return this.#byHand("Compacting…", () => this.server.compact(this.id, focus ? { focus } : {}));
+	}
+
+	/** Takes the newest compaction back. */
+	async undo() {
+		return this.#byHand("Taking the compaction back…", () => this.server.undo(this.id));
+	}
+
+	async #byHand(words, work) {
+		if (this.isRunning || !this.isKept) return false;
+		const round = this.#round;
+		let ended = "";
+		Object.assign(this, { notice: words, problem: null });
+		this.changed("state");
+		try {
+			const done = await work();
+			const row = await this.server.conversation(this.id);
+			if (isObject(done) && done.compacted === false) ended = "Nothing could be freed.";
+			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
+		} catch (error) {
+			if (round === this.#round) this.#failed(error);
+		}
+		if (round === this.#round) this.notice = ended;
+		this.changed("items");
+		return true;
+	}
+
+	/** Looks whether another device, or another view, has gone on with the conversation. */
+	async lookAgain() {
+		if (!this.isKept || this.isRunning) return;
+		if (this.isAway) return this.load();
+		const round = this.#round;
+		const row = await this.server.conversation(this.id).catch(() => null);
+		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
+		if (isNew && round === this.#round && !this.isRunning) await this.load();
+	}
+
+	#take(row) {
+		this.title = row.title;
+		this.context = row.context;
+		this.compactions = row.compactions ?? this.compactions;
+		this.version = versionOf(row);
+		this.runsElsewhere = row.status === "running" && !this.isRunning;
+		this.trigger("context", row.context);
+	}
+
+	#failed(error) {
+		this.problem = error instanceof ServerError ? error : new ServerError(errorWords(error), 0);
+		this.isAway = this.problem.status === 0;
+	}
+
+	/**
+	 * Shows what has failed elsewhere; where elbowroom is away, looks until it is back and tells so by "back".
+	 * @param {unknown} error
+	 */
+	missed(error) {
+		this.#failed(error);
+		this.changed("state");
+		this.#schedule();
+	}
+
+	/** Reads all messages of the branch that was used last. */
+	async #rows(id) {
+		const rows = [];
+		let after;
+		for (let pages = 0; pages < MOST_PAGES; pages++) {
+			const page = await this.server.messages(id, { limit: PAGE, ...(after ? { after } : {}) });
+			rows.push(...page.data);
+			if (!page.has_more || !page.next) break;
+			after = page.next;
+		}
+		return rows;
+	}
+
+	/** Looks again in a moment, where something runs or elbowroom is away. */
+	#schedule() {
+		this.#stopTimer();
+		if (!this.#isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+	}
+
+	async #look() {
+		const round = this.#round;
+		if (this.isAway && !this.isRunning) {
+			const isBack = await this.server.health().then(() => true, () => false);
+			if (round !== this.#round) return;
+			if (isBack) this.trigger("back");
+			if (isBack && this.isKept) return this.load();
+			if (isBack) Object.assign(this, { isAway: false, problem: null });
+		} else if (this.isKept) {
+			const ran = this.runsElsewhere;
+			let failure;
+			const row = await this.server.conversation(this.id).catch((error) => { failure = error; });
+			if (round !== this.#round) return;
+			if (row) this.#take(row);
+			else if (ran) {
+				this.runsElsewhere = false; // as far as can be seen from here
+				this.#failed(failure);
+			}
+			if (row && ran && !this.runsElsewhere) return this.load();
+			if (this.queue.length) await this.#readQueue().catch(() => {});
+			if (round !== this.#round) return;
+		}
+		this.changed("state");
+		this.#schedule();
+	}
+
+	#stopTimer() {
+		if (this.#timer !== null) window.clearTimeout(this.#timer);
+		this.#timer = null;
+	}
+}
+
+/**
+ * Returns the command that a text is, with what stands behind it; null where it is none.
+ * @param {string} text
+ */
+function commandIn(text) {
+	const [, name = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
+	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+}
+
+/** Waits as long as a person would who wants something done in any case. */
+function aMoment() {
+	return new Promise((done) => { window.setTimeout(done, MOMENT_MS); });
+}
+
+/** Returns a name for a conversation that nobody else gives. */
+function newName() {
+	return `obsidian-${crypto.randomUUID()}`;
+}
+
+/**
+ * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
+ * @param {import("./server.js").ConversationRow} row
+ */
+function versionOf({ updated, usage }) {
+	return JSON.stringify([updated, usage]);
+}
+
+// gauge.js
+
+// How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
+
+function inThousands(value) {
+	return value.toLocaleString("en-GB");
+}
+
+/**
+ * Returns a share in percent.
+ * @param {number} share
+ */
+function percent(share) {
+	return `${Math.round(share * 100)} %`;
+}
+
+/**
+ * Works out what a gauge shows.
+ * @param {ContextFill | null | undefined} context
+ * @returns {{ share: number, state: "unknown" | "calm" | "near" | "full", words: string }}
+ */
+function fillOf(context) {
+	if (!context || !(context.window > 0)) return { share: 0, state: "unknown", words: "Window not known yet" };
+	const { tokens, window, trigger, stop_at: stopAt } = context;
+	const state = stopAt && tokens >= stopAt ? "full" : trigger && tokens >= trigger ? "near" : "calm";
+	const words = `${percent(tokens / window)} · ${inThousands(tokens)} of ${inThousands(window)} tokens`;
+	return { share: Math.min(1, tokens / window), state, words };
+}
+
+/** The bar, as an element with the role of a meter. */
+class Gauge {
+	constructor(parent) {
+		this.element = parent.createDiv({ cls: "elbowroom-gauge", attr: { role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" } });
+		this.bar = this.element.createDiv({ cls: "elbowroom-gauge-bar" });
+		this.marks = ["summarised from", "answer stopped at"].map((told) => ({ told, element: this.element.createDiv({ cls: "elbowroom-gauge-mark" }) }));
+		this.show(null);
+	}
+
+	show(context) {
+		const { share, state, words } = fillOf(context);
+		this.element.dataset.state = state;
+		this.bar.setCssProps({ "--elbowroom-share": String(share) });
+		this.element.setAttrs({
+			"aria-valuemax": String(context?.window || 1), "aria-valuenow": String(Math.min(context?.tokens ?? 0, context?.window || 1)), "aria-valuetext": words,
+		});
+		this.element.title = [words, ...this.place(context)].join("\n");
+	}
+
+	/**
+	 * Puts the marks where they belong; returns what they mean.
+	 * @param {ContextFill | null | undefined} context
+	 */
+	place(context) {
+		const places = [context?.trigger, context?.stop_at];
+		return this.marks.flatMap(({ told, element }, index) => {
+			const at = places[index];
+			element.toggle(Boolean(at && context?.window));
+			if (!at || !context?.window) return [];
+			element.setCssProps({ "--elbowroom-share": String(at / context.window) });
+			return [`${told} ${percent(at / context.window)}`];
+		});
+	}
+}
+
+// preferences.js
+
+// What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
+
+const SECRET = "elbowroom-token";
+
+const DEFAULTS = Object.freeze({
+	address: "http://127.0.0.1:2345",
+	secret: "",
+	token: "",
+	user: "",
+	agent: "",
+	noticesAsPopups: true,
+	noteContext: "none",
+	seen: {},
+});
+
+/**
+ * Returns preferences from what a file holds, whatever that is: what has another type is as by default, and what a newer
+ * version has added stays.
+ * @param {unknown} data
+ * @returns {Preferences}
+ */
+function preferencesFrom(data) {
+	const kept = isObject(data) ? data : {};
+	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && isObject(kept[key]) === isObject(value));
+	const preferences = /** @type {Preferences} */ ({ ...kept, ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
+	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
+	return preferences;
+}
+
+/**
+ * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
+ * without http:// before it. Empty where it is no address.
+ * @param {string} typed
+ */
+function baseAddress(typed) {
+	const text = typed.trim();
+	if (!text) return "";
+	try {
+		const url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
+		if (!/^https?:$/.test(url.protocol) || !url.hostname) return "";
+		const path = url.pathname.replace(/\/+/g, "/").replace(/(\/v1|\/chat|\/completions|\/models|\/)+$/, "");
+		return url.origin + path;
+	} catch {
+		return "";
+	}
+}
+
+/**
+ * Returns the token that goes with each request, empty for none.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+function tokenOf(app, preferences) {
+	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
+}
+
+/**
+ * Moves a token out of the plugin's file, where another Obsidian has left it. Returns whether there was one to move.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ */
+function moveToken(app, preferences) {
+	const { secret, token } = preferences;
+	if (!token || !app.secretStorage) return false;
+	if (secret && app.secretStorage.getSecret(secret)) preferences.token = "";
+	else keepToken(app, preferences, token);
+	return true;
+}
+
+/**
+ * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
+ * @param {import("obsidian").App} app
+ * @param {Preferences} preferences
+ * @param {string} token
+ */
+function keepToken(app, preferences, token) {
+	if (!app.secretStorage) {
+		preferences.token = token;
+		return;
+	}
+	app.secretStorage.setSecret(SECRET, token); // never over a secret that the person chose: others may use it
+	preferences.secret = SECRET;
+	preferences.token = "";
+}
+
+// safe_markdown.js
+
+// What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
+
+const JOINER = "\u2060"; // takes no place on the screen
+const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t]|\[\^[^\]\n]*\]:)*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
+const RUN_IN_LINE = /`(?=\s*(?:\$?=|jsx-|[A-Z]+\[))/g; // by plugins that read code in a line, such as Dataview
+const RUN_BY_TEMPLATES = /<(?=%[-_]?\s*[*~]?\+)/g;
+const LOADED_BY_FORMULAS = /\\(?=style|href|class|cssId|bbox|mmlToken|require|csname)/g;
+const LINKS = ["http:", "https:", "mailto:"];
+const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
+	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
+	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
+
+/**
+ * Returns Markdown in which pictures and embedded notes are links, tags are text, and no code has a form that a plugin may
+ * run. Code in blocks that begin at the edge stays as it is, to be copied.
+ * @param {string} text
+ */
+function safeMarkdown(text) {
+	const lines = text.replace(/\r\n?/g, "\n");
+	const parts = /^\s*---|\$\$|%%/.test(lines) ? [{ text: lines, isCode: false }] : partsOf(lines); // properties, formulas and comments may hide where a block ends
+	const safe = parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n");
+	return safe.replace(RUN_BY_TEMPLATES, `<${JOINER}`).replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+}
+
+function defused(text) {
+	return text.replace(/<(?=[a-z/!?%])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(RUN_IN_LINE, `\`${JOINER}`).replace(LOADED_BY_FORMULAS, `\\${JOINER}`);
+}
+
+/**
+ * Opens notes by the links in an element, and stops those that lead neither to a note nor to the web: they may run something.
+ * @param {import("obsidian").App} app
+ * @param {HTMLElement} element
+ */
+function followLinks(app, element) {
+	const follow = (event) => {
+		const link = /** @type {Element} */ (event.target).closest("a");
+		if (!link || event.button > 1) return;
+		const href = link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "";
+		const note = link.getAttribute("data-href");
+		const isSafe = URL.canParse(href, DEFAULTS.address) && LINKS.includes(new URL(href, DEFAULTS.address).protocol);
+		if (isSafe && note === null) return;
+		event.preventDefault();
+		event.stopPropagation();
+		if (!isSafe) new Notice(`This link is not followed, since it may run something: ${href}`);
+		else if (note) void app.workspace.openLinkText(note, "", event.button === 1 || event.ctrlKey || event.metaKey ? "tab" : false);
+	};
+	for (const kind of /** @type {const} */ (["click", "auxclick"])) element.addEventListener(kind, follow, true);
+}
+
+/**
+ * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
+ * @param {string} text
+ */
+function partsOf(text) {
+	const parts = [];
+	let lines = [];
+	let fence = "";
+	const finish = (/** @type {boolean} */ isCode) => {
+		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
+		lines = [];
+	};
+	for (const line of text.split("\n")) {
+		const found = fence ? "" : /^(`{3,})[^`]*$|^(~{3,})/.exec(line)?.slice(1).find(Boolean) ?? "";
+		if (found) finish(false);
+		lines.push(line);
+		if (found) fence = found;
+		else if (fence && new RegExp(`^ {0,3}${fence}${fence.charAt(0)}*[ \\t]*$`).test(line)) {
+			finish(true);
+			fence = "";
+		}
+	}
+	finish(fence !== "");
+	return parts;
+}
+
+// compaction_view.js
+
+// What a person sees of a compaction: the line where it happened, and what is told while it runs.
+
+const HIDDEN_AFTER_MS = 6000;
+const NO_SUMMARY = { reused: "Another conversation with the same beginning was compacted before, and its summary stands here too." };
+
+/**
+ * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
+ * @param {import("./chat_view.js").ChatView} view
+ * @param {import("./server.js").CompactionRow} compaction
+ * @param {boolean} isNewest
+ */
+function compactionLine(view, compaction, isNewest) {
+	const { before, after, rung, summary, undone, messages_removed: removed } = compaction;
+	const line = createEl("details", { cls: "elbowroom-compaction", attr: { "data-at": String(compaction.at) } });
+	const words = `Compacted: ${inThousands(before)} to ${inThousands(after)} tokens`;
+	line.createEl("summary", { text: undone ? `${words}, taken back` : words });
+	line.createDiv({ cls: "elbowroom-quiet", text: removed === null ? "What stands above is kept, though the model reads the summary." : `The model reads this in place of ${removed} messages above, which are all kept.` });
+	const text = line.createDiv({ cls: "elbowroom-summary markdown-rendered" });
+	line.addEventListener("toggle", () => void MarkdownRenderer.render(view.app, safeMarkdown(summary || NO_SUMMARY[rung] || "There is no summary."), text, "", view), { once: true });
+	const buttons = new Setting(line);
+	buttons.addButton((button) => button.setButtonText("Show the originals").onClick(() => new OriginalsModal(view, compaction).open()));
+	if (isNewest && !undone) buttons.addButton((button) => button.setButtonText("Take back").onClick(() => void view.chat.undo()));
+	return line;
+}
+
+/** The messages that a summary stands for, word for word. */
+class OriginalsModal extends Modal {
+	constructor(view, compaction) {
+		super(view.app);
+		this.chat = view.chat;
+		this.compaction = compaction;
+	}
+
+	onOpen() {
+		this.setTitle("What the summary stands for");
+		void this.show();
+	}
+
+	async show() {
+		try {
+			for await (const row of this.rows()) {
+				const item = this.contentEl.createDiv({ cls: "elbowroom-original" });
+				item.createDiv({ cls: "elbowroom-who", text: `${row.number}. ${row.message.role}` });
+				item.createDiv({ cls: "elbowroom-summary mod-verbatim", text: [textOf(row.message), ...(row.message.tool_calls ?? []).map((call) => `${call.function.name} ${call.function.arguments}`)].join("\n") });
+			}
+		} catch (error) {
+			this.contentEl.createDiv({ cls: "elbowroom-problem", text: errorWords(error) });
+		}
+	}
+
+	/** @returns {AsyncGenerator<import("./server.js").MessageRow, void, void>} Those that it removed, the first first. */
+	async* rows() {
+		const { at, messages_removed: removed } = this.compaction;
+		let left = removed ?? Infinity;
+		let after = null;
+		do {
+			const page = /** @type {Awaited<ReturnType<import("./server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
+			for (const row of page.data) {
+				if (row.created > at || left <= 0) return;
+				left -= 1;
+				yield row;
+			}
+			after = page.has_more ? page.next : null;
+		} while (after);
+	}
+
+	onClose() {
+		this.contentEl.empty();
+	}
+}
+
+/** Tells of compactions in Obsidian's notices: one for each, which changes while it runs. */
+class CompactionNotices {
+	#open = null;
+
+	constructor(plugin) {
+		this.plugin = plugin;
+	}
+
+	hear(event) {
+		if (event.type === "whole") new Notice(event.text);
+		if (event.type !== "notice" || !this.plugin.preferences.noticesAsPopups) return;
+		if (event.kind === "compacting") {
+			if (this.#open) this.#open.setMessage(event.text);
+			else this.#open = new Notice(event.text, 0);
+		} else if (this.#open && (event.kind === "compacted" || event.kind === "not compacted")) {
+			this.#open.setMessage(event.text);
+			this.end(HIDDEN_AFTER_MS);
+		} else if (event.kind === "cut" || event.kind === "truncated") new Notice(event.text);
+	}
+
+	/** @param {number} [after] Milliseconds. */
+	end(after = 0) {
+		const notice = this.#open;
+		this.#open = null;
+		if (notice) window.setTimeout(() => notice.hide(), after);
+	}
+}
+
 // attachments.js
 
 // What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
 
 const MOST_AT_ONCE = 20;
 const MOST_BYTES = 5_000_000;
-const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/g;
+const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/gy; // one right behind the other
 
 /**
  * Returns a question with what goes along before it.
@@ -55,11 +1277,9 @@ function blockOf({ kind, path, text }) {
  * @returns {{ attachments: Attachment[], question: string }}
  */
 function withoutAttachments(text) {
-	/** @type {Attachment[]} */
 	const attachments = [];
 	let end = 0;
 	for (const found of text.matchAll(BLOCK)) {
-		if (found.index !== end) break; // further on it is part of the question
 		const [all, kind = "", path = "", content = ""] = found;
 		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
 		end += all.length;
@@ -129,10 +1349,6 @@ function fileOf(app, dropped) {
 	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
 }
 
-/**
- * @param {import("obsidian").App} app
- * @param {string} dropped
- */
 function addressed(app, dropped) {
 	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
 	const { searchParams } = new URL(dropped);
@@ -152,17 +1368,12 @@ function notesIn(dropped) {
 	return [...new Set(found)];
 }
 
-/**
- * @param {TFolder} folder
- * @returns {TFile[]}
- */
 function notesOf(folder) {
 	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
 }
 
 /** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
 class Counting {
-	/** @type {AbortController | null} */
 	#counting = null;
 
 	/**
@@ -175,10 +1386,6 @@ class Counting {
 		this.soon = debounce((/** @type {string} */ model, /** @type {Attachment[]} */ attachments) => void this.#count(model, attachments), 300, true);
 	}
 
-	/**
-	 * @param {string} model
-	 * @param {Attachment[]} attachments
-	 */
 	async #count(model, attachments) {
 		this.stop();
 		const { signal } = this.#counting = new AbortController();
@@ -194,1157 +1401,8 @@ class Counting {
 	}
 
 	stop() {
+		this.soon.cancel();
 		this.#counting?.abort();
-	}
-}
-
-// server.js
-
-// Requests to elbowroom. No other address is ever asked for anything.
-
-/** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
-class ServerError extends Error {
-	/**
-	 * @param {string} message
-	 * @param {number} status
-	 * @param {{ code?: string | null, param?: string | null, retryAfter?: number | null }} [told]
-	 */
-	constructor(message, status, told = {}) {
-		super(message);
-		this.name = "ServerError";
-		this.status = status;
-		this.code = told.code ?? null;
-		this.param = told.param ?? null;
-		this.retryAfter = told.retryAfter ?? null;
-	}
-
-	/** Tells whether pairing, or another token, would help. */
-	get needsPairing() {
-		return this.status === 401 || this.code === "pairing_needed";
-	}
-}
-
-/**
- * Returns the error that an answer tells of.
- * @param {number} status
- * @param {string} text The body.
- * @param {(name: string) => string | null | undefined} header
- */
-function errorOf(status, text, header) {
-	const value = parsed(text);
-	const told = /** @type {{ message?: string, code?: string, param?: string }} */ (isObject(value) && isObject(value.error) ? value.error : {});
-	const wait = Number.parseFloat(header("Retry-After") ?? "");
-	return new ServerError(told.message || `elbowroom answered with status ${status}.`, status, {
-		code: told.code, param: told.param, retryAfter: Number.isFinite(wait) ? wait : null,
-	});
-}
-
-/** Tells whether something was given up; the error may be of another window's kind. */
-/** @param {unknown} error */
-function isAbort(error) {
-	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
-}
-
-/** @param {unknown} error */
-function errorWords(error) {
-	return error instanceof Error ? error.message : String(error);
-}
-
-/**
- * @param {string} text
- * @returns {unknown} Undefined where it is no JSON.
- */
-function parsed(text) {
-	try {
-		return JSON.parse(text);
-	} catch {
-		return undefined;
-	}
-}
-
-/**
- * @param {unknown} value
- * @returns {value is Record<string, unknown>}
- */
-function isObject(value) {
-	return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** The elbowroom at the address that is set; address and token are read anew for each request. */
-class Server {
-	/** @param {{ address: () => string, token: () => string, user: () => string }} where */
-	constructor(where) {
-		this.where = where;
-	}
-
-	/** Returns the whole address of a route. Raises ServerError where none is set. */
-	/** @param {string} path */
-	url(path) {
-		const address = this.where.address();
-		if (!address) throw new ServerError("No address of elbowroom is set. Type it in the plugin's settings, such as http://127.0.0.1:2345.", 0);
-		return address + path;
-	}
-
-	/**
-	 * @param {Record<string, string>} more
-	 * @returns {Record<string, string>}
-	 */
-	headers(more = {}) {
-		const [token, user] = [this.where.token(), this.where.user().replace(/[^ -~]/g, "")]; // headers hold no other letters
-		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
-	}
-
-	/** The sentence for an address at which nothing answers. */
-	away() {
-		return new ServerError(`elbowroom does not answer at ${this.where.address()}. Is it running?`, 0);
-	}
-
-	/**
-	 * Asks for JSON. A signal only ends the waiting: Obsidian cannot take such a request back.
-	 * @param {string} path
-	 * @param {RequestOptions} [options]
-	 * @returns {Promise<unknown>} What the body holds; null where it is empty.
-	 * @throws {ServerError}
-	 */
-	async json(path, { method = "GET", body, signal, headers = {} } = {}) {
-		const url = this.url(path);
-		signal?.throwIfAborted();
-		const asked = requestUrl({
-			url, method, throw: false, headers: this.headers(headers),
-			...(body === undefined ? {} : { contentType: "application/json", body: JSON.stringify(body) }),
-		}).catch(() => { throw this.away(); });
-		const answer = await (signal ? Promise.race([asked, abortOf(signal)]) : asked);
-		if (answer.status >= 400) throw errorOf(answer.status, answer.text, (name) => headerIn(answer.headers, name));
-		return answer.text ? parsed(answer.text) ?? answer.text : null;
-	}
-
-	async health() {
-		return /** @type {{ version?: string }} */ (await this.json("/health"));
-	}
-
-	async models() {
-		const answer = /** @type {{ data: ModelRow[] }} */ (await this.json("/v1/models"));
-		return answer.data;
-	}
-
-	/**
-	 * Trades the code that elbowroom shows for a token.
-	 * @param {string} code
-	 * @param {string} name What this device is called there.
-	 */
-	async pair(code, name) {
-		return /** @type {{ token: string, id: string, name: string }} */ (await this.json("/api/pairing/claim", { method: "POST", body: { code, name } }));
-	}
-
-	async settings() {
-		return /** @type {SettingsAnswer} */ (await this.json("/api/settings"));
-	}
-
-	/** @param {Record<string, unknown>} patch */
-	async changeSettings(patch) {
-		return /** @type {SettingsAnswer} */ (await this.json("/api/settings", { method: "PATCH", body: patch }));
-	}
-
-	async agents() {
-		const answer = /** @type {{ data: { id: string, name?: string, enabled?: boolean }[] }} */ (await this.json("/api/agents"));
-		return answer.data;
-	}
-
-	async doctor() {
-		const answer = /** @type {{ data: DoctorRow[] }} */ (await this.json("/api/doctor"));
-		return answer.data;
-	}
-
-	/**
-	 * @param {{ q?: string, before?: string | null, limit?: number, signal?: AbortSignal }} [wanted]
-	 */
-	async conversations({ q = "", before = null, limit = 20, signal } = {}) {
-		const query = new URLSearchParams({ limit: String(limit), ...(q ? { q } : {}), ...(before ? { before } : {}) });
-		return /** @type {{ data: ConversationRow[], has_more: boolean, next: string | null }} */ (
-			await this.json(`/v1/conversations?${query}`, { signal }));
-	}
-
-	/**
-	 * @param {string} id
-	 * @param {{ limit?: number, signal?: AbortSignal }} [options] With `limit` its last messages come along.
-	 */
-	async conversation(id, { limit, signal } = {}) {
-		return /** @type {ConversationRow} */ (await this.json(`${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal }));
-	}
-
-	/**
-	 * @param {string} id
-	 * @param {{ before?: string, after?: string, limit?: number, order?: "asc" | "desc", signal?: AbortSignal }} [wanted]
-	 */
-	async messages(id, { signal, ...wanted } = {}) {
-		const given = Object.entries(wanted).filter(([, value]) => value !== undefined);
-		const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)]));
-		return /** @type {{ data: MessageRow[], has_more: boolean, next: string | null }} */ (
-			await this.json(`${route(id)}/messages?${query}`, { signal }));
-	}
-
-	/** @param {string} id */
-	async cancel(id) {
-		return this.json(`${route(id)}/cancel`, { method: "POST", body: {} });
-	}
-
-	/**
-	 * Says something to a conversation that is being answered.
-	 * @param {string} id
-	 * @param {string} content
-	 * @param {"steer" | "follow_up"} [mode]
-	 */
-	async queue(id, content, mode = "steer") {
-		return /** @type {{ id: string, position: number, running: boolean }} */ (
-			await this.json(`${route(id)}/queue`, { method: "POST", body: { content, mode } }));
-	}
-
-	/** @param {string} id */
-	async queued(id) {
-		const answer = /** @type {{ data: QueuedRow[] }} */ (await this.json(`${route(id)}/queue`));
-		return answer.data;
-	}
-
-	/**
-	 * @param {string} id
-	 * @param {string} message
-	 */
-	async unqueue(id, message) {
-		return this.json(`${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
-	}
-
-	/**
-	 * @param {string} id
-	 * @param {string} title
-	 */
-	async rename(id, title) {
-		return this.json(route(id), { method: "PATCH", body: { title } });
-	}
-
-	/** @param {string} id */
-	async remove(id) {
-		return this.json(route(id), { method: "DELETE" });
-	}
-
-	/**
-	 * @param {string} id
-	 * @param {{ focus?: string, preview?: boolean }} [wanted]
-	 */
-	async compact(id, wanted = {}) {
-		return /** @type {{ compacted: boolean, before: number, after: number, seconds: number }} */ (
-			await this.json(`${route(id)}/compact`, { method: "POST", body: wanted }));
-	}
-
-	/** @param {string} id */
-	async undo(id) {
-		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
-	}
-
-	async vaultChanges() {
-		const answer = /** @type {{ data: ChangeRow[] }} */ (await this.json("/api/vault/changes"));
-		return answer.data;
-	}
-
-	/** @param {string} change */
-	async undoChange(change) {
-		return /** @type {{ told: string }} */ (await this.json(`/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} }));
-	}
-
-	/**
-	 * Counts messages with the model's own tokenizer, as they would be sent.
-	 * @param {string} model
-	 * @param {ChatMessage[]} messages
-	 * @param {AbortSignal} [signal]
-	 */
-	async countTokens(model, messages, signal) {
-		const answer = /** @type {{ input_tokens: number }} */ (
-			await this.json("/v1/chat/completions/input_tokens", { method: "POST", body: { model, messages }, signal }));
-		return answer.input_tokens;
-	}
-}
-
-/** @param {string} id */
-function route(id) {
-	return `/v1/conversations/${encodeURIComponent(id)}`;
-}
-
-/**
- * @param {AbortSignal} signal
- * @returns {Promise<never>}
- */
-function abortOf(signal) {
-	return new Promise((_, fail) => {
-		const leave = () => fail(new DOMException("The request was given up.", "AbortError"));
-		if (signal.aborted) leave();
-		else signal.addEventListener("abort", leave, { once: true });
-	});
-}
-
-/**
- * @param {Record<string, string>} headers
- * @param {string} name
- */
-function headerIn(headers, name) {
-	const found = Object.keys(headers).find((key) => key.toLowerCase() === name.toLowerCase());
-	return found === undefined ? null : headers[found];
-}
-
-// stream.js
-
-// One chat request, whose answer is read as it streams.
-
-const IN_ONE_PIECE = "This Obsidian lets no answer stream from this address, so it comes in one piece.";
-
-/**
- * Asks a model and yields what it answers. Leaving the loop, or the signal, closes the connection.
- * @param {import("./server.js").Server} server
- * @param {{ model: string, messages: import("./server.js").ChatMessage[] } & Record<string, unknown>} body
- * @param {{ conversation?: string, signal?: AbortSignal }} [options]
- * @returns {AsyncGenerator<StreamEvent, void, void>}
- * @throws {ServerError} Also where the stream ends before it is complete.
- */
-async function* streamChat(server, body, { conversation = "", signal } = {}) {
-	const headers = server.headers({
-		"Content-Type": "application/json", "X-Elbowroom-Events": "1", ...(conversation ? { "X-Conversation-Id": conversation } : {}),
-	});
-	const url = server.url("/v1/chat/completions");
-	const sent = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
-	/** @type {Response} */
-	let response;
-	try {
-		// Obsidian's requestUrl can neither stream nor be stopped, so this one request is made by the window.
-		response = await window.fetch(url, { method: "POST", headers, body: sent, cache: "no-store", redirect: "error", ...(signal ? { signal } : {}) });
-	} catch (error) {
-		if (signal?.aborted) throw error;
-		if (await mayAsk(server)) throw new ServerError("The connection was lost before the answer began. Ask again.", 0);
-		yield* inOnePiece(server, body, { conversation, signal });
-		return;
-	}
-	if (!response.ok) throw errorOf(response.status, await response.text(), (name) => response.headers.get(name));
-	yield { type: "begun", conversation: response.headers.get("X-Conversation-Id") || conversation };
-	yield* eventsOf(response);
-}
-
-/**
- * Tells whether the window may ask this address: then a question that failed may have arrived, and is not asked twice.
- * @param {import("./server.js").Server} server
- */
-async function mayAsk(server) {
-	return window.fetch(server.url("/v1/models"), { headers: server.headers(), cache: "no-store", redirect: "error" }).then(() => true, () => false);
-}
-
-/**
- * @param {import("./server.js").Server} server
- * @param {{ model: string, messages: import("./server.js").ChatMessage[] } & Record<string, unknown>} body
- * @param {{ conversation: string, signal?: AbortSignal | undefined }} options
- * @returns {AsyncGenerator<StreamEvent, void, void>}
- */
-async function* inOnePiece(server, body, { conversation, signal }) {
-	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
-	yield { type: "whole", text: IN_ONE_PIECE };
-	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
-		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
-	}));
-	const choice = answer.choices?.[0];
-	if (conversation) yield { type: "begun", conversation };
-	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
-	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
-	if (answer.usage) yield { type: "usage", usage: answer.usage };
-	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
-}
-
-/**
- * @param {Response} response
- * @returns {AsyncGenerator<StreamEvent, void, void>}
- */
-async function* eventsOf(response) {
-	let reason = "";
-	for await (const data of dataOf(response)) {
-		if (data === "[DONE]") {
-			yield { type: "end", reason: reason || "stop" };
-			return;
-		}
-		const chunk = parsed(data);
-		if (!isObject(chunk)) continue;
-		if (isObject(chunk.error)) throw errorOf(Number(chunk.error.status) || 500, data, () => null);
-		for (const event of eventsIn(chunk)) yield event;
-		const choice = firstOf(chunk.choices);
-		reason = typeof choice.finish_reason === "string" ? choice.finish_reason : reason;
-	}
-	throw new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
-}
-
-/**
- * @param {Record<string, unknown>} chunk
- * @returns {StreamEvent[]}
- */
-function eventsIn(chunk) {
-	/** @type {StreamEvent[]} */
-	const events = [];
-	const { delta } = firstOf(chunk.choices);
-	const { content, reasoning_content: thought } = isObject(delta) ? delta : /** @type {Record<string, unknown>} */ ({});
-	if (typeof thought === "string" && thought) events.push({ type: "thought", text: thought });
-	if (typeof content === "string" && content) events.push({ type: "text", text: content });
-	if (isObject(chunk.event) && isObject(chunk.event.data)) {
-		const { description, done } = chunk.event.data;
-		const data = isObject(chunk.elbowroom) ? chunk.elbowroom : {};
-		events.push({ type: "notice", kind: String(data.kind ?? ""), text: String(description ?? ""), done: done !== false, data });
-	}
-	if (isObject(chunk.usage)) events.push({ type: "usage", usage: chunk.usage });
-	return events;
-}
-
-/**
- * @param {unknown} choices
- * @returns {Record<string, unknown>}
- */
-function firstOf(choices) {
-	const first = /** @type {unknown} */ (Array.isArray(choices) ? choices[0] : undefined);
-	return isObject(first) ? first : {};
-}
-
-/**
- * Yields what each `data:` line of an event stream holds, however its bytes are cut.
- * @param {Response} response
- * @returns {AsyncGenerator<string, void, void>}
- */
-async function* dataOf(response) {
-	if (!response.body) return;
-	const reader = response.body.getReader();
-	const decoder = new TextDecoder();
-	let rest = "";
-	try {
-		for (;;) {
-			const { value, done } = await reader.read().catch((error) => { throw cutBy(error); });
-			const lines = (rest + decoder.decode(value, { stream: !done })).split(/\r\n|\n|\r(?!$)/);
-			rest = done ? "" : lines.pop() ?? "";
-			for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trim();
-			if (done) return;
-		}
-	} finally {
-		reader.cancel().catch(() => {}); // it may be closed already
-	}
-}
-
-/**
- * @param {unknown} error
- * @returns {unknown}
- */
-function cutBy(error) {
-	if (isAbort(error)) return error;
-	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
-}
-
-// chat.js
-
-// A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
-
-const PAGE = 200;
-const MOST_PAGES = 100;
-const POLL_MS = 1000;
-const AGAIN_MS = 2000;
-const COMMAND = /^\/(\w+)(?:\s+([^]*))?$/;
-
-class Chat extends Events {
-	/** The id or the name by which elbowroom knows the conversation. */
-	id = newName();
-	title = "";
-	model = "";
-	/** @type {Item[]} */
-	items = [];
-	/** @type {import("./server.js").CompactionRow[]} */
-	compactions = [];
-	/** @type {import("./server.js").ContextFill | null} */
-	context = null;
-	/** @type {import("./server.js").QueuedRow[]} */
-	queue = [];
-	/** What happens beside the answer, in words; empty for nothing. */
-	notice = "";
-	/** @type {ServerError | null} */
-	problem = null;
-	isKept = false;
-	isAway = false;
-	/** Whether another program's answer to this conversation runs. */
-	runsElsewhere = false;
-	version = "";
-	/** @type {AbortController | null} */
-	#stopping = null;
-	#round = 0;
-	/** @type {number | null} */
-	#timer = null;
-
-	/** @param {import("./server.js").Server} server */
-	constructor(server) {
-		super();
-		this.server = server;
-	}
-
-	get isRunning() {
-		return this.#stopping !== null;
-	}
-
-	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
-	/** @param {"items" | "last" | "state"} what */
-	changed(what) {
-		this.trigger("changed", what);
-	}
-
-	/** Begins a new conversation with this agent or model. */
-	/** @param {string} model */
-	begin(model) {
-		this.leave();
-		Object.assign(this, {
-			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", problem: null, isKept: false, version: "", runsElsewhere: false,
-		});
-		this.changed("items");
-	}
-
-	/** Lets go of the conversation; an answer that is being written goes on at elbowroom, and is there later. */
-	leave() {
-		this.#round += 1;
-		this.#stopping?.abort();
-		this.#stopping = null;
-		this.#stopTimer();
-	}
-
-	/**
-	 * Shows a conversation that elbowroom keeps, whichever program began it.
-	 * @param {string} id
-	 */
-	async open(id) {
-		this.begin(this.model);
-		this.id = id;
-		this.isKept = true;
-		await this.load();
-	}
-
-	/** Reads the conversation again. */
-	async load() {
-		const round = this.#round;
-		const { id } = this;
-		try {
-			const row = await this.server.conversation(id);
-			const rows = await this.#rows(id);
-			const queue = await this.server.queued(id);
-			if (round !== this.#round || this.isRunning) return;
-			this.#take(row);
-			this.model = row.agent || this.model;
-			this.queue = queue;
-			this.items = itemsOf(rows);
-			this.problem = null;
-			this.isAway = false;
-		} catch (error) {
-			if (round !== this.#round) return;
-			this.#failed(error);
-		}
-		this.changed("items");
-		this.#schedule();
-	}
-
-	/**
-	 * Says something: begins an answer, or tells it to the one that is being written. Text that begins with a slash is a
-	 * command where it is one. Returns whether it was taken.
-	 * @param {string} text
-	 */
-	async send(text) {
-		const command = COMMAND.exec(text.trim());
-		if (command?.[1] === "new" && !command[2]) {
-			this.begin(this.model);
-			return true;
-		}
-		if (command?.[1] === "compact") return this.compact(command[2]?.trim() ?? "");
-		if (!this.isRunning && !this.runsElsewhere) {
-			this.items.push(itemOf("user", text));
-			void this.answer();
-			return true;
-		}
-		return this.say(text);
-	}
-
-	/**
-	 * Tells the answer that is being written something.
-	 * @param {string} text
-	 * @param {"steer" | "follow_up"} [mode]
-	 */
-	async say(text, mode = "steer") {
-		try {
-			await this.server.queue(this.id, text, mode);
-			await this.#readQueue();
-			return true;
-		} catch (error) {
-			this.#failed(error);
-			this.changed("state");
-			return false;
-		}
-	}
-
-	/** @param {string} message The id of one that waits. */
-	async unsay(message) {
-		await this.server.unqueue(this.id, message).catch((error) => this.#failed(error));
-		await this.#readQueue().catch(() => {});
-	}
-
-	async #readQueue() {
-		this.queue = await this.server.queued(this.id);
-		this.changed("state");
-	}
-
-	/** Answers the last message. */
-	async answer() {
-		if (this.isRunning) return;
-		const round = this.#round;
-		const stopping = this.#stopping = new AbortController();
-		const messages = this.items.map(messageOf);
-		const item = itemOf("assistant", "");
-		item.status = "streaming";
-		this.items.push(item);
-		Object.assign(this, { problem: null, notice: "" });
-		this.changed("items");
-		this.#schedule();
-		/** @type {unknown} */
-		let failure = null;
-		try {
-			for await (const event of streamChat(this.server, { model: this.model, messages }, { conversation: this.id, signal: stopping.signal })) {
-				if (round !== this.#round) return;
-				this.#hear(item, event);
-			}
-			item.status = "complete";
-		} catch (error) {
-			failure = error;
-		}
-		if (round === this.#round) await this.#ended(item, failure);
-	}
-
-	/**
-	 * @param {Item} item
-	 * @param {import("./stream.js").StreamEvent} event
-	 */
-	#hear(item, event) {
-		if (event.type === "begun") {
-			this.id = event.conversation || this.id;
-			this.isKept = true;
-		} else if (event.type === "text") {
-			item.text += event.text;
-			this.changed("last");
-		} else if (event.type === "thought") {
-			item.thought += event.text;
-			this.changed("last");
-		} else if (event.type === "notice" || event.type === "whole") {
-			this.notice = event.type === "notice" && event.done ? "" : event.text;
-			this.trigger("notice", event);
-			this.changed("state");
-		}
-	}
-
-	/**
-	 * @param {Item} item
-	 * @param {unknown} failure Null where the answer came to its end.
-	 */
-	async #ended(item, failure) {
-		this.#stopping = null;
-		this.notice = "";
-		if (failure !== null) {
-			item.status = "interrupted";
-			if (!item.text && !item.thought) this.items.splice(this.items.indexOf(item), 1);
-			if (!isAbort(failure)) this.#failed(failure);
-		}
-		this.changed("items");
-		if (this.isAway) this.#schedule();
-		else await this.#settle(item);
-	}
-
-	/**
-	 * Takes what elbowroom has noted of an answer: its size, compactions, and the tools that ran.
-	 * @param {Item} item
-	 */
-	async #settle(item) {
-		const round = this.#round;
-		try {
-			const row = await this.server.conversation(this.id, { limit: 50 });
-			const { data } = await this.server.messages(this.id, { limit: 50, order: "desc" });
-			if (round !== this.#round || this.isRunning) return;
-			this.#take(row);
-			const kept = itemsOf(data.reverse()).at(-1);
-			const isTheLast = kept?.role === "assistant" && kept.text.trim() === item.text.trim();
-			if (isTheLast) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
-			else if (!this.problem && kept) return await this.load(); // another program has gone on with the conversation since
-			await this.#readQueue();
-		} catch (error) {
-			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
-		}
-		this.changed("items");
-	}
-
-	/** Stops the answer, also one that another program began. What was said stays. */
-	async stop() {
-		const stopping = this.#stopping;
-		if (this.isKept) await this.server.cancel(this.id).catch(() => {}); // the connection is closed in any case
-		stopping?.abort();
-	}
-
-	/** Has the last question answered once more; the answer so far stays in a branch of its own. */
-	async retry() {
-		if (this.isRunning) return;
-		const last = this.items.findLastIndex(({ role }) => role === "user");
-		if (last < 0) return;
-		this.items.length = last + 1;
-		await this.answer();
-	}
-
-	/**
-	 * Asks in other words; what followed stays in a branch of its own.
-	 * @param {Item} item
-	 * @param {string} text
-	 */
-	async edit(item, text) {
-		const place = this.items.indexOf(item);
-		if (this.isRunning || place < 0) return;
-		this.items.splice(place, Infinity, itemOf("user", text));
-		await this.answer();
-	}
-
-	/**
-	 * Compacts the conversation now. Returns whether that was begun.
-	 * @param {string} focus What a person wants kept or dropped.
-	 */
-	async compact(focus) {
-		return this.#byHand("Compacting…", () => this.server.compact(this.id, focus ? { focus } : {}));
-	}
-
-	/** Takes the newest compaction back. */
-	async undo() {
-		return this.#byHand("Taking the compaction back…", () => this.server.undo(this.id));
-	}
-
-	/**
-	 * @param {string} words
-	 * @param {() => Promise<unknown>} work
-	 */
-	async #byHand(words, work) {
-		if (this.isRunning || !this.isKept) return false;
-		const round = this.#round;
-		let ended = "";
-		Object.assign(this, { notice: words, problem: null });
-		this.changed("state");
-		try {
-			const done = await work();
-			const row = await this.server.conversation(this.id);
-			if (isObject(done) && done.compacted === false) ended = "Nothing could be freed.";
-			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
-		} catch (error) {
-			if (round === this.#round) this.#failed(error);
-		}
-		if (round === this.#round) this.notice = ended;
-		this.changed("items");
-		return true;
-	}
-
-	/** Looks whether another device has gone on with the conversation; for when the window is looked at again. */
-	async lookAgain() {
-		if (!this.isKept || this.isRunning) return;
-		if (this.isAway) return this.load();
-		const row = await this.server.conversation(this.id).catch(() => null);
-		if (row && versionOf(row) !== this.version && !this.isRunning) await this.load();
-	}
-
-	/** @param {import("./server.js").ConversationRow} row */
-	#take(row) {
-		this.title = row.title;
-		this.context = row.context;
-		this.compactions = row.compactions ?? this.compactions;
-		this.version = versionOf(row);
-		this.runsElsewhere = row.status === "running" && !this.isRunning;
-		this.trigger("context", row.context);
-	}
-
-	/** @param {unknown} error */
-	#failed(error) {
-		this.problem = error instanceof ServerError ? error : new ServerError(errorWords(error), 0);
-		this.isAway = this.problem.status === 0;
-	}
-
-	/**
-	 * Shows what has failed elsewhere; where elbowroom is away, looks until it is back and tells so by "back".
-	 * @param {unknown} error
-	 */
-	missed(error) {
-		this.#failed(error);
-		this.changed("state");
-		this.#schedule();
-	}
-
-	/** Reads all messages of the branch that was used last. */
-	/** @param {string} id */
-	async #rows(id) {
-		/** @type {import("./server.js").MessageRow[]} */
-		const rows = [];
-		/** @type {string | undefined} */
-		let after;
-		for (let pages = 0; pages < MOST_PAGES; pages++) {
-			const page = await this.server.messages(id, { limit: PAGE, ...(after ? { after } : {}) });
-			rows.push(...page.data);
-			if (!page.has_more || !page.next) break;
-			after = page.next;
-		}
-		return rows;
-	}
-
-	/** Looks again in a moment, where something runs or elbowroom is away. */
-	#schedule() {
-		this.#stopTimer();
-		if (this.isRunning || this.isAway || this.runsElsewhere) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
-	}
-
-	async #look() {
-		const round = this.#round;
-		if (this.isAway && !this.isRunning) {
-			const isBack = await this.server.health().then(() => true, () => false);
-			if (round !== this.#round) return;
-			if (isBack) this.trigger("back");
-			if (isBack && this.isKept) return this.load();
-			if (isBack) Object.assign(this, { isAway: false, problem: null });
-		} else if (this.isKept) {
-			const row = await this.server.conversation(this.id).catch(() => null);
-			if (round !== this.#round) return;
-			const ran = this.runsElsewhere;
-			if (row) this.#take(row);
-			if (ran && !this.runsElsewhere) return this.load();
-			if (this.queue.length) await this.#readQueue().catch(() => {});
-		}
-		this.changed("state");
-		this.#schedule();
-	}
-
-	#stopTimer() {
-		if (this.#timer !== null) window.clearTimeout(this.#timer);
-		this.#timer = null;
-	}
-}
-
-/** Returns a name for a conversation that nobody else gives. */
-function newName() {
-	return `obsidian-${crypto.randomUUID()}`;
-}
-
-/**
- * @param {"user" | "assistant" | "system"} role
- * @param {string} text
- * @returns {Item}
- */
-function itemOf(role, text) {
-	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
-}
-
-/**
- * @param {Item} item
- * @returns {ChatMessage}
- */
-function messageOf(item) {
-	return item.sent ?? { role: item.role, content: item.text };
-}
-
-/**
- * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
- * @param {import("./server.js").MessageRow[]} rows
- */
-function itemsOf(rows) {
-	/** @type {Item[]} */
-	const items = [];
-	/** @type {Map<string, Item>} */
-	const turns = new Map();
-	for (const row of rows) {
-		const found = row.turn ? turns.get(row.turn) : undefined;
-		const item = found ?? itemFor(row);
-		if (!found) items.push(item);
-		if (row.turn) {
-			turns.set(row.turn, item);
-			addToTurn(item, row);
-		}
-	}
-	return items;
-}
-
-/**
- * @param {import("./server.js").MessageRow} row
- * @returns {Item}
- */
-function itemFor(row) {
-	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
-	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
-	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
-}
-
-/**
- * @param {Item} item
- * @param {import("./server.js").MessageRow} row
- */
-function addToTurn(item, row) {
-	const { message } = row;
-	if (message.role === "user") item.between.push(textOf(message));
-	if (message.role === "tool") {
-		const step = item.steps.find(({ id }) => id === message.tool_call_id);
-		if (step) step.result = textOf(message);
-	}
-	if (message.role !== "assistant") return;
-	if (!row.hidden) item.text = [item.text, textOf(message)].filter(Boolean).join("\n\n");
-	item.thought = [item.thought, row.reasoning ?? ""].filter(Boolean).join("\n\n");
-	if (!row.hidden && message.tool_calls) item.sent = { ...message, content: item.text }; // calls of a client's own tools
-	for (const { id, function: called } of message.tool_calls ?? []) item.steps.push({ id, name: called.name, arguments: called.arguments, state: row.calls[id] ?? "", result: "" });
-	if (row.turn_status === "interrupted") item.status = "interrupted";
-}
-
-/**
- * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
- * @param {import("./server.js").ConversationRow} row
- */
-function versionOf({ updated, usage }) {
-	return JSON.stringify([updated, usage]);
-}
-
-/** @param {ChatMessage} message */
-function textOf({ content }) {
-	if (typeof content === "string") return content;
-	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
-}
-
-/**
- * Returns the arguments of a call as an object, empty where they are none.
- * @param {Step} step
- */
-function argumentsOf(step) {
-	const value = parsed(step.arguments);
-	return isObject(value) ? value : {};
-}
-
-// gauge.js
-
-// How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
-
-/**
- * @param {number} value
- */
-function inThousands(value) {
-	return value.toLocaleString("en-GB");
-}
-
-/**
- * Returns a share in percent.
- * @param {number} share
- */
-function percent(share) {
-	return `${Math.round(share * 100)} %`;
-}
-
-/**
- * Works out what a gauge shows.
- * @param {ContextFill | null | undefined} context
- * @returns {{ share: number, state: "unknown" | "calm" | "near" | "full", words: string }}
- */
-function fillOf(context) {
-	if (!context || !(context.window > 0)) return { share: 0, state: "unknown", words: "Window not known yet" };
-	const { tokens, window, trigger, stop_at: stopAt } = context;
-	const state = stopAt && tokens >= stopAt ? "full" : trigger && tokens >= trigger ? "near" : "calm";
-	const words = `${percent(tokens / window)} · ${inThousands(tokens)} of ${inThousands(window)} tokens`;
-	return { share: Math.min(1, tokens / window), state, words };
-}
-
-/** The bar, as an element with the role of a meter. */
-class Gauge {
-	/** @param {HTMLElement} parent */
-	constructor(parent) {
-		this.element = parent.createDiv({ cls: "elbowroom-gauge", attr: { role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" } });
-		this.bar = this.element.createDiv({ cls: "elbowroom-gauge-bar" });
-		this.marks = ["summarised from", "answer stopped at"].map((told) => ({ told, element: this.element.createDiv({ cls: "elbowroom-gauge-mark" }) }));
-		this.show(null);
-	}
-
-	/** @param {ContextFill | null | undefined} context */
-	show(context) {
-		const { share, state, words } = fillOf(context);
-		this.element.dataset.state = state;
-		this.bar.setCssProps({ "--elbowroom-share": String(share) });
-		this.element.setAttrs({
-			"aria-valuemax": String(context?.window || 1), "aria-valuenow": String(Math.min(context?.tokens ?? 0, context?.window || 1)), "aria-valuetext": words,
-		});
-		this.element.title = [words, ...this.place(context)].join("\n");
-	}
-
-	/**
-	 * Puts the marks where they belong; returns what they mean.
-	 * @param {ContextFill | null | undefined} context
-	 */
-	place(context) {
-		const places = [context?.trigger, context?.stop_at];
-		return this.marks.flatMap(({ told, element }, index) => {
-			const at = places[index];
-			element.toggle(Boolean(at && context?.window));
-			if (!at || !context?.window) return [];
-			element.setCssProps({ "--elbowroom-share": String(at / context.window) });
-			return [`${told} ${percent(at / context.window)}`];
-		});
-	}
-}
-
-// safe_markdown.js
-
-// What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
-
-const JOINER = "\u2060"; // takes no place on the screen
-const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t])*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
-const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
-	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
-	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
-
-/**
- * Returns Markdown in which pictures and embedded notes are links, tags are text, and no block of code has a language
- * that a plugin may run. Code in blocks that begin at the edge stays as it is, to be copied.
- * @param {string} text
- */
-function safeMarkdown(text) {
-	const parts = /\$\$|%%/.test(text) ? [{ text, isCode: false }] : partsOf(text); // formulas and comments may hide where a block ends
-	return parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n").replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
-}
-
-/** @param {string} text */
-function defused(text) {
-	return text.replace(/<(?=[a-z/!?])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(/`(?=\s*\$?=)/g, `\`${JOINER}`);
-}
-
-/**
- * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
- * @param {string} text
- */
-function partsOf(text) {
-	/** @type {{ text: string, isCode: boolean }[]} */
-	const parts = [];
-	/** @type {string[]} */
-	let lines = [];
-	let fence = "";
-	const finish = (/** @type {boolean} */ isCode) => {
-		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
-		lines = [];
-	};
-	for (const line of text.split("\n")) {
-		const found = fence ? "" : /^(`{3,})[^`]*$|^(~{3,})/.exec(line)?.slice(1).find(Boolean) ?? "";
-		if (found) finish(false);
-		lines.push(line);
-		if (found) fence = found;
-		else if (fence && new RegExp(`^ {0,3}${fence}${fence.charAt(0)}*[ \\t]*$`).test(line)) {
-			finish(true);
-			fence = "";
-		}
-	}
-	finish(fence !== "");
-	return parts;
-}
-
-// compaction_view.js
-
-// What a person sees of a compaction: the line where it happened, and what is told while it runs.
-
-const HIDDEN_AFTER_MS = 6000;
-/** @type {Record<string, string>} */
-const NO_SUMMARY = { reused: "Another conversation with the same beginning was compacted before, and its summary stands here too." };
-
-/**
- * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
- * @param {import("./chat_view.js").ChatView} view
- * @param {import("./server.js").CompactionRow} compaction
- * @param {boolean} isNewest
- */
-function compactionLine(view, compaction, isNewest) {
-	const { before, after, rung, summary, undone, messages_removed: removed } = compaction;
-	const line = createEl("details", { cls: "elbowroom-compaction", attr: { "data-at": String(compaction.at) } });
-	const words = `Compacted: ${inThousands(before)} to ${inThousands(after)} tokens`;
-	line.createEl("summary", { text: undone ? `${words}, taken back` : words });
-	line.createDiv({ cls: "elbowroom-quiet", text: removed === null ? "What stands above is kept, though the model reads the summary." : `The model reads this in place of ${removed} messages above, which are all kept.` });
-	const text = line.createDiv({ cls: "elbowroom-summary markdown-rendered" });
-	line.addEventListener("toggle", () => void MarkdownRenderer.render(view.app, safeMarkdown(summary || NO_SUMMARY[rung] || "There is no summary."), text, "", view), { once: true });
-	const buttons = new Setting(line);
-	buttons.addButton((button) => button.setButtonText("Show the originals").onClick(() => new OriginalsModal(view, compaction).open()));
-	if (isNewest && !undone) buttons.addButton((button) => button.setButtonText("Take back").onClick(() => void view.chat.undo()));
-	return line;
-}
-
-/** The messages that a summary stands for, word for word. */
-class OriginalsModal extends Modal {
-	/**
-	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {import("./server.js").CompactionRow} compaction
-	 */
-	constructor(view, compaction) {
-		super(view.app);
-		this.chat = view.chat;
-		this.compaction = compaction;
-	}
-
-	onOpen() {
-		this.setTitle("What the summary stands for");
-		void this.show();
-	}
-
-	async show() {
-		try {
-			for await (const row of this.rows()) {
-				const item = this.contentEl.createDiv({ cls: "elbowroom-original" });
-				item.createDiv({ cls: "elbowroom-who", text: `${row.number}. ${row.message.role}` });
-				item.createDiv({ cls: "elbowroom-summary mod-verbatim", text: [textOf(row.message), ...(row.message.tool_calls ?? []).map((call) => `${call.function.name} ${call.function.arguments}`)].join("\n") });
-			}
-		} catch (error) {
-			this.contentEl.createDiv({ cls: "elbowroom-problem", text: errorWords(error) });
-		}
-	}
-
-	/** @returns {AsyncGenerator<import("./server.js").MessageRow, void, void>} Those that it removed, the first first. */
-	async* rows() {
-		const { at, messages_removed: removed } = this.compaction;
-		let left = removed ?? Infinity;
-		/** @type {string | null} */
-		let after = null;
-		do {
-			const page = /** @type {Awaited<ReturnType<import("./server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
-			for (const row of page.data) {
-				if (row.created > at || left <= 0) return;
-				left -= 1;
-				yield row;
-			}
-			after = page.has_more ? page.next : null;
-		} while (after);
-	}
-
-	onClose() {
-		this.contentEl.empty();
-	}
-}
-
-/** Tells of compactions in Obsidian's notices: one for each, which changes while it runs. */
-class CompactionNotices {
-	/** @type {Notice | null} */
-	#open = null;
-
-	/** @param {import("./main.js").default} plugin */
-	constructor(plugin) {
-		this.plugin = plugin;
-	}
-
-	/** @param {import("./stream.js").StreamEvent} event */
-	hear(event) {
-		if (event.type === "whole") new Notice(event.text);
-		if (event.type !== "notice" || !this.plugin.preferences.noticesAsPopups) return;
-		if (event.kind === "compacting") {
-			if (this.#open) this.#open.setMessage(event.text);
-			else this.#open = new Notice(event.text, 0);
-		} else if (this.#open && (event.kind === "compacted" || event.kind === "not compacted")) {
-			this.#open.setMessage(event.text);
-			this.end(HIDDEN_AFTER_MS);
-		} else if (event.kind === "cut" || event.kind === "truncated") new Notice(event.text);
-	}
-
-	/** @param {number} [after] Milliseconds. */
-	end(after = 0) {
-		const notice = this.#open;
-		this.#open = null;
-		if (notice) window.setTimeout(() => notice.hide(), after);
 	}
 }
 
@@ -1381,13 +1439,12 @@ async function showChanges(message, parent) {
 
 /**
  * Tells whether a call of a tool may have changed notes.
- * @param {import("./chat.js").Step} step
+ * @param {import("./items.js").Step} step
  */
 function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
 }
 
-/** @param {import("./chat.js").Step} step */
 function pathsOf(step) {
 	const { path, new_path: moved } = argumentsOf(step);
 	return [path, moved].filter((each) => typeof each === "string").map(bare);
@@ -1402,15 +1459,14 @@ function isOf(paths, { what, notes }) {
 	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
 }
 
-/** @param {string} path */
+/**
+ * Returns a path as notes are compared: models write names in other letters, and without their ending.
+ * @param {string} path
+ */
 function bare(path) {
-	return path.replace(/^\.?\//, "").replace(/\.md$/, "");
+	return path.normalize().toLowerCase().replace(/^\.?\//, "").replace(/\.md$/, "");
 }
 
-/**
- * @param {import("./message_view.js").MessageView} message
- * @param {import("./server.js").ChangeRow} change
- */
 function changeRow(message, { id, agent, what, notes }) {
 	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });
 	row.createSpan({ text: `${agent} ${what}` });
@@ -1420,6 +1476,7 @@ function changeRow(message, { id, agent, what, notes }) {
 	undo.addEventListener("click", async () => {
 		undo.disabled = true;
 		try {
+			await saveNotes(message.view.app);
 			told.setText((await message.view.plugin.server.undoChange(id)).told);
 			undo.remove();
 		} catch (error) {
@@ -1429,6 +1486,14 @@ function changeRow(message, { id, agent, what, notes }) {
 		}
 	});
 	return row;
+}
+
+/**
+ * Writes what is being typed into its notes, so that elbowroom takes back no change behind a person's words.
+ * @param {import("obsidian").App} app
+ */
+async function saveNotes(app) {
+	for (const { view } of app.workspace.getLeavesOfType("markdown")) if (view instanceof MarkdownView) await view.save();
 }
 
 // message_view.js
@@ -1460,10 +1525,6 @@ class MessageView extends Component {
 	#drawn = new Component();
 	#shown = "";
 
-	/**
-	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {import("./chat.js").Item} item
-	 */
 	constructor(view, item) {
 		super();
 		this.view = view;
@@ -1484,7 +1545,7 @@ class MessageView extends Component {
 	async draw() {
 		const { item } = this;
 		const isLast = this.view.chat.items.at(-1) === item;
-		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isRunning]);
+		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isBusy]);
 		if (now === this.#shown) return;
 		this.#shown = now;
 		this.element.setAttr("aria-busy", String(item.status === "streaming"));
@@ -1503,7 +1564,12 @@ class MessageView extends Component {
 		const next = createDiv();
 		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
 		const text = next.createDiv({ cls: "markdown-rendered" });
-		await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, lastNote(this.view.app)?.file?.path ?? "", drawn);
+		try {
+			// For no note: other plugins would take its place for that of the text, and may change what stands there.
+			await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, "", drawn);
+		} catch {
+			text.setText(question); // another plugin has failed at it
+		}
 		this.removeChild(this.#drawn);
 		this.#drawn = drawn;
 		this.body.replaceChildren(...next.childNodes);
@@ -1516,19 +1582,18 @@ class MessageView extends Component {
 		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
 	}
 
-	/** @param {boolean} isLast */
 	showActions(isLast) {
 		const { chat } = this.view;
 		this.actions.empty();
 		if (this.item.status === "streaming") return;
 		iconButton(this.actions, "copy", "Copy", () => this.copy());
 		if (this.item.role === "user") {
-			if (!chat.isRunning) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
+			if (!chat.isBusy) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
 		} else {
 			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => this.insert());
 			iconButton(this.actions, "file-plus", "Save as a note", () => this.saveAsNote());
 		}
-		if (isLast && !chat.isRunning) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
+		if (isLast && !chat.isBusy) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
 	}
 
 	async copy() {
@@ -1539,6 +1604,7 @@ class MessageView extends Component {
 	insert() {
 		const note = lastNote(this.view.app);
 		if (!note) return new Notice("Open a note first, in which it can be inserted.");
+		note.editor.setCursor(note.editor.getCursor("to")); // behind what is selected, not in its place
 		note.editor.replaceSelection(this.item.text);
 		return new Notice(`Inserted in ${note.file?.basename ?? "the note"}.`);
 	}
@@ -1556,7 +1622,6 @@ class MessageView extends Component {
 		}
 	}
 
-	/** @param {import("./chat.js").Step} step */
 	stepRow(step) {
 		const row = createEl("details", { cls: "elbowroom-step" });
 		const summary = row.createEl("summary");
@@ -1569,11 +1634,6 @@ class MessageView extends Component {
 		return row;
 	}
 
-	/**
-	 * @param {HTMLElement} parent
-	 * @param {string} path
-	 * @param {string} words
-	 */
 	noteLink(parent, path, words) {
 		const link = parent.createEl("a", { cls: "internal-link", text: words, href: "#" });
 		link.addEventListener("click", (event) => {
@@ -1593,11 +1653,6 @@ function nameFor(text) {
 	return plain.slice(0, LONGEST_NAME).trim().replace(/^\.+/, "") || UNNAMED;
 }
 
-/**
- * @param {import("obsidian").App} app
- * @param {string} folder
- * @param {string} name
- */
 function freePath(app, folder, name) {
 	for (let number = 1; ; number++) {
 		const path = normalizePath(`${folder}/${name}${number > 1 ? ` ${number}` : ""}.md`);
@@ -1609,18 +1664,16 @@ function freePath(app, folder, name) {
 
 // Where a person writes: the text, what goes along with it and how many tokens that takes, and what waits.
 
+const NOTHING = { text: "", attachments: [] };
+
 class Composer {
-	/** @type {import("./attachments.js").Attachment[]} */
 	attachments = [];
-	/** @type {import("./chat.js").Item | null} */
 	editing = null;
 	/** Whether what stands in the note goes along by itself was changed by hand for this question. */
 	#isChosen = false;
+	/** What was written before a message was edited. */
+	#draft = NOTHING;
 
-	/**
-	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {HTMLElement} parent
-	 */
 	constructor(view, parent) {
 		this.view = view;
 		this.element = parent.createDiv({ cls: "elbowroom-composer" });
@@ -1647,7 +1700,6 @@ class Composer {
 		});
 	}
 
-	/** @param {KeyboardEvent} event */
 	pressed(event) {
 		if (event.isComposing) return;
 		if (event.key === "Enter" && !event.shiftKey) {
@@ -1660,32 +1712,41 @@ class Composer {
 		}
 	}
 
-	/** Sends what was written; where that fails, it stays. */
+	/** Sends what was written; where that fails, it stays. A command goes alone: what is attached waits for a question. */
 	async send() {
 		const { chat } = this.view;
-		const question = this.input.value.trim();
-		if (!question && !this.attachments.length) return;
-		const kept = { attachments: this.attachments, text: this.input.value, editing: this.editing };
-		const text = this.attachments.length ? withAttachments(this.attachments, question) : question;
-		this.clear();
-		const { editing } = kept;
-		const isTaken = editing ? (void chat.edit(editing, text), true) : await chat.send(text);
-		if (isTaken || this.input.value) return;
-		this.input.value = kept.text;
-		Object.assign(this, { attachments: kept.attachments, editing: kept.editing });
+		const { attachments, editing } = this;
+		const written = this.input.value;
+		const question = written.trim();
+		if (!question && !attachments.length) return;
+		const isCommand = !editing && commandIn(question) !== null;
+		const text = attachments.length && !isCommand ? withAttachments(attachments, question) : question;
+		if (editing && !chat.edit(editing, text)) {
+			new Notice("This cannot be asked now. Wait until the answer has ended, or copy what you wrote.");
+			return;
+		}
+		if (isCommand) this.input.value = "";
+		else this.clear();
+		if (editing || await chat.send(text)) return;
+		if (isCommand) new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
+		this.input.value = [written, this.input.value].filter(Boolean).join("\n\n");
+		this.attachments = [...new Set([...attachments, ...this.attachments])];
 		this.show();
 	}
 
+	/** Empties it; what was written before a message was edited comes back. */
 	clear() {
-		this.input.value = "";
-		Object.assign(this, { attachments: [], editing: null });
-		this.#isChosen = false;
+		const { text, attachments } = this.#draft;
+		this.#draft = NOTHING;
+		this.input.value = text;
+		Object.assign(this, { attachments, editing: null });
+		this.#isChosen = attachments.length > 0;
 		this.show();
 	}
 
-	/** @param {import("./chat.js").Item} item */
 	edit(item) {
 		const { attachments, question } = withoutAttachments(item.text);
+		if (!this.editing) this.#draft = { text: this.input.value, attachments: this.attachments };
 		Object.assign(this, { attachments, editing: item });
 		this.#isChosen = true;
 		this.input.value = question;
@@ -1714,12 +1775,10 @@ class Composer {
 		});
 	}
 
-	/** @param {import("obsidian").TFile} file */
 	async addNote(file) {
 		await this.add(async () => [await noteAttachment(this.view.app, file)]);
 	}
 
-	/** @param {() => Promise<import("./attachments.js").Attachment[]>} find */
 	async add(find) {
 		try {
 			this.take(await find());
@@ -1728,7 +1787,6 @@ class Composer {
 		}
 	}
 
-	/** @param {import("./attachments.js").Attachment[]} found */
 	take(found) {
 		const known = new Set(this.attachments.map(({ path, text }) => `${path}\n${text}`));
 		this.attachments = [...this.attachments, ...found.filter(({ path, text }) => !known.has(`${path}\n${text}`))];
@@ -1746,7 +1804,7 @@ class Composer {
 
 	show() {
 		const { chat } = this.view;
-		const isBusy = chat.isRunning || chat.runsElsewhere;
+		const { isBusy } = chat;
 		this.chips.replaceChildren(...this.attachments.map((attachment) => this.chip(attachment)));
 		this.sum.setText(this.sumWords());
 		this.stopButton.toggle(isBusy);
@@ -1766,7 +1824,6 @@ class Composer {
 		return sum > free ? `${words} That is more than is free: older messages are compacted, and what is longest is shortened.` : words;
 	}
 
-	/** @param {import("./attachments.js").Attachment} attachment */
 	chip(attachment) {
 		const { kind, path, tokens } = attachment;
 		const name = path.split("/").at(-1)?.replace(/\.md$/, "") || "Text";
@@ -1781,7 +1838,6 @@ class Composer {
 		return chip;
 	}
 
-	/** @param {import("./server.js").QueuedRow} row */
 	waitingRow(row) {
 		const element = createDiv({ cls: "elbowroom-waiting" });
 		setIcon(element.createSpan(), "clock");
@@ -1799,16 +1855,10 @@ const ROWS = 30;
 const LIST_END = 200;
 
 class ConversationList extends Modal {
-	/** @type {AbortController | null} */
 	#asking = null;
-	/** @type {string | null} */
 	#next = null;
 	#search = "";
 
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {(id: string) => void} choose
-	 */
 	constructor(plugin, choose) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -1842,7 +1892,6 @@ class ConversationList extends Modal {
 		stops[Math.max(0, now + step)]?.focus();
 	}
 
-	/** @param {string} search */
 	async begin(search) {
 		this.#asking?.abort();
 		this.#asking = null;
@@ -1857,7 +1906,6 @@ class ConversationList extends Modal {
 		if (list?.isShown() && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
 	}
 
-	/** @param {boolean} [isFirst] */
 	async more(isFirst = false) {
 		if (this.#asking || !this.list || !this.foot) return;
 		const { signal } = this.#asking = new AbortController();
@@ -1877,7 +1925,6 @@ class ConversationList extends Modal {
 		this.fill();
 	}
 
-	/** @param {import("./server.js").ConversationRow} row */
 	row(row) {
 		const element = createEl("li", { cls: "elbowroom-conversation" });
 		const button = element.createEl("button", { cls: "elbowroom-open", attr: { type: "button" } });
@@ -1899,17 +1946,11 @@ class ConversationList extends Modal {
 	}
 }
 
-/** @param {Named} row */
 function titleOf({ title }) {
 	return title.trim() || "Without a title";
 }
 
 class RenameModal extends Modal {
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {Named} row
-	 * @param {(title: string) => void} done
-	 */
 	constructor(plugin, row, done) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -1966,11 +2007,6 @@ async function removeConversation(plugin, row) {
 }
 
 class ConfirmModal extends Modal {
-	/**
-	 * @param {import("obsidian").App} app
-	 * @param {Named} row
-	 * @param {(isSure: boolean) => void} answer
-	 */
 	constructor(app, row, answer) {
 		super(app);
 		this.row = row;
@@ -1995,90 +2031,12 @@ class ConfirmModal extends Modal {
 	}
 }
 
-// preferences.js
-
-// What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
-
-const SECRET = "elbowroom-token";
-
-/** @type {Readonly<Preferences>} */
-const DEFAULTS = Object.freeze({
-	address: "http://127.0.0.1:2345",
-	secret: "",
-	token: "",
-	user: "",
-	agent: "",
-	noticesAsPopups: true,
-	noteContext: "none",
-	seen: {},
-});
-
-/**
- * Returns preferences from what a file holds, whatever that is: what has another type is as by default.
- * @param {unknown} data
- * @returns {Preferences}
- */
-function preferencesFrom(data) {
-	const kept = /** @type {Record<string, unknown>} */ (data !== null && typeof data === "object" ? data : {});
-	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && kept[key] !== null);
-	const preferences = /** @type {Preferences} */ ({ ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
-	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
-	return preferences;
-}
-
-/**
- * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
- * without http:// before it. Empty where it is no address.
- * @param {string} typed
- */
-function baseAddress(typed) {
-	const text = typed.trim();
-	if (!text) return "";
-	try {
-		const url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
-		if (!/^https?:$/.test(url.protocol) || !url.hostname) return "";
-		const path = url.pathname.replace(/\/+/g, "/").replace(/(\/v1|\/chat|\/completions|\/models|\/)+$/, "");
-		return url.origin + path;
-	} catch {
-		return "";
-	}
-}
-
-/**
- * Returns the token that goes with each request, empty for none.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- */
-function tokenOf(app, preferences) {
-	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
-}
-
-/**
- * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- * @param {string} token
- */
-function keepToken(app, preferences, token) {
-	if (!app.secretStorage) {
-		preferences.token = token;
-		return;
-	}
-	app.secretStorage.setSecret(SECRET, token); // never over a secret that the person chose: others may use it
-	preferences.secret = SECRET;
-	preferences.token = "";
-}
-
 // pairing.js
 
 // Trades the code that elbowroom shows for a token of this device.
 
 /** Asks for the code; `done` is called once the token is kept. */
 class PairingModal extends Modal {
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {() => void} [done]
-	 */
 	constructor(plugin, done = () => {}) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -2145,22 +2103,16 @@ const NEAR_END = 80;
 class ChatView extends ItemView {
 	icon = "message-square-text";
 	navigation = false;
-	/** @type {import("./server.js").ModelRow[]} */
 	models = [];
-	/** @type {Composer | null} */
 	composer = null;
-	/** @type {Map<import("./chat.js").Item, MessageView>} */
+	/** @type {HTMLElement | null} The messages, while the view is open. */
+	log = null;
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
 	#isDrawing = false;
-	/** @type {number | null} */
 	#drawLater = null;
 
-	/**
-	 * @param {import("obsidian").WorkspaceLeaf} leaf
-	 * @param {import("./main.js").default} plugin
-	 */
 	constructor(leaf, plugin) {
 		super(leaf);
 		this.plugin = plugin;
@@ -2189,13 +2141,14 @@ class ChatView extends ItemView {
 		this.problem = contentEl.createDiv({ cls: "elbowroom-trouble", attr: { role: "alert" } });
 		this.log = contentEl.createDiv({ cls: "elbowroom-log", attr: { role: "log", "aria-label": "Conversation", tabindex: "0" } });
 		this.notice = contentEl.createDiv({ cls: "elbowroom-notice", attr: { role: "status" } });
+		followLinks(this.app, this.log);
 		this.composer = new Composer(this, contentEl);
 		this.listen();
 		this.chat.begin(this.plugin.preferences.agent);
-		await this.readModels();
+		void this.readModels(); // Obsidian waits for its views, and elbowroom may be away
+		return Promise.resolve();
 	}
 
-	/** @param {HTMLElement} head */
 	addHead(head) {
 		const row = head.createDiv({ cls: "elbowroom-bar" });
 		this.picker = row.createEl("select", { cls: "dropdown", attr: { "aria-label": "Agent or model" } });
@@ -2217,7 +2170,13 @@ class ChatView extends ItemView {
 		this.registerEvent(this.chat.on("back", () => void this.readModels()));
 		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
+		this.registerEvent(this.plugin.events.on("unload", () => void this.onClose()));
 		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
+		this.registerEvent(this.app.workspace.on("active-leaf-change", (leaf) => {
+			if (leaf !== this.leaf) return;
+			this.tellStatus();
+			void this.chat.lookAgain();
+		}));
 	}
 
 	/** Reads which agents and models there are; the first of them answers where none was chosen. */
@@ -2227,7 +2186,10 @@ class ChatView extends ItemView {
 		} catch (error) {
 			this.chat.missed(error);
 		}
-		if (!this.chat.model) this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+		if (!this.chat.model) {
+			this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
+			this.composer?.recount();
+		}
 		this.showPicker();
 		this.draw("state");
 	}
@@ -2242,29 +2204,29 @@ class ChatView extends ItemView {
 
 	begin() {
 		this.chat.begin(this.plugin.preferences.agent || this.chat.model || this.models[0]?.id || "");
-		this.composer?.clear();
+		this.letBe();
 		this.composer?.input.focus();
 		this.keepState();
 	}
 
-	/** @param {string} id */
 	async show(id) {
+		this.letBe();
 		await this.chat.open(id);
-		this.composer?.clear();
 		this.keepState();
+	}
+
+	/** Edits no message any more; what else was written stays. */
+	letBe() {
+		if (this.composer?.editing) this.composer.clear();
 	}
 
 	getState() {
 		return this.chat.isKept ? { conversation: this.chat.id } : {};
 	}
 
-	/**
-	 * @param {unknown} state
-	 * @param {import("obsidian").ViewStateResult} result
-	 */
 	async setState(state, result) {
 		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
-		if (typeof conversation === "string" && conversation !== this.chat.id) await this.chat.open(conversation);
+		if (typeof conversation === "string" && conversation !== this.chat.id) void this.chat.open(conversation);
 		await super.setState(state, result);
 	}
 
@@ -2273,20 +2235,14 @@ class ChatView extends ItemView {
 	}
 
 	/**
-	 * Takes a question from elsewhere in Obsidian.
-	 * @param {{ text?: string, attachments?: import("./attachments.js").Attachment[], send?: boolean }} asked
+	 * Takes what a question is about from elsewhere in Obsidian.
+	 * @param {import("./attachments.js").Attachment[]} attachments
 	 */
-	async ask({ text = "", attachments = [], send = false }) {
-		if (send) {
-			await this.chat.send(withAttachments(attachments, text));
-			return;
-		}
+	ask(attachments) {
 		this.composer?.take(attachments);
-		if (this.composer && text) this.composer.input.value = text;
 		this.composer?.input.focus();
 	}
 
-	/** @param {HTMLElement} row */
 	showMenu(row) {
 		const { chat } = this;
 		const menu = new Menu();
@@ -2312,16 +2268,32 @@ class ChatView extends ItemView {
 		}
 		if (what === "state") return;
 		if (what === "items") void this.drawMessages();
-		else this.#drawLater ??= window.setTimeout(() => {
+		else this.drawSoon();
+	}
+
+	drawSoon() {
+		if (this.log) this.#drawLater ??= window.setTimeout(() => {
 			this.#drawLater = null;
 			void this.drawMessages();
 		}, DRAW_MS);
 	}
 
 	async drawMessages() {
-		if (this.#isDrawing || !this.log) return void (this.#drawLater ??= window.setTimeout(() => { this.#drawLater = null; void this.drawMessages(); }, DRAW_MS));
-		this.#isDrawing = true;
 		const { log } = this;
+		if (!log) return;
+		if (this.#isDrawing) {
+			this.drawSoon();
+			return;
+		}
+		this.#isDrawing = true;
+		try {
+			await this.drawAll(log);
+		} finally {
+			this.#isDrawing = false;
+		}
+	}
+
+	async drawAll(log) {
 		const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
 		const views = this.chat.items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
 		for (const [item, view] of this.#messages) if (!this.chat.items.includes(item)) {
@@ -2332,11 +2304,8 @@ class ChatView extends ItemView {
 		await Promise.all(views.map((view) => view.draw()));
 		this.place(log, views);
 		if (isAtEnd) log.scrollTop = log.scrollHeight;
-		this.#isDrawing = false;
-		return undefined;
 	}
 
-	/** @param {import("./chat.js").Item} item */
 	messageFor(item) {
 		const found = this.#messages.get(item) ?? this.addChild(new MessageView(this, item));
 		this.#messages.set(item, found);
@@ -2361,7 +2330,6 @@ class ChatView extends ItemView {
 			return { at: compaction.at, line };
 		});
 		for (const { at, line } of lines) line.open = open.has(String(at));
-		/** @type {HTMLElement[]} */
 		const wanted = [];
 		for (const view of views) {
 			while (lines[0] && lines[0].at < view.item.at) wanted.push(/** @type {{ line: HTMLElement }} */ (lines.shift()).line);
@@ -2395,7 +2363,13 @@ class ChatView extends ItemView {
 		setIcon(problem.createSpan(), "circle-alert");
 		problem.createSpan({ text: this.chat.isAway ? `${found.message} What you write stays here; it goes on as soon as elbowroom is back.` : found.message });
 		if (found.needsPairing) problem.createEl("button", { text: "Pair" }).addEventListener("click", () => new PairingModal(this.plugin, () => void this.again()).open());
-		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => void this.chat.retry());
+		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => this.tryAgain());
+	}
+
+	/** Has the question answered that has no whole answer; where there is none, what failed was to read or change something. */
+	tryAgain() {
+		const last = this.chat.items.at(-1);
+		void (last?.role === "user" || last?.status === "interrupted" ? this.chat.retry() : this.again());
 	}
 
 	/** Reads everything again, for a new token or address. */
@@ -2410,7 +2384,9 @@ class ChatView extends ItemView {
 	}
 
 	async onClose() {
-		this.chat.leave();
+		this.chat.close();
+		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
+		this.log = null;
 		this.notices.end();
 		this.composer?.counting.stop();
 		this.plugin.events.trigger("context", { conversation: "", context: null, model: "" });
@@ -2426,16 +2402,10 @@ class PreviewModal extends Modal {
 	#text = "";
 	#how = "";
 	#drawn = new Component();
-	/** @type {AbortController | null} */
 	#stopping = null;
-	/** @type {number | null} */
 	#drawLater = null;
+	#unloading = null;
 
-	/**
-	 * @param {import("./main.js").default} plugin
-	 * @param {import("./editor_commands.js").Task} task
-	 * @param {import("./editor_commands.js").Place} place
-	 */
 	constructor(plugin, task, place) {
 		super(plugin.app);
 		this.plugin = plugin;
@@ -2446,6 +2416,7 @@ class PreviewModal extends Modal {
 	onOpen() {
 		this.setTitle(this.task.name);
 		this.modalEl.addClass("elbowroom-preview");
+		this.#unloading = this.plugin.events.on("unload", () => this.close());
 		if (this.task.asksHow) {
 			new Setting(this.contentEl).setName("How").setDesc("What you want, such as a shorter text or another language. It may stay empty.").addText((text) => {
 				text.onChange((value) => { this.#how = value.trim(); });
@@ -2455,6 +2426,7 @@ class PreviewModal extends Modal {
 		}
 		this.state = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
 		this.shown = this.contentEl.createDiv({ cls: "elbowroom-result markdown-rendered", attr: { tabindex: "0", role: "region", "aria-label": "Preview" } });
+		followLinks(this.app, this.shown);
 		new Setting(this.contentEl)
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
 			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.stop()); })
@@ -2502,16 +2474,11 @@ class PreviewModal extends Modal {
 		return this.plugin.preferences.agent || (await this.plugin.server.models())[0]?.id || "";
 	}
 
-	/** @returns {import("./server.js").ChatMessage[]} */
 	messages() {
 		const how = this.#how ? `\n\nThe person wants: ${this.#how}` : "";
 		return [{ role: "user", content: `${this.task.order}${how}\n\n<selected_text path="">\n${this.place.text}\n</selected_text>` }];
 	}
 
-	/**
-	 * @param {string} words
-	 * @param {boolean} isRunning
-	 */
 	say(words, isRunning) {
 		this.state?.setText(words);
 		this.stopper?.setDisabled(!isRunning);
@@ -2532,14 +2499,16 @@ class PreviewModal extends Modal {
 		const { shown } = this;
 		if (!shown) return;
 		this.#drawn.unload();
-		this.#drawn = new Component();
-		this.#drawn.load();
+		const drawn = this.#drawn = new Component();
+		drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", this.#drawn).then(() => shown.replaceChildren(...next.childNodes));
+		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", drawn).catch(() => next.setText(this.#text)).then(() => {
+			if (drawn === this.#drawn) shown.replaceChildren(...next.childNodes);
+		});
 	}
 
 	accept() {
-		const text = this.place.isBefore ? this.#text : this.#text.trim();
+		const text = this.place.isBefore ? this.#text : withEdgesOf(this.place.text, this.#text);
 		if (putInPlace(this.place, text)) {
 			this.close();
 			return;
@@ -2563,6 +2532,8 @@ class PreviewModal extends Modal {
 
 	onClose() {
 		this.#stopping?.abort();
+		this.#stopping = null;
+		if (this.#unloading) this.plugin.events.offref(this.#unloading);
 		this.#drawn.unload();
 		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
 		this.contentEl.empty();
@@ -2576,19 +2547,14 @@ class PreviewModal extends Modal {
 const MOST_BEFORE = 6000;
 const ONLY = "Answer with the text alone, in its language and its Markdown, without any word before or after it.";
 
-/** @type {Task[]} */
 const TASKS = [
 	{ id: "rewrite-selection", name: "Rewrite selection", icon: "pencil-line", order: `Rewrite the text so that it reads better, and keep what it says. ${ONLY}`, asksHow: true },
 	{ id: "summarise-selection", name: "Summarise selection", icon: "list-collapse", order: `Summarise the text. ${ONLY}`, asksHow: false },
 ];
-/** @type {Task} */
 const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text-cursor", order: `Continue the text from where it ends, and repeat nothing of it. ${ONLY}`, asksHow: false };
 
-/** @param {import("./main.js").default} plugin */
 function addEditorCommands(plugin) {
-	/** @type {(task: Task) => (editor: import("obsidian").Editor, info: import("obsidian").MarkdownFileInfo) => void} */
 	const previewOf = (task) => (editor, info) => new PreviewModal(plugin, task, placeOf(task, editor, info)).open();
-	/** @type {{ id: string, name: string, icon: string, run: ReturnType<typeof previewOf> }[]} */
 	const commands = [
 		...TASKS.map((task) => ({ ...task, run: previewOf(task) })),
 		{ id: "ask-about-selection", name: "Ask about selection", icon: "message-circle-question", run: (editor, info) => void ask(plugin, editor, info) },
@@ -2618,10 +2584,9 @@ function addEditorCommands(plugin) {
  * @param {import("obsidian").MarkdownFileInfo} info
  */
 async function ask(plugin, editor, info) {
-	/** @type {import("./attachments.js").Attachment} */
 	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
-	await view?.ask({ attachments: [attachment] });
+	view?.ask([attachment]);
 }
 
 /**
@@ -2630,15 +2595,9 @@ async function ask(plugin, editor, info) {
  * @param {import("obsidian").Editor} editor
  */
 function fits(id, editor) {
-	return Boolean(editor.getSelection()) || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
+	return editor.getSelection().trim() !== "" || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
 }
 
-/**
- * @param {Task} task
- * @param {import("obsidian").Editor} editor
- * @param {import("obsidian").MarkdownFileInfo} info
- * @returns {Place}
- */
 function placeOf(task, editor, info) {
 	const note = { editor, info, file: info.file };
 	const to = editor.getCursor("to");
@@ -2646,10 +2605,6 @@ function placeOf(task, editor, info) {
 	return { ...note, from: editor.getCursor("from"), to, text: editor.getSelection(), isBefore: false };
 }
 
-/**
- * @param {import("obsidian").Editor} editor
- * @param {import("obsidian").EditorPosition} at
- */
 function textBefore(editor, at) {
 	return editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE).replace(/^[\uDC00-\uDFFF]/, "");
 }
@@ -2668,6 +2623,15 @@ function putInPlace(place, text) {
 }
 
 /**
+ * Returns a text with the spaces and ends of lines around it that another one has.
+ * @param {string} other
+ * @param {string} text
+ */
+function withEdgesOf(other, text) {
+	return other.slice(0, other.length - other.trimStart().length) + text.trim() + other.slice(other.trimEnd().length);
+}
+
+/**
  * Tells whether the editor still shows the note of a place.
  * @param {Place} place
  */
@@ -2675,7 +2639,6 @@ function isOpen({ info, file }) {
 	return info.file === file;
 }
 
-/** @param {Place} place */
 function stands({ editor, from, to, text, isBefore }) {
 	return (isBefore ? textBefore(editor, from) : editor.getRange(from, to)) === text;
 }
@@ -2703,28 +2666,21 @@ const STATES = { ok: "Works", warning: "Look at this", problem: "Does not work" 
 
 class ElbowroomSettingTab extends PluginSettingTab {
 	icon = "panel-left-right-dashed";
-	/** @type {import("./server.js").ModelRow[]} */
 	models = [];
-	/** @type {{ id: string, name?: string }[]} */
 	agents = [];
-	/** @type {import("./server.js").SettingsAnswer | null} */
 	settings = null;
 	problem = "";
-	/** @type {import("./server.js").DoctorRow[]} */
 	checks = [];
-	/** @type {HTMLElement | null} */
 	#results = null;
 	#askedAt = 0;
 	/** @type {(() => void)[]} What takes the rows' listeners away again, before Obsidian 1.13. */
 	#cleanups = [];
 
-	/** @param {import("./main.js").default} plugin */
 	constructor(plugin) {
 		super(plugin.app, plugin);
 		this.plugin = plugin;
 	}
 
-	/** @returns {{ heading: string, rows: Row[] }[]} */
 	groups() {
 		return [
 			{ heading: "Connection", rows: this.connection() },
@@ -2762,7 +2718,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		for (const cleanup of this.#cleanups.splice(0)) cleanup();
 	}
 
-	/** @returns {Row[]} */
 	connection() {
 		return [
 			{
@@ -2782,7 +2737,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		];
 	}
 
-	/** @returns {Row[]} */
 	chat() {
 		const rows = this.models.map(({ id, name }) => [id, name && name !== id ? `${name} (${id})` : id]);
 		const kept = this.plugin.preferences.agent;
@@ -2803,7 +2757,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		];
 	}
 
-	/** @returns {Row[]} */
 	compaction() {
 		const agents = Object.fromEntries([[SAME, "Same as current agent"], ...this.agents.map(({ id, name }) => [id, name || id])]);
 		const chosen = String(this.getControlValue(`${COMPACTION}pruning_agent`));
@@ -2840,21 +2793,15 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		return tokenOf(this.app, this.plugin.preferences) !== "";
 	}
 
-	/**
-	 * @param {string} key
-	 * @param {string} words
-	 */
 	about(key, words) {
 		const by = this.settings?.locked[COMPACTION + key];
 		return by ? `${words} It is set by ${by} and cannot be changed here.` : words;
 	}
 
-	/** @param {string} key */
 	isFixed(key) {
 		return !this.settings || COMPACTION + key in this.settings.locked;
 	}
 
-	/** @param {string} key */
 	getControlValue(key) {
 		const { preferences } = this.plugin;
 		if (!key.startsWith(COMPACTION)) return preferences[/** @type {"address"} */ (key)];
@@ -2863,10 +2810,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		return name === "threshold_ratio" ? Math.round(Number(value) * 100) : value;
 	}
 
-	/**
-	 * @param {string} key
-	 * @param {unknown} value
-	 */
 	async setControlValue(key, value) {
 		if (key.startsWith(COMPACTION)) {
 			const name = key.slice(COMPACTION.length);
@@ -2890,7 +2833,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		this.redraw();
 	}
 
-	/** @param {import("./server.js").SettingsAnswer} answer */
 	take(answer) {
 		this.settings = answer;
 		const { pruning_agent: agent, threshold_ratio: ratio, notices } = answer.values.compaction;
@@ -2931,7 +2873,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		else /** @type {ElbowroomSettingTab} */ (this).display();
 	}
 
-	/** @param {Setting} setting */
 	showState(setting) {
 		const again = () => void this.refresh();
 		const { win } = setting.settingEl;
@@ -2960,14 +2901,12 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		});
 	}
 
-	/** @param {Setting} setting */
 	showPairing(setting) {
 		setting.addButton((button) => button.setButtonText(this.isPaired ? "Pair again" : "Pair").onClick(() => {
 			new PairingModal(this.plugin, () => void this.refresh(true)).open();
 		}));
 	}
 
-	/** @param {Setting} setting */
 	showToken(setting) {
 		const { preferences } = this.plugin;
 		if (this.app.secretStorage) {
@@ -2988,7 +2927,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		}
 	}
 
-	/** @param {Setting} setting */
 	showTest(setting) {
 		this.#results = setting.infoEl.createDiv({ attr: { role: "status" } }).createEl("ul", { cls: "elbowroom-checks" });
 		this.showChecks();
@@ -3024,10 +2962,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		}
 	}
 
-	/**
-	 * @param {Setting} setting
-	 * @param {import("obsidian").SettingControl} control
-	 */
 	addControl(setting, control) {
 		const value = this.getControlValue(control.key);
 		const disabled = typeof control.disabled === "function" ? control.disabled() : control.disabled === true;
@@ -3040,7 +2974,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	}
 }
 
-/** @param {import("./server.js").DoctorRow} row */
 function checkRow({ name, state, told, remedy }) {
 	const element = createEl("li", { cls: "elbowroom-check", attr: { "data-state": state } });
 	element.createSpan({ cls: "elbowroom-check-state", text: `${STATES[state] ?? state}: ` });
@@ -3063,7 +2996,7 @@ class ElbowroomPlugin extends Plugin {
 	});
 
 	async onload() {
-		this.preferences = preferencesFrom(await this.loadData());
+		await this.loadPreferences();
 		this.registerView(VIEW_TYPE, (leaf) => new ChatView(leaf, this));
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
@@ -3072,6 +3005,11 @@ class ElbowroomPlugin extends Plugin {
 		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();
+	}
+
+	/** Has all that is open end what it asks for. */
+	onunload() {
+		this.events.trigger("unload");
 	}
 
 	/** Shows the chat, in the right sidebar where it is not open yet. */
@@ -3091,8 +3029,19 @@ class ElbowroomPlugin extends Plugin {
 	}
 
 	async onExternalSettingsChange() {
-		this.preferences = preferencesFrom(await this.loadData());
+		await this.loadPreferences();
 		this.events.trigger("settings");
+	}
+
+	async loadPreferences() {
+		let kept = null;
+		try {
+			kept = await this.loadData();
+		} catch (error) {
+			new Notice(`What Elbowroom keeps in this vault cannot be read, so its settings are as at first. ${errorWords(error)}`);
+		}
+		this.preferences = preferencesFrom(kept);
+		if (moveToken(this.app, this.preferences)) await this.saveData(this.preferences);
 	}
 
 	/** Lets a note be taken to the chat from its menu. */
