@@ -88,17 +88,15 @@ async def test_keys_alone_do_everything(scene: Scene, browser: Browser) -> None:
             raise AssertionError(f"{element} is not reached by Tab")
 
         await go_to(chat.get_by_label("Message"))
-        for question in (
-            "Say hello to the lynx.",
-            "What grows in bed 1?",
-            "What grows in bed 2?",
-            "And in bed 3?",
-            "/compact",
-        ):
+        questions = ("Say hello to the lynx.", "What grows in bed 1?", "What grows in bed 2?", "And in bed 3?")
+        for number, question in enumerate(questions, 1):
             await keys.type(question)
             await keys.press("Enter")
             await expect(chat.get_by_label("Message")).to_have_value("")
+            await expect(chat.locator(".elbowroom-message.mod-assistant")).to_have_count(number)
             await ended(chat)
+        await keys.type("/compact")
+        await keys.press("Enter")
         await go_to(chat.locator(".elbowroom-compaction summary"))
         await keys.press("Enter")
         await expect(chat.locator(".elbowroom-compaction")).to_have_attribute("open", "")
