@@ -56,7 +56,7 @@ async def pruner_for(provider: LMStudio, body: Mapping[str, Any]) -> PruningAgen
         info,
         history,
         bare_shared(),
-        window=info.loaded_context,
+        known_window=info.loaded_context,
         conversation=Conversation(body, body["messages"], list),
     )
 

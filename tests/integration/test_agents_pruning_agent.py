@@ -81,7 +81,7 @@ async def pruner_of(provider: Provider, model: str = MODEL, body: Mapping[str, A
     history = await HistoryCounters().of(provider, info, body or {})
     window = info.loaded_context or 4096
     conversation = conversation_of(body) if body else None
-    return PruningAgent(provider, info, history, bare_shared(), window=window, conversation=conversation)
+    return PruningAgent(provider, info, history, bare_shared(), known_window=window, conversation=conversation)
 
 
 async def failure_of(pruner: PruningAgent, cap: int = 100) -> str:
@@ -131,7 +131,7 @@ async def test_what_is_sent_around_the_history_is_sent_here_too() -> None:
         info = await provider.ready(MODEL)
         counter = await HistoryCounters().of(provider, info, BODY)
         told = Conversation({**BODY, "messages": dress(history)}, history, dress)
-        pruner = PruningAgent(provider, info, counter, bare_shared(), window=8192, conversation=told)
+        pruner = PruningAgent(provider, info, counter, bare_shared(), known_window=8192, conversation=told)
         await pruner.ask([*history, ORDER], 100)
         [sent] = [chat.body for chat in studio.chats]
     assert sent["messages"] == [*dress(history), ORDER]

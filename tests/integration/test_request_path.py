@@ -18,7 +18,7 @@ def traces() -> Any:
     return json.loads(ran.stdout)
 
 
-@pytest.mark.parametrize(("request_kind", "most_files", "most_frames"), [("raw", 76, 17), ("agent", 97, 21)])
+@pytest.mark.parametrize(("request_kind", "most_files", "most_frames"), [("raw", 77, 17), ("agent", 98, 21)])
 def test_a_request_can_be_followed(traces: Any, request_kind: str, most_files: int, most_frames: int) -> None:
     """A streamed chat of a raw model, and an agent that calls one tool, enter few files on few floors."""
     trace = traces[request_kind]

@@ -48,7 +48,7 @@ INSIDE = {
     ),
     "agents": (
         "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp "
-        "| tools.recall | prompt | refusals | turn | offered task_history rehearsal | task | run "
+        "| tools.recall | prompt | refusals ask | turn | offered task_history rehearsal | task | run "
         "| answering dry_run by_hand"
     ),
     "server": (

@@ -4,26 +4,23 @@ Nothing of them is recorded, kept in the ledger, counted in metrics or shown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job, PoolKey
 from elbowroom.agents.answer import Reply, tell_nobody
+from elbowroom.agents.ask import ReplyReader, ask, beside
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import HistoryCounter, StepCounter, StepRequest, thinking_off
+from elbowroom.agents.prompt import HistoryCounter, StepCounter, StepRequest
 from elbowroom.agents.request import own_request
 from elbowroom.agents.turn import (
-    MARGIN,
-    THINKING_ROOM,
     CompactionNotes,
     Compactor,
     ConversationSource,
-    ReplyReader,
     RunSettings,
     decide,
-    read_reply,
 )
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction
@@ -111,36 +108,17 @@ class Rehearsal:
 
     async def ask(self, messages: Sequence[Message], job: Job, tools: Sequence[dict[str, Any]] = ()) -> Reply:
         """Return what the model says after these messages, in few words; an empty reply where it says nothing."""
-        body, prompt = await self._body(messages, tools)
+        body = {**_shape(self.target, tools).body(messages), "max_tokens": LONGEST_REPLY, "temperature": 0}
+        question = await beside(self.target.provider, self.info, self.whole, self.history, body, least=1)
+        if not question.has_room:
+            raise self.too_small()
         reader = ReplyReader([tool["function"]["name"] for tool in tools])
-        admission, tokens = self.settings.shared.admission, prompt + body["max_tokens"]
         try:
-            async with admission.entered(
-                self.target.provider, self.info, window=self.whole, prompt=prompt, tokens=tokens, job=job
-            ) as ticket:
-                await read_reply(reader, self.target.provider, body, self.info, ticket)
+            await ask(question, reader, self.settings.shared.admission, rank=job)
         except EmptyReply:
             return reader.reply
         reader.reply.close_calls(was_cut=reader.was_cut)
         return reader.reply
-
-    async def _body(
-        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]
-    ) -> tuple[Mapping[str, Any], int]:
-        """Return the body of a request, and the size of its prompt."""
-        shape = _shape(self.target, tools)
-        history = self.history.with_body(shape.body(()))
-        sent = await history.normalised(messages)
-        count = await history.count_sent(sent)
-        prompt = count.tokens + count.error_bound
-        wanted = LONGEST_REPLY + (THINKING_ROOM if history.facts.may_think else 0)
-        limit = min(wanted, self.whole - prompt - MARGIN)
-        if limit < 1:
-            raise self.too_small()
-        body = {**shape.body(sent), "max_tokens": limit, "temperature": 0}
-        if history.facts.thinking_switch == "at the end":
-            body |= thinking_off(body)
-        return body, prompt
 
     def too_small(self) -> WindowTooSmall:
         """Return the error for a window in which no written conversation can be compacted."""

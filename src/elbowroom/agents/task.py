@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from elbowroom.agents.admission import Priority, Prompt
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
+from elbowroom.agents.ask import Question, ask
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
 from elbowroom.agents.request import ChatRequest, tool_name
@@ -27,7 +28,7 @@ from elbowroom.agents.task_history import (
     with_short_middles,
 )
 from elbowroom.agents.tools import with_arranged_tools
-from elbowroom.agents.turn import ReplyStream, RunSettings, Shared, read_reply
+from elbowroom.agents.turn import ReplyStream, RunSettings, Shared
 from elbowroom.context.budget import Budget, leaves_room
 from elbowroom.context.compaction import Compaction, Ladder, Wishes
 from elbowroom.context.seam import without_notices
@@ -139,7 +140,7 @@ class TaskStep:
         prompt = await self._counted()
         if prompt is None:
             body = self.shape.body(await self.counter.normalised(self.messages))
-            await self._send(body, self.budget.window, self.budget.window)
+            await self._send(body, self.budget.window, held=self.budget.window)
             await self.stream.close()
             return
         if not self._leaves_room(prompt):
@@ -155,8 +156,7 @@ class TaskStep:
         retries = MOST_RETRIES
         while True:
             try:
-                body = self._body(prompt)
-                await self._send(body, prompt.at_most, prompt.at_most + body["max_tokens"])
+                await self._send(self._body(prompt), prompt.at_most)
                 return prompt
             except ContextOverflow as refusal:
                 if not retries or self._has_said:
@@ -168,16 +168,17 @@ class TaskStep:
                     raise
                 prompt = shorter
 
-    async def _send(self, body: Mapping[str, Any], prompt: int, tokens: int) -> None:
+    async def _send(self, body: Mapping[str, Any], prompt: int, *, held: int | None = None) -> None:
         """Send one request as soon as there is room for it beside the chats, and read its answer to the end."""
-        pool = self.provider.id, self.info.id
-        async with self.shared.admission.admitted(
-            pool, capacity=self.budget.window, tokens=tokens, prompt=prompt, priority=self.priority
-        ) as ticket:
-            try:
-                await read_reply(self.stream, self.provider, body, self.info, ticket)
-            finally:
-                self.shared.prompts.passed("/".join(pool))
+        model = f"{self.provider.id}/{self.info.id}"
+        await ask(
+            Question(self.provider, self.info, body, prompt, self.budget.window),
+            self.stream,
+            self.shared.admission,
+            rank=self.priority,
+            held=held,
+            ended=lambda _: self.shared.prompts.passed(model),
+        )
 
     async def _counted(self) -> PromptSize | None:
         """Return the prompt to send with its size; None where it cannot be counted."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.admission import Admission, Prompt, Ticket
+from elbowroom.agents.admission import Admission, Priority, Prompt, Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.turn import Shared
 from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
@@ -169,8 +169,10 @@ async def _passed(admission: Admission, target: Target, body: dict[str, Any]) ->
     sent = {**body, "model": target.model, **({"max_tokens": room.answer} if room else {})}
     entered: AbstractAsyncContextManager[Ticket | None] = nullcontext()
     if room is not None:
-        held = room.prompt + room.answer
-        entered = admission.entered(target.provider, info, window=room.window, prompt=room.prompt, tokens=held)
+        pool, held = (target.provider.id, info.id), room.prompt + room.answer
+        entered = admission.admitted(
+            pool, capacity=room.window, tokens=held, priority=Priority.CHAT, prompt=room.prompt
+        )
     async with entered as ticket, aclosing(_parts(target, sent, body["model"])) as parts:
         async for part in parts:
             if ticket is not None:

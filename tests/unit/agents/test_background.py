@@ -1,7 +1,7 @@
 """Background work meets the next turn: nobody waits for what has been given up, and nobody is forgotten."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,8 +10,10 @@ from chatting import eventually
 from elbowroom.agents.admission import Admission, Priority
 from elbowroom.agents.admission.jobs import Background, Job
 from elbowroom.agents.answer import AnswerEvent, Notice
+from elbowroom.agents.ask import Question, ReplyReader, ask
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.context.compaction.outcome import Compaction
+from elbowroom.providers.base import StreamEvent, TextDelta
 
 POOL = ("lmstudio", "tiny")
 DONE = Compaction((), "plan", 10, 5, 1, "", 0)
@@ -23,6 +25,9 @@ class Manages:
 
     id: str = POOL[0]
     manages_context: bool = True
+
+    async def stream(self, body: Any, info: Any) -> AsyncGenerator[list[StreamEvent], None]:
+        yield [TextDelta("Yes.")]
 
 
 @dataclass
@@ -104,12 +109,11 @@ async def test_a_turn_does_not_wait_behind_others_for_work_of_a_lower_rank() -> 
     admission = Admission()
     background = Background(admission.background_may_start, quiet_seconds=0.01)
     may_go_on = asyncio.Event()
-    provider, model = cast("Any", Manages()), cast("Any", Model())
+    question = Question(cast("Any", Manages()), cast("Any", Model()), {"max_tokens": 0}, 90, 100)
 
     async def work(job: Job) -> None:
         for _ in range(2):
-            async with admission.entered(provider, model, window=100, prompt=90, tokens=90, job=job):
-                pass
+            await ask(question, ReplyReader(), admission, rank=job)
             await may_go_on.wait()
 
     background.begin("key", POOL, work)

@@ -1,7 +1,7 @@
 """Which request may use a model now, and on which machine?"""
 
 from elbowroom.agents.admission.admission import Admission, Leaving
-from elbowroom.agents.admission.jobs import QUIET_SECONDS, Background, Job
+from elbowroom.agents.admission.jobs import QUIET_SECONDS, Background, Job, Work
 from elbowroom.agents.admission.places import Placement, Places, Prompt
 from elbowroom.agents.admission.pool import PoolKey, Priority, Ticket
 
@@ -17,4 +17,5 @@ __all__ = [
     "Priority",
     "Prompt",
     "Ticket",
+    "Work",
 ]

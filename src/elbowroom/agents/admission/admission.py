@@ -28,11 +28,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from elbowroom.agents.admission.jobs import Job
 from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
-from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.store import Servers
 
 log = logging.getLogger(__name__)
@@ -85,40 +83,6 @@ class Admission:
         self._pools: dict[PoolKey, Pool] = {}
         self._sharing: Counter[PoolKey] = Counter()
         self.running = running if running is not None else Running()  # an empty one is false
-
-    @asynccontextmanager
-    async def entered(
-        self,
-        provider: Provider,
-        info: ModelInfo,
-        *,
-        window: int,
-        prompt: int,
-        tokens: int,
-        on_wait: Callable[[int], Awaitable[None]] | None = None,
-        job: Job | None = None,
-        leaves: Leaving | None = None,
-    ) -> AsyncIterator[Ticket | None]:
-        """Hold `tokens` of the model's `window` for one request, as `admitted` does.
-
-        A request of a background `job` has the job's rank. The job is told when it has the model, when it waits for
-        it, and when it is in somebody's way. Where a provider manages the context of its model by itself, nothing is
-        held and nobody waits. Raises TooManyRequests.
-        """
-        if not provider.manages_context:
-            yield None
-            return
-        priority = job.priority if job is not None else Priority.CHAT
-        if job is not None and priority is Priority.BACKGROUND:
-            on_wait = job.pause
-        pool_key = (provider.id, info.id)
-        async with self.admitted(
-            pool_key, capacity=window, tokens=tokens, prompt=prompt, priority=priority, on_wait=on_wait, leaves=leaves
-        ) as ticket:
-            if job is not None:
-                ticket.on_preempt = job.give_way
-                job.has_model()
-            yield ticket
 
     @asynccontextmanager
     async def admitted(

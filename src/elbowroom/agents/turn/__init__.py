@@ -1,26 +1,21 @@
 """How is one answer given inside the model's window?"""
 
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
-from elbowroom.agents.turn.pruner import MARGIN, THINKING_ROOM
 from elbowroom.agents.turn.recall import Recall, Standing
 from elbowroom.agents.turn.room import decide
 from elbowroom.agents.turn.state import CompactionNotes, RunSettings, Shared
-from elbowroom.agents.turn.stream import ReplyReader, ReplyStream, read_reply
+from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.agents.turn.turn import Turn
 
 __all__ = [
-    "MARGIN",
-    "THINKING_ROOM",
     "CompactionNotes",
     "Compactor",
     "ConversationSource",
     "Recall",
-    "ReplyReader",
     "ReplyStream",
     "RunSettings",
     "Shared",
     "Standing",
     "Turn",
     "decide",
-    "read_reply",
 ]

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job
+from elbowroom.agents.admission import Job, Work
+from elbowroom.agents.ask import Question, ReplyReader, ask
 from elbowroom.agents.prompt import StepCounter, without_answer_fields
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.fit import PromptFit
@@ -14,7 +16,6 @@ from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import PRUNED, Written
 from elbowroom.agents.turn.room import decide
-from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Compaction, state_of
 from elbowroom.context.manager import AgentContextManager
@@ -22,6 +23,8 @@ from elbowroom.context.transcript import Message, Transcript, size_in_bytes, tex
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
+NotePrompt = Callable[[Mapping[str, Any], int], object]
+"""Takes the body of a request that the engine has read, and the size of its prompt in tokens."""
 NEXT: Final[Message] = {"role": "user", "content": "..."}
 """Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
@@ -49,7 +52,7 @@ class BackgroundCompaction:
     said: Message
     flush: MemoryFlush | None
     is_full: bool
-    note_prompt: Callable[[Mapping[str, Any], int], object]
+    note_prompt: NotePrompt
 
     @classmethod
     def of(cls, managed: ManagedStep, reply: Message, said: Message) -> "BackgroundCompaction | None":
@@ -81,8 +84,7 @@ class BackgroundCompaction:
         """Compact and warm up; at a second try only what is left to do."""
         compactor = self.fit.compactor.for_job(job)
         if job.outcome.done() or await self._compact(job, compactor):
-            read = ReadAgain(compactor, self.fit, self.counter, self.info, self.history, self.note_prompt)
-            await read.run(compactor)
+            await read_again(self.fit, self.counter, self.info, self.history, self.note_prompt, job)
 
     async def _compact(self, job: Job, compactor: Compactor) -> bool:
         """Flush and compact; tell whether the engine has something new to read."""
@@ -165,43 +167,23 @@ class BackgroundCompaction:
         self.fit.recall.keep_with_answer(self.history, self.said, written)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAgain:
-    """Lets the engine read a conversation, so that it has its beginning in its cache when the person writes again."""
+async def read_again(
+    fit: PromptFit, counter: StepCounter, info: ModelInfo, history: History, note_prompt: NotePrompt, job: Job
+) -> None:
+    """Ask for one token after a conversation: the engine has it in its cache then when the person writes again."""
+    job.compacted(None)  # nobody waits for it
+    target, admission = fit.compactor.target, fit.compactor.settings.shared.admission
+    sent = await counter.sent([*history.messages, NEXT])
+    body = {**without_answer_fields(fit.shape.body(sent)), "max_tokens": 1}
+    prompt = (await counter.size(body)).at_most
+    question = Question(target.provider, info, body, prompt, fit.manager.budget.window)
+    await ask(question, ReplyReader(), admission, rank=job)
+    note_prompt({**body, "messages": sent[:-1]}, prompt)
+    log.info("%s has read the conversation ahead of its next message.", info.id)
 
-    compactor: Compactor
-    fit: PromptFit
-    counter: StepCounter
-    info: ModelInfo
-    history: History
-    note_prompt: Callable[[Mapping[str, Any], int], object]
 
-    @classmethod
-    def of(cls, managed: ManagedStep, reply: Message) -> "ReadAgain":
-        """Return the work after the reply of a step."""
-        counter = replace(managed.counter, dress=managed.shape.with_instructions)
-        history = managed.history.followed_by(reply)
-        return cls(managed.fit.compactor, managed.fit, counter, managed.info, history, managed.note_prompt)
-
-    async def __call__(self, job: Job) -> None:
-        """Ask for one token after the conversation; nobody waits for that."""
-        job.compacted(None)
-        await self.run(self.compactor.for_job(job))
-
-    async def run(self, compactor: Compactor) -> None:
-        """Ask for one token after the conversation, at the rank of the compactor's job."""
-        provider, admission = compactor.target.provider, compactor.settings.shared.admission
-        sent = await self.counter.sent([*self.history.messages, NEXT])
-        body = {**without_answer_fields(self.fit.shape.body(sent)), "max_tokens": 1}
-        prompt = (await self.counter.size(body)).at_most
-        async with admission.entered(
-            provider,
-            self.info,
-            window=self.fit.manager.budget.window,
-            prompt=prompt,
-            tokens=prompt + 1,
-            job=compactor.job,
-        ) as ticket:
-            await read_reply(ReplyReader(), provider, body, self.info, ticket)
-        self.note_prompt({**body, "messages": sent[:-1]}, prompt)
-        log.info("%s has read the conversation ahead of its next message.", self.info.id)
+def reading_again(managed: ManagedStep, reply: Message) -> Work:
+    """Return the work of having the engine read a conversation after the reply of a step."""
+    counter = replace(managed.counter, dress=managed.shape.with_instructions)
+    history = managed.history.followed_by(reply)
+    return partial(read_again, managed.fit, counter, managed.info, history, managed.note_prompt)

@@ -6,23 +6,16 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
+from elbowroom.agents.admission import Priority
 from elbowroom.agents.answer import Notice, Reply, ToolCall
-from elbowroom.agents.prompt import (
-    HistoryCounter,
-    StepCounter,
-    StepRequest,
-    step_usage_of,
-    thinking_off,
-    without_answer_fields,
-)
+from elbowroom.agents.ask import Question, ReplyReader, ask, beside
+from elbowroom.agents.prompt import HistoryCounter, StepCounter, StepRequest, without_answer_fields
 from elbowroom.agents.request import tool_name
 from elbowroom.agents.tools import ByConversation, ServerTool, memory_tools, result_of
 from elbowroom.agents.turn.compactor import Compactor, told_meanwhile
-from elbowroom.agents.turn.pruner import LEAST_ANSWER, MARGIN, THINKING_ROOM
 from elbowroom.agents.turn.recall import Recall
-from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.budget import Budget
 from elbowroom.context.canonical import json_form
 from elbowroom.context.compaction import is_summary
@@ -52,15 +45,6 @@ LONGEST_REPLY: Final = 1024
 """Tokens: the longest memory has some 250, and a reply may save several."""
 OPENING: Final = Notice("remembering", "Remembering what matters...", is_done=False)
 CLOSING: Final = Notice("remembered", "Done remembering, continuing...")
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A history followed by the order, in the form that is sent, and its size in tokens at most."""
-
-    messages: Sequence[Message]
-    sent: Sequence[Message]
-    size: int
 
 
 def cycle_of(messages: Sequence[Message]) -> str:
@@ -118,34 +102,37 @@ class MemoryFlush:
         """
         if self._is_done(histories[-1]):
             return
-        prompt = await self._first_that_fits(histories)
-        if prompt is None:
+        asked = await self._first_that_fits(histories)
+        if asked is None:
             return
-        work = self._within_time(prompt, cycle_of(histories[-1]))
+        work = self._within_time(*asked, cycle_of(histories[-1]))
         await told_meanwhile(work, OPENING, lambda: OPENING, lambda notice: self.compactor.tell([notice]))
         await self.compactor.tell([CLOSING])
 
     def _is_done(self, messages: Sequence[Message]) -> bool:
         return self.flushed.find(self.chain) == cycle_of(messages)
 
-    async def _first_that_fits(self, histories: Sequence[Sequence[Message]]) -> Prompt | None:
+    async def _first_that_fits(
+        self, histories: Sequence[Sequence[Message]]
+    ) -> tuple[Sequence[Message], Question] | None:
+        """Return the messages of the first form that leaves room for a reply, with the order, and their request."""
         try:
-            for messages in histories:
-                prompt = await self._prompt([*messages, ORDER])
-                if self._room(prompt) >= LEAST_ANSWER:
-                    return prompt
+            for history in histories:
+                question = await self._question(messages := [*history, ORDER])
+                if question.has_room:
+                    return messages, question
         except Exception as error:  # noqa: BLE001  # the compaction must not fail for what comes before it
             log.warning("%s: the conversation is not flushed, since it cannot be counted: %s", self._name, error)
             return None
         log.info("%s: the conversation is not flushed: it leaves no room for that in the window.", self._name)
         return None
 
-    async def _within_time(self, prompt: Prompt, cycle: str) -> None:
+    async def _within_time(self, messages: Sequence[Message], question: Question, cycle: str) -> None:
         seconds = self.compactor.settings.memory.flush_seconds
         began = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                saved = await self._ask(prompt)
+                saved = await self._ask(messages, question)
             log.info("%s: flushed with %d calls in %.1f s", self._name, saved, time.monotonic() - began)
         except TimeoutError:
             log.warning("%s: the memory flush was ended after %g s.", self._name, seconds)
@@ -156,62 +143,42 @@ class MemoryFlush:
         for key in self.keys:
             self.flushed.keep(key, cycle)
 
-    async def _ask(self, prompt: Prompt) -> int:
+    async def _ask(self, messages: Sequence[Message], question: Question) -> int:
         """Ask until the model is done; return how many of its calls were carried out."""
         carried_out = 0
         for _ in range(MOST_CALLS):
-            reply = await self._reply(prompt)
+            reply = await self._reply(question)
             if not reply.tool_calls:
                 break
             results = [await self._result(call) for call in reply.tool_calls]
             carried_out += sum(call.name in self._callable for call in reply.tool_calls)
-            prompt = await self._prompt([*prompt.messages, reply.as_message(), *results])
-            if self._room(prompt) < LEAST_ANSWER:
+            messages = [*messages, reply.as_message(), *results]
+            question = await self._question(messages)
+            if not question.has_room:
                 break
         return carried_out
 
-    async def _reply(self, prompt: Prompt) -> Reply:
-        body = self._body(prompt)
-        reader, compactor = ReplyReader(_names(self.shape)), self.compactor
-        provider, admission = compactor.target.provider, compactor.settings.shared.admission
-        tokens = prompt.size + body["max_tokens"]
+    async def _question(self, messages: Sequence[Message]) -> Question:
+        body = {**without_answer_fields(self.shape.body(self.dress(messages))), "max_tokens": LONGEST_REPLY}
+        body.pop("tool_choice", None)  # a client may have forbidden all tools, but memories are to be saved
+        return await beside(self.compactor.target.provider, self.info, self.budget.window, self.history, body)
+
+    async def _reply(self, question: Question) -> Reply:
+        """Ask once; the tokens are recorded also where that is cancelled."""
+        reader, settings = ReplyReader(_names(self.shape)), self.compactor.settings
         try:
-            async with admission.entered(
-                provider, self.info, window=self.budget.window, prompt=prompt.size, tokens=tokens, job=compactor.job
-            ) as ticket:
-                await read_reply(reader, provider, body, self.info, ticket)
+            await ask(question, reader, settings.shared.admission, rank=self.compactor.job or Priority.CHAT)
         finally:
-            self._account(prompt, reader)
+            used = reader.used(question.prompt, self.history.text)
+            if settings.live is not None and used is not None:
+                settings.live.step_used(self.info.id, used, None)
         reader.reply.close_calls(was_cut=reader.was_cut)
         return reader.reply
-
-    def _body(self, prompt: Prompt) -> dict[str, Any]:
-        facts = self.history.facts
-        limit = LONGEST_REPLY + (THINKING_ROOM if facts.may_think else 0)
-        body = {**without_answer_fields(self.shape.body(prompt.sent)), "max_tokens": min(limit, self._room(prompt))}
-        body.pop("tool_choice", None)  # a client may have forbidden all tools, but memories are to be saved
-        if facts.thinking_switch == "at the end":
-            body |= thinking_off(body)
-        return body
-
-    def _account(self, prompt: Prompt, reader: ReplyReader) -> None:
-        """Record the tokens that a request has used, also where it was cancelled."""
-        live, generated = self.compactor.settings.live, reader.generated
-        if live is not None and (generated or reader.usage):
-            live.step_used(self.info.id, step_usage_of(reader.usage, prompt.size, generated, self.history.text), None)
 
     async def _result(self, call: ToolCall) -> Message:
         tool = self._callable.get(call.name)
         text = NOT_NOW if tool is None else (await result_of(tool, call.arguments)).text
         return {"role": "tool", "tool_call_id": call.id, "content": text}
-
-    async def _prompt(self, messages: Sequence[Message]) -> Prompt:
-        sent = await self.history.normalised(self.dress(messages))
-        count = await self.history.count_sent(sent)
-        return Prompt(messages, sent, count.tokens + count.error_bound)
-
-    def _room(self, prompt: Prompt) -> int:
-        return self.budget.window - prompt.size - MARGIN
 
     @property
     def _callable(self) -> dict[str, ServerTool]:

@@ -2,18 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from elbowroom.agents.admission import Admission
-from elbowroom.agents.answer import Answer, Sink
-from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest, thinking_off, without_answer_fields
+from elbowroom.agents.ask import Question, ask, beside
+from elbowroom.agents.prompt import HistoryCounter, StepRequest, without_answer_fields
 from elbowroom.agents.running import GRACE_SECONDS
 from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.pruner import MARGIN
-from elbowroom.agents.turn.stream import ReplyStream, read_reply
+from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -46,57 +44,41 @@ def messages_at_stop(history: History, reply: Message, results: Mapping[str, str
     return [*whole, *told, ORDER]
 
 
-@dataclass(frozen=True, slots=True)
-class LastWords:
-    """Calls a model that was stopped once more, shortly and without tools; its words end the `answer`.
+async def say_last_words(
+    messages: Sequence[Message],
+    provider: Provider,
+    info: ModelInfo,
+    shape: StepRequest,
+    admission: Admission,
+    answering: Callable[[], ReplyStream],
+    counter: HistoryCounter | None,
+    window: int,
+) -> None:
+    """Call a model that was stopped once more, shortly and without tools; `answering` takes its words into the answer.
 
     `counter` counted the request that was stopped; it is None where the provider manages the context by itself, and
-    nothing is counted. `window` is the usable context in tokens.
+    nothing is counted. `window` is the usable context in tokens. Without last words the answer ends where it was
+    stopped: that is no failure.
     """
-
-    provider: Provider
-    info: ModelInfo
-    shape: StepRequest
-    answer: Answer
-    sink: Sink
-    admission: Admission
-    live: TurnRecorder | None = None
-    counter: HistoryCounter | None = None
-    window: int = 0
-
-    async def speak(self, messages: Sequence[Message]) -> None:
-        """Ask for the last words. Without them the answer ends where it was stopped: that is no failure."""
-        try:
-            async with asyncio.timeout(GRACE_SECONDS):
-                await self._speak(messages)
-        except TimeoutError:
-            log.info("%s took too long over the last words of an answer.", self.info.id)
-        except ElbowroomError as error:
-            log.info("%s has said no last words: %s", self.info.id, error)
-
-    async def _speak(self, messages: Sequence[Message]) -> None:
-        body, size = await self._body(messages)
-        if size is not None and size.at_most + body["max_tokens"] + MARGIN > self.window:
-            log.info("The window of %s has no room for the last words of an answer.", self.info.id)
-            return
-        prompt = size.at_most if size is not None else 0
-        stream = ReplyStream(self.answer, self.sink, (), lambda name: False, self.live)
-        async with self.admission.entered(
-            self.provider, self.info, window=self.window, prompt=prompt, tokens=prompt + body["max_tokens"]
-        ) as ticket:
-            await read_reply(stream, self.provider, body, self.info, ticket)
-        stream.reply.drop_calls()
-        await stream.close()
-
-    async def _body(self, messages: Sequence[Message]) -> tuple[dict[str, Any], PromptSize | None]:
-        shape = replace(self.shape, tools=())
-        whole = shape.body(shape.with_instructions(messages))
-        body = {name: value for name, value in without_answer_fields(whole).items() if name not in OF_TOOLS}
-        body["max_tokens"] = min(self.shape.max_tokens or MOST_TOKENS, MOST_TOKENS)
-        if self.counter is None:
-            return body, None
-        if self.counter.facts.thinking_switch != "none":
-            body |= thinking_off(body)
-        history = self.counter.with_body(body)
-        body["messages"] = await history.normalised(body["messages"])
-        return body, PromptSize(await history.count_sent(body["messages"]), history.counter, body)
+    try:
+        async with asyncio.timeout(GRACE_SECONDS):
+            shape = replace(shape, tools=())
+            whole = without_answer_fields(shape.body(shape.with_instructions(messages)))
+            body = {name: value for name, value in whole.items() if name not in OF_TOOLS}
+            most = body["max_tokens"] = min(shape.max_tokens or MOST_TOKENS, MOST_TOKENS)
+            question = Question(provider, info, body)
+            if counter is not None:
+                question = await beside(
+                    provider, info, window, counter, body, least=most, thinking_room=0, keeps_prefix=False
+                )
+            if not question.has_room:
+                log.info("The window of %s has no room for the last words of an answer.", info.id)
+                return
+            stream = answering()
+            await ask(question, stream, admission)
+            stream.reply.drop_calls()
+            await stream.close()
+    except TimeoutError:
+        log.info("%s took too long over the last words of an answer.", info.id)
+    except ElbowroomError as error:
+        log.info("%s has said no last words: %s", info.id, error)

@@ -2,32 +2,32 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Leaving, PoolKey, Ticket
 from elbowroom.agents.answer import Notice, Reply, Sink
+from elbowroom.agents.ask import Question, ask, rough_prompt
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import (
     PromptSize,
     StepCounter,
     StepRequest,
     cached_of,
-    step_usage_of,
     template_arguments,
 )
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
-from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch, read_reply
+from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.reuse import Kept, SentPrompt, Talk, alike_in_cache, change_between, loss_of
-from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
+from elbowroom.context.transcript import Message, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
@@ -73,6 +73,9 @@ class ManagedStep:
     _generated: int = 0
     _is_limited_by_client: bool = False
     _lacks_room: bool = False
+    _was_sent: bool = False
+    _watch: StreamWatch | None = None
+    _kept: tuple[Kept, float] | None = None
     _has_insisted: bool = False
 
     def __post_init__(self) -> None:
@@ -162,11 +165,15 @@ class ManagedStep:
         """Send a prompt of unknown size, which holds the whole window."""
         body = self.shape.body(await self.counter.sent(self.history.messages))
         window = self.manager.budget.window
-        async with self._entered(window, window) as ticket:
-            try:
-                await read_reply(self.stream, self.target.provider, body, self.info, ticket)
-            finally:
-                self._note_use(size_in_bytes(as_json(body)) // 4, is_guess=True)
+        await ask(
+            Question(self.target.provider, self.info, body, window, window),
+            self.stream,
+            self.shared.admission,
+            held=window,
+            on_wait=self._tell_waiting,
+            leaves=self.leaves,
+            ended=partial(self._end, None, body),
+        )
 
     async def _ask(self) -> bool:
         """Send the prompt as soon as there is room for it beside others, and read the reply.
@@ -174,42 +181,31 @@ class ManagedStep:
         Return whether the reply has to go on in another request; also where the prompt was not sent, since the window
         has become smaller.
         """
-        self._lacks_room = False
+        self._lacks_room = self._was_sent = False
+        self._watch = self._kept = None
         body = self.shape.body(await self.counter.sent(self.history.messages))
         size = await self.counter.size(body)
-        said, watch, failure, kept, read_in = self._visible, None, None, None, None
+        said, failure = self._visible, None
         try:
-            async with self._entered(size.at_most, size.at_most + self._held_ahead(size.at_most)) as ticket:
-                if await self._has_outgrown_window(size.at_most):
-                    return True
-                watch = self._begin(size, ticket)
-                body["max_tokens"] = self._reply_limit(size.at_most)
-                try:
-                    await read_reply(self.stream, self.target.provider, body, self.info, ticket)
-                except ElbowroomError as error:
-                    self._note_failure(error)
-                    raise
-                finally:
-                    self._note_use(size.count.tokens)
-                    read_in = ticket.read_in if ticket is not None else None
-                    tokens = self.reported.prompt if self.reported is not None else size.count.tokens
-                    kept = self.note_prompt(body, tokens) if read_in is not None else None
+            await ask(
+                Question(self.target.provider, self.info, body, size.at_most, self.manager.budget.window),
+                self.stream,
+                self.shared.admission,
+                held=size.at_most + self._held_ahead(size.at_most),
+                on_wait=self._tell_waiting,
+                leaves=None if self._visible else self.leaves,
+                admitted=partial(self._begin, size, body),
+                ended=partial(self._end, size, body),
+            )
         except ElbowroomError as error:
             failure = error
-        if failure is None and kept is not None and read_in is not None:
-            await self._note_loss(kept, body["messages"], read_in)
-        return await self._needs_another_request(size, watch, failure, has_said=self._visible > said)
-
-    def _entered(self, prompt: int, tokens: int) -> AbstractAsyncContextManager[Ticket | None]:
-        return self.shared.admission.entered(
-            self.target.provider,
-            self.info,
-            window=self.manager.budget.window,
-            prompt=prompt,
-            tokens=tokens,
-            on_wait=self._tell_waiting,
-            leaves=None if self._visible else self.leaves,
-        )
+            if self._was_sent:
+                self._note_failure(error)
+        if failure is None and not self._was_sent:
+            return True
+        if failure is None and self._kept is not None:
+            await self._note_loss(*self._kept, body["messages"])
+        return await self._needs_another_request(size, failure, has_said=self._visible > said)
 
     def _held_ahead(self, prompt: int) -> int:
         """Return how many tokens are held for an answer before it begins; one that can be stopped takes more later."""
@@ -235,8 +231,11 @@ class ManagedStep:
             raise await self.fit.overflow()
         return self.manager.can_restart
 
-    def _begin(self, size: PromptSize, ticket: Ticket | None) -> StreamWatch | None:
-        """Prepare to send a prompt of this size; return the watch over its reply, None where nothing may stop it."""
+    async def _begin(self, size: PromptSize, body: dict[str, Any], ticket: Ticket | None) -> ModelInfo | None:
+        """Prepare to send a prompt of this size; return the model as it is now, None where the prompt has to shrink."""
+        if await self._has_outgrown_window(size.at_most):
+            return None
+        self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.at_most)
         self.size = None if self._generated else size
@@ -244,24 +243,28 @@ class ManagedStep:
         counter = self.counter.running.fresh()
         watch = StreamWatch(self.manager, counter, self._said, ticket) if self._can_stop else None
         self.fill.begin(watch or Unwatched(lambda: self.stream.pieces, counter))
-        self.stream.watch = watch
+        self._watch = self.stream.watch = watch  # None where nothing may stop the reply
         self.stream.may_be_empty = not self._recovery.is_near_edge(size.at_most)
-        return watch
+        body["max_tokens"] = self._reply_limit(size.at_most)
+        return self.info
 
     def _note_failure(self, failure: ElbowroomError) -> None:
         self.shared.observations.upstream_failed(self.target.provider.id, type(failure).__name__)
         if isinstance(failure, ContextOverflow):
             self.shared.observations.overflowed(self.name)
 
-    def _note_use(self, prompt: int, *, is_guess: bool = False) -> None:
-        """Note the tokens that the last request has used, whose prompt has this size by our count, or by a guess."""
+    def _end(self, size: PromptSize | None, body: Mapping[str, Any], ticket: Ticket | None) -> None:
+        """Note what the last request has used, and its prompt where that was read; without a `size` it is guessed."""
         self.fill.end()
-        if self.stream.usage is not None or self.stream.generated:
-            used = step_usage_of(self.stream.usage, prompt, self.stream.generated, self.counter.text)
+        prompt = size.count.tokens if size is not None else rough_prompt(body)
+        if (used := self.stream.used(prompt, self.counter.text)) is not None:
             self.used.append(used)
             self.manager.filled = used.total
-            if not used.is_counted and not is_guess:
+            if not used.is_counted and size is not None:
                 self.shared.observations.prompt_counted(self.name, prompt, used.prompt)
+        if size is not None and ticket is not None and ticket.read_in is not None:
+            tokens = self.reported.prompt if self.reported is not None else prompt
+            self._kept = self.note_prompt(body, tokens), ticket.read_in
 
     def note_prompt(self, body: Mapping[str, Any], tokens: int) -> Kept:
         """Remember the digests of a prompt of the conversation that the engine has read.
@@ -275,7 +278,7 @@ class ManagedStep:
         prompt = SentPrompt.of(self.name, window, body, template_arguments(body), compacted, tokens)
         return self.shared.prompts.keep(self.talk(), prompt)
 
-    async def _note_loss(self, kept: Kept, sent: Sequence[Message], read_in: float) -> None:
+    async def _note_loss(self, kept: Kept, read_in: float, sent: Sequence[Message]) -> None:
         """Tell what the engine had to read again of the prompt before, and why."""
         told = cached_of(self.stream.usage, self.stream.reply.engine)
         if kept.before is None or not kept.may_lack(told, self.info.slots or 1):
@@ -288,13 +291,12 @@ class ManagedStep:
             self.shared.observations.cache_lost(self.name, loss.reason, loss.tokens, loss.seconds)
             request_facts().lost(self.stream.lost)
 
-    async def _needs_another_request(
-        self, size: PromptSize, watch: StreamWatch | None, failure: ElbowroomError | None, *, has_said: bool
-    ) -> bool:
+    async def _needs_another_request(self, size: PromptSize, failure: ElbowroomError | None, *, has_said: bool) -> bool:
         """Tell whether the reply has to go on in another request, after a request that has said something or not.
 
         Raises the failure where that is to be the end.
         """
+        watch = self._watch
         if failure is None or isinstance(failure, EmptyReply):
             was_truncated = await self._recovery.was_truncated(size, self.stream.usage)
             if was_truncated:

@@ -3,20 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job, Ticket
+from elbowroom.agents.admission import Job, Priority, Ticket
+from elbowroom.agents.ask import Question, ReplyReader, ask, beside
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import (
-    HistoryCounter,
-    step_usage_of,
-    thinking_off,
-    with_instructions,
-    without_answer_fields,
-)
+from elbowroom.agents.prompt import HistoryCounter, with_instructions, without_answer_fields
 from elbowroom.agents.turn.state import RunSettings, Shared
-from elbowroom.agents.turn.stream import ReplyReader, read_reply
 from elbowroom.context.compaction import (
     CALLED,
     CUT_OFF,
@@ -31,7 +25,7 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.transcript import Message, as_json, size_in_bytes
+from elbowroom.context.transcript import Message, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider, StreamEvent
 from elbowroom.settings.model import CompactionSettings
@@ -40,11 +34,6 @@ log = logging.getLogger(__name__)
 SAME: Final = "same"
 """The name, in the settings, of the conversation's own model."""
 TEMPERATURE: Final = 0.2
-THINKING_ROOM: Final = 2048
-"""Tokens for the thoughts of a model whose thinking cannot be switched off; the order asks it not to think."""
-MARGIN: Final = 16
-"""Tokens left free after the longest answer: to some engines a window that is filled to the brim is an overflow."""
-LEAST_ANSWER: Final = 100
 SILENT_SECONDS: Final = 30.0
 """How long an agent may send nothing beyond the time in which its prompt should have been read."""
 TOO_LONG: Final = "took too long"
@@ -89,9 +78,9 @@ class PruneReply(ReplyReader):
     `silence` is the time-out that holds until something has come.
     """
 
-    def __init__(self, size_of: Callable[[str], int], limit: int) -> None:
+    def __init__(self, size_of: Callable[[str], int], limit: int, silence: asyncio.Timeout) -> None:
         super().__init__()
-        self.silence: asyncio.Timeout | None = None
+        self._silence: asyncio.Timeout | None = silence
         self._size_of = size_of
         self._limit = limit
         self._is_endless = False
@@ -105,9 +94,9 @@ class PruneReply(ReplyReader):
 
     async def take(self, events: list[StreamEvent]) -> None:
         """Take what has arrived, and measure it."""
-        if self.silence is not None and events:
-            self.silence.reschedule(None)
-            self.silence = None
+        if self._silence is not None and events:
+            self._silence.reschedule(None)
+            self._silence = None
         before = len(self.pieces)
         self.gather(events)
         self._bytes += sum(map(size_in_bytes, self.pieces[before:]))
@@ -158,50 +147,37 @@ class Conversation:
     dress: Callable[[Sequence[Message]], Sequence[Message]]
 
 
+@dataclass(slots=True)
 class PruningAgent:
     """A model that is asked for plans; its requests are no part of the client's stream and usage.
 
     With a `conversation`, the one that is pruned, it is the conversation's own model (`shares_prefix`): an order that
     follows that conversation's messages is sent with the same bytes before it, which a local engine has read already.
     Without one, and for an order of any other kind, the body is made afresh: `instructions` in front, `sampling` as
-    the agent has it, no tools. `job` is the background work that the requests belong to, if any. `used` are the tokens
-    of each answer, whole or not. `deadline` is the time of the event loop at which nobody waits for it any longer.
-    Once it has not answered in time it is asked no more, and `late` says why in a few words.
+    the agent has it, no tools. `known_window` is its window in tokens, as far as it is known. `job` is the background
+    work that the requests belong to, if any. `used` are the tokens of each answer, whole or not. `deadline` is the time
+    of the event loop at which nobody waits for it any longer. Once it has not answered in time it is asked no more, and
+    `late` says why in a few words.
     """
 
-    def __init__(
-        self,
-        provider: Provider,
-        info: ModelInfo,
-        history: HistoryCounter,
-        shared: Shared,
-        *,
-        window: int,
-        conversation: Conversation | None = None,
-        job: Job | None = None,
-        instructions: str = "",
-        sampling: Mapping[str, Any] | None = None,
-        deadline: float | None = None,
-    ) -> None:
-        self.used: list[StepUsage] = []
-        self.late = ""
-        self._deadline = deadline
-        self._provider = provider
-        self._info = info
-        self._history = history
-        self._shared = shared
-        self._job = job
-        self._prompt = 0
-        self._window = window
-        self._conversation = conversation
-        self._instructions = instructions
-        self._sampling = dict(sampling or {})
-        self._hearing: tuple[PruneReply, int] | None = None
+    provider: Provider
+    info: ModelInfo
+    history: HistoryCounter
+    shared: Shared
+    known_window: int
+    conversation: Conversation | None = None
+    job: Job | None = None
+    instructions: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    deadline: float | None = None
+    used: list[StepUsage] = field(default_factory=list)
+    late: str = ""
+    _hearing: tuple[PruneReply, int] | None = field(default=None, init=False)
 
     @property
     def model(self) -> str:
         """Return its model as its provider names it."""
-        return self._info.id
+        return self.info.id
 
     @property
     def name(self) -> str:
@@ -211,17 +187,12 @@ class PruningAgent:
     @property
     def window(self) -> int:
         """Return its window in tokens, as far as overflows have not shown that it is smaller."""
-        return min(self._window, self._whole_window)
-
-    @property
-    def _whole_window(self) -> int:
-        """Return the window that all requests to its model share."""
-        return self._shared.windows.at_most(self._info, self._said_window)
+        return min(self.known_window, self._shared_window)
 
     @property
     def shares_prefix(self) -> bool:
         """Tell whether it is the conversation's own model."""
-        return self._conversation is not None
+        return self.conversation is not None
 
     def with_written(self, progress: Progress) -> Progress:
         """Return the progress with what there is of the answer to the last order."""
@@ -236,16 +207,15 @@ class PruningAgent:
         if self.late:
             raise PrunerFailed(f"The pruning agent {self.late}.")
         try:
-            async with asyncio.timeout_at(self._deadline):
-                body, extras = await self._body(messages, cap)
-                reply = await self._reply(body, {} if self._key in self._shared.notes.refusing else extras)
+            async with asyncio.timeout_at(self.deadline):
+                reply = await self._reply(await self._question(messages, cap))
         except TimeoutError as error:
             raise self._too_late(TOO_LONG) from error
         except ContextOverflow as overflow:
             self._learn(overflow)
             raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
         except ElbowroomError as error:
-            self._shared.places.failed(self._key, error)
+            self.shared.places.failed(self._key, error)
             raise self._failed("The pruning agent could not answer", error) from error
         return reply.judged()
 
@@ -256,118 +226,88 @@ class PruningAgent:
 
     def _failed(self, what: str, error: ElbowroomError) -> PrunerFailed:
         """Log what the engine says, which may quote the conversation; return the failure."""
-        log.info("%s: %s: %s", self._info.id, what, error.message)
+        log.info("%s: %s: %s", self.info.id, what, error.message)
         return PrunerFailed(f"{what}: {error.message}", f"{what} ({type(error).__name__}).")
 
-    async def _body(self, messages: Sequence[Message], cap: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the body, and apart from it the fields that some servers refuse."""
-        extras: dict[str, Any] = {}
-        conversation = self._conversation
-        if conversation is not None and _begins_with(conversation, messages):
-            body = self._appended(conversation, messages)
-            history, is_thinking_off = self._history, self._history.facts.thinking_switch == "at the end"
+    async def _question(self, messages: Sequence[Message], cap: int) -> Question:
+        """Return the request for an order, behind the conversation where that begins as the order does."""
+        told, keeps_prefix = self.conversation, False
+        if told is not None and messages and messages[0] == told.history[0]:
+            keeps_prefix = True
+            body = {**without_answer_fields(told.body), "messages": told.dress(messages), "temperature": TEMPERATURE}
         else:
-            body = self._fresh(messages)
-            history, is_thinking_off = self._history.with_body(body), self._history.facts.thinking_switch != "none"
-        if is_thinking_off:
-            extras |= thinking_off(body)
-        if not body.get("tools") and (is_thinking_off or not history.facts.may_think):
-            # A grammar beside tools is refused by some engines, and forbids a model to think first.
-            extras["response_format"] = PLAN_FORMAT
-        room = cap + (THINKING_ROOM if history.facts.may_think else 0)
-        body["messages"] = await history.normalised(body["messages"])
-        body["max_tokens"] = await self._at_most(room, history, body["messages"])
-        return body, extras
-
-    def _appended(self, conversation: Conversation, messages: Sequence[Message]) -> dict[str, Any]:
-        return {
-            **without_answer_fields(conversation.body),
-            "messages": conversation.dress(messages),
-            "temperature": TEMPERATURE,
-            **STREAMED,
-        }
-
-    def _fresh(self, messages: Sequence[Message]) -> dict[str, Any]:
-        own = with_instructions([dict(message) for message in messages], self._instructions)
-        return {"model": self._info.id, "temperature": TEMPERATURE, **self._sampling, "messages": own, **STREAMED}
-
-    async def _at_most(self, wanted: int, history: HistoryCounter, messages: Sequence[Message]) -> int:
-        """Return how long the answer may be; where the provider manages the context nothing is counted."""
-        if not self._provider.manages_context:
-            return wanted
-        count = await history.count(messages)
-        self._prompt = most = count.tokens + count.error_bound
-        room = self.window - most - MARGIN
-        if room < min(wanted, LEAST_ANSWER):
+            own = with_instructions([dict(message) for message in messages], self.instructions)
+            body = {"model": self.info.id, "temperature": TEMPERATURE, **self.sampling, "messages": own}
+        body |= {**STREAMED, "max_tokens": cap}
+        window = self.window
+        question = await beside(self.provider, self.info, window, self.history, body, keeps_prefix=keeps_prefix)
+        if not question.has_room:
             raise PrunerFailed(
-                f"The request takes up to {most} of the {self.window} tokens that the pruning agent can read."
+                f"The request takes up to {question.prompt} of the {window} tokens that the pruning agent can read."
             )
-        return min(wanted, room)
+        optional = dict(question.optional)
+        if not body.get("tools") and (optional or not self.history.facts.may_think):
+            # A grammar beside tools is refused by some engines, and forbids a model to think first.
+            optional["response_format"] = PLAN_FORMAT
+        is_refused = self._key in self.shared.notes.refusing
+        return replace(question, window=self._shared_window, optional={} if is_refused else optional)
 
-    async def _reply(self, body: Mapping[str, Any], extras: Mapping[str, Any]) -> PruneReply:
-        """Ask, and where the server refuses the request because of the extras, once more without them."""
+    async def _reply(self, question: Question) -> PruneReply:
+        """Ask, and where the server refuses the request for its optional fields, once more without them."""
         try:
-            return await self._heard({**body, **extras})
+            return await self._heard(question)
         except UpstreamRejected as refusal:
-            if not extras or refusal.status not in REFUSED_FIELDS:
+            if not question.optional or refusal.status not in REFUSED_FIELDS:
                 raise
-            reply = await self._heard(body)
-            log.info("%s is not asked for JSON by schema any more: %s", self._info.id, refusal.message)
-            self._shared.notes.refusing.add(self._key)
+            reply = await self._heard(replace(question, optional={}))
+            log.info("%s is not asked for JSON by schema any more: %s", self.info.id, refusal.message)
+            self.shared.notes.refusing.add(self._key)
             return reply
 
-    async def _heard(self, body: Mapping[str, Any]) -> PruneReply:
-        limit = body["max_tokens"]
-        reply = PruneReply(self._history.text, 2 * limit)
+    async def _heard(self, question: Question) -> PruneReply:
+        """Return the reply; raises PrunerFailed where nothing comes though the prompt should have been read by then."""
+        limit, silence = question.body["max_tokens"], asyncio.timeout(None)
+        reply = PruneReply(self.history.text, 2 * limit, silence)
         self._hearing = reply, limit
-        try:
-            async with self._shared.admission.entered(
-                self._provider,
-                self._info,
-                window=self._whole_window,
-                prompt=self._prompt,
-                tokens=self._prompt + limit,
-                job=self._job,
-            ) as ticket:
-                await self._read(reply, body, ticket)
-        finally:
-            if reply.usage is not None or reply.generated:
-                size = self._prompt or size_in_bytes(as_json(body)) // 4
-                self.used.append(step_usage_of(reply.usage, size, reply.generated, self._history.text))
-        return reply
 
-    async def _read(self, reply: PruneReply, body: Mapping[str, Any], ticket: Ticket | None) -> None:
-        """Read the reply; raises PrunerFailed where nothing comes though the prompt should have been read long ago."""
-        size = self._prompt or size_in_bytes(as_json(body)) // 4
-        silence = asyncio.timeout(SILENT_SECONDS + (ticket.reading_seconds if ticket else size / SLOW_READING))
+        async def admitted(ticket: Ticket | None) -> ModelInfo:
+            reading = ticket.reading_seconds if ticket is not None else question.rough / SLOW_READING
+            silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS + reading)
+            return question.info
+
         try:
             async with silence:
-                reply.silence = silence
-                await read_reply(reply, self._provider, body, self._info, ticket)
+                admission, rank = self.shared.admission, self.job or Priority.CHAT
+                await ask(question, reply, admission, rank=rank, admitted=admitted)
         except TimeoutError as error:
             if silence.expired():
                 raise self._too_late(SILENT) from error
             raise
+        finally:
+            if (used := reply.used(question.rough, self.history.text)) is not None:
+                self.used.append(used)
+        return reply
 
     def _learn(self, overflow: ContextOverflow) -> None:
+        windows = self.shared.windows
         if overflow.window is not None:
-            self._shared.windows.learn(self._info, self._said_window, overflow.window)
+            windows.learn(self.info, self._said_window, overflow.window)
         else:
-            self._shared.windows.guess(self._info, self._said_window, self.window * 3 // 4)
+            windows.guess(self.info, self._said_window, self.window * 3 // 4)
 
     @property
     def _said_window(self) -> int:
         """Return the window that the provider tells, or that is assumed where it tells none."""
-        return self._info.loaded_context or self._window
+        return self.info.loaded_context or self.known_window
+
+    @property
+    def _shared_window(self) -> int:
+        """Return the window that all requests to its model share."""
+        return self.shared.windows.at_most(self.info, self._said_window)
 
     @property
     def _key(self) -> tuple[str, str]:
-        return self._provider.id, self._info.id
-
-
-def _begins_with(conversation: Conversation, messages: Sequence[Message]) -> bool:
-    """Tell whether these messages begin as the conversation does."""
-    return bool(messages) and messages[0] == conversation.history[0]
+        return self.provider.id, self.info.id
 
 
 async def choose_pruner(
@@ -401,9 +341,9 @@ async def choose_pruner(
         info,
         history,
         settings.shared,
-        window=window,
-        conversation=conversation,
-        job=job,
+        window,
+        conversation,
+        job,
         deadline=deadline,
     )
 
@@ -431,7 +371,7 @@ async def _other(
             info,
             await shared.histories.of(bound.provider, info, {}),
             shared,
-            window=info.loaded_context or info.max_context or conversation_window,
+            info.loaded_context or info.max_context or conversation_window,
             job=job,
             instructions=agent.instructions if agent else "",
             sampling=agent.sampling.as_request_fields() if agent else {},

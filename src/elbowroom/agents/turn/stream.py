@@ -1,21 +1,18 @@
-"""Reads the replies of models: sends a request, gathers what comes, and hands each piece of an answer to the client."""
+"""Reads the replies that clients get: hands each piece on, and stops an answer before it fills the window."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any, Final
 
 from elbowroom.agents.admission import Ticket
 from elbowroom.agents.answer import Answer, Reply, Said, Sink
+from elbowroom.agents.ask import Question, ReplyReader, ask
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import Unreported
 from elbowroom.agents.tools import CallsInText
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
 from elbowroom.context.transcript import size_in_bytes
-from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import (
-    EngineFacts,
     Finished,
     ModelInfo,
     Provider,
@@ -159,112 +156,6 @@ class StreamWatch:
         return edge - self._manager.prompt - generated
 
 
-class ReplyReader:
-    """Gathers the reply to one request: text, thoughts and calls in `reply`, and `finish`, why the model has ended.
-
-    `pieces` are all texts that the model has generated in this request, in order. `usage` is the engine's report, None
-    where it sends none. Once the reader `has_enough`, the rest of the reply is not wanted.
-    """
-
-    def __init__(self, offered: Collection[str] = ()) -> None:
-        self.reply, self.pieces = Reply(offered), list[str]()
-        self.usage: dict[str, Any] | None = None
-        self.finish = ""
-        self.has_calls = self.has_enough = False
-
-    @property
-    def generated(self) -> str:
-        """Return all that the model has generated in this request, shown or not."""
-        return "".join(self.pieces)
-
-    @property
-    def was_cut(self) -> bool:
-        """Tell whether the reply ended at a limit of its length."""
-        return self.finish == "length"
-
-    def begin(self, body: Mapping[str, Any]) -> None:
-        """Prepare for the reply to this body."""
-
-    async def take(self, events: list[StreamEvent]) -> None:
-        """Take what has arrived."""
-        self.gather(events)
-
-    def gather(self, events: list[StreamEvent]) -> None:
-        """Sort events into the reply until it has enough."""
-        for event in events:
-            match event:
-                case TextDelta():
-                    self.take_text(event)
-                case ReasoningDelta():
-                    self.take_thought(event)
-                case ToolCallDelta():
-                    self.take_call(event)
-                case EngineFacts():
-                    self.reply.engine |= event.facts
-                case Finished():
-                    self.finish = event.reason
-                case UsageReport():
-                    self.usage = event.usage
-            if self.has_enough:
-                break
-
-    def take_text(self, event: TextDelta) -> None:
-        """Take a piece of visible text."""
-        self.pieces.append(event.text)
-        self.reply.text.append(event.text)
-
-    def take_thought(self, event: ReasoningDelta) -> None:
-        """Take a piece of the model's thinking."""
-        self.pieces.append(event.text)
-        self.reply.reasoning.append(event.text)
-
-    def take_call(self, event: ToolCallDelta) -> None:
-        """Take a piece of a tool call."""
-        self.has_calls = True
-        self.pieces += [event.name or "", event.arguments]
-        self.reply.add_call(event)
-
-    def accept_empty(self) -> bool:
-        """Take an empty reply as the end of the answer; False where it is a failure."""
-        return False
-
-    async def end(self) -> None:
-        """Finish a reply that has come to its end."""
-
-
-async def read_reply(
-    reader: ReplyReader, provider: Provider, body: Mapping[str, Any], info: ModelInfo, ticket: Ticket | None = None
-) -> None:
-    """Send the body and let `reader` take the reply until the model ends or the reader has enough.
-
-    Leaving early closes the upstream. `ticket` is the request's share of the model's context; it is told when the
-    prompt has been read. Raises ElbowroomError: EmptyReply where the reader does not accept an empty reply.
-    """
-    reader.begin(body)
-    try:
-        # In a task of its own: each piece wakes all coroutines that wait for each other there, and above are many.
-        await asyncio.create_task(_read(reader, provider, body, info, ticket))
-    except EmptyReply:
-        if not reader.accept_empty():
-            raise
-    await reader.end()
-    await asyncio.sleep(0)  # a long reply was looked at as a whole, and will be again
-
-
-async def _read(
-    reader: ReplyReader, provider: Provider, body: Mapping[str, Any], info: ModelInfo, ticket: Ticket | None
-) -> None:
-    is_prefilling = True
-    async with aclosing(provider.stream(body, info)) as stream:
-        async for events in stream:
-            if is_prefilling and ticket is not None:
-                is_prefilling = False
-                ticket.first_token()
-            await reader.take(events)
-            if reader.has_enough:
-                break
-
-
 class ReplyStream(ReplyReader):
     """Reads the reply of one model step into `answer` and shows it to `sink` as it comes.
 
@@ -303,8 +194,8 @@ class ReplyStream(ReplyReader):
             live.step_began()
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
-        """Send the body, read the reply to its end and return it."""
-        await read_reply(self, provider, body, info)
+        """Send a body that takes no room of a shared context, read the reply to its end and return it."""
+        await ask(Question(provider, info, body), self)
         return await self.close()
 
     @property

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -10,18 +10,18 @@ from elbowroom.agents.admission import Job, Placement, Prompt
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, step_usage_of
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
-from elbowroom.agents.turn.background import BackgroundCompaction, ReadAgain
+from elbowroom.agents.turn.background import BackgroundCompaction, reading_again
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.history import History, warn_of_orphans
-from elbowroom.agents.turn.last_words import LastWords, messages_at_stop
+from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
@@ -264,15 +264,11 @@ class Turn:
                 if not is_too_long or not self._recall.put_back_less(self._history):
                     raise
             finally:
-                self._note_rough_use(info, stream, body)
+                used = stream.used(rough_size(as_json(body)), rough_size)
+                if self._live is not None and used is not None:
+                    self._live.step_used(info.id, used, None)
                 if self._place is not None:
                     self._place.sent(body)
-
-    def _note_rough_use(self, info: ModelInfo, stream: ReplyStream, body: Mapping[str, Any]) -> None:
-        """Record the tokens of a request that is not counted; a refused request has used none."""
-        if self._live is not None and (stream.usage is not None or stream.generated):
-            size = rough_size(as_json(body))
-            self._live.step_used(info.id, step_usage_of(stream.usage, size, stream.generated, rough_size), None)
 
     async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> ManagedStep:
         """Return the next step. Before the first of a turn, earlier compactions of the conversation are recalled."""
@@ -369,13 +365,17 @@ class Turn:
     async def _say_last_words(self) -> None:
         if self._asked is None:
             return
-        (shape, info, stream), last = self._asked, self._last
-        words = LastWords(
-            self.target.provider, info, last.shape if last is not None else shape, self.answer, self._sink,
-            self.settings.shared.admission, self._live, counter=last.counter.history if last is not None else None,
-            window=last.manager.budget.window if last is not None else 0,
-        )  # fmt: skip
-        await words.speak(messages_at_stop(self._history, stream.reply.as_message(), self._results))
+        (shape, info, stream), last = self._asked, self._last  # the last is None where nothing is counted
+        await say_last_words(
+            messages_at_stop(self._history, stream.reply.as_message(), self._results),
+            self.target.provider,
+            info,
+            last.shape if last is not None else shape,
+            self.settings.shared.admission,
+            lambda: ReplyStream(self.answer, self._sink, (), lambda name: False, self._live),
+            last.counter.history if last is not None else None,
+            last.manager.budget.window if last is not None else 0,
+        )
 
     async def fitted(
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
@@ -415,7 +415,7 @@ class Turn:
         wants_more = is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto
         background = self.settings.shared.background
         if wants_more and managed.info.slots == 1:
-            background.chat_ended(managed.pool_key, ReadAgain.of(managed, reply))
+            background.chat_ended(managed.pool_key, reading_again(managed, reply))
         if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
             return
         if (work := BackgroundCompaction.of(managed, reply, said)) is not None:
