@@ -11,16 +11,19 @@ import argparse
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Final
 
-from controls import cut_through_the_middle, last_messages
-from play import COUNTS, Looked, play, size_of, stage, tokens_of_tools
+import yardsticks
+from controls import last_messages, without_the_middle
+from play import COUNTS, Looked, play, stage
 from pruners import AGENTS
 from recordings import Recorded, all_recorded
-from tables import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
+from sizes import size_of, tokens_of_tools
+from tables import CUT, LAST, PLAIN, Figures, Row, by, by_window, recorded, short, write
 
 from elbowroom.quality.conversations import Written, all_written
 from elbowroom.quality.grading import Grade, grade
@@ -75,8 +78,9 @@ def graded(looked: Looked, window: int, pruner: str) -> Iterator[tuple[str, Grad
     yield pruner, mine
     if pruner == AGENTS[0]:
         controls = {
-            LAST: last_messages(looked.history, looked.size),
-            CUT: cut_through_the_middle(looked.history, window),
+            PLAIN: looked.summarised,
+            LAST: last_messages(looked.history, looked.size - tokens_of_tools()),
+            CUT: without_the_middle(looked.history, looked.size - tokens_of_tools()),
         }
         for way, prompt in controls.items():
             other = grade(prompt, looked.history, looked.known, (), ())
@@ -101,7 +105,15 @@ def main() -> None:
     arguments.add_argument("--windows", type=int, nargs="*", default=WINDOWS)
     arguments.add_argument("--pruners", nargs="*", choices=AGENTS, default=AGENTS)
     arguments.add_argument("--every", type=int, default=1)
+    arguments.add_argument("--yardsticks", nargs="*", choices=yardsticks.PARTS)
+    arguments.add_argument("--seeds", type=int, nargs="+", default=yardsticks.SEEDS)
+    arguments.add_argument("--agents", nargs="+", default=yardsticks.AGENTS)
+    arguments.add_argument("--locomo", type=Path)
     given = arguments.parse_args()
+    if given.yardsticks is not None or given.locomo:
+        parts = given.yardsticks or (yardsticks.PARTS if given.yardsticks is not None else ())
+        done(yardsticks.tables(parts, given.agents, given.seeds, given.locomo), write_them=given.write)
+        return
     chosen, real = all_written()[:: given.every], all_recorded()[:: given.every]
     ways = [(window, pruner) for window in sorted(given.windows, reverse=True) for pruner in given.pruners]
     written = all_measured([(*way, part, COUNTS) for way in ways for part in parts_of(chosen, way[0])])
@@ -113,7 +125,12 @@ def main() -> None:
     }
     if real:
         sections["recorded"] = "".join(recorded(all_measured([(*way, real[::2], COUNTS) for way in ways])))
-    if given.write:
+    done(sections, write_them=given.write)
+
+
+def done(sections: Mapping[str, str], *, write_them: bool) -> None:
+    """Write the tables into the document, or print them."""
+    if write_them:
         write(sections)
     else:
         sys.stdout.write("\n".join(sections.values()))

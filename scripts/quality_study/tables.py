@@ -9,8 +9,8 @@ from pruners import AGENTS
 from elbowroom.quality.grading import Grade
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "quality.md"
-LAST, CUT = "last messages only", "LM Studio's cut"
-WAYS: Final = (*AGENTS, LAST, CUT)
+LAST, CUT, PLAIN = "last messages only", "the middle cut out", "one plain summary"
+WAYS: Final = (*AGENTS, PLAIN, LAST, CUT)
 COLUMNS: Final = {
     "identifiers": "identifiers",
     "words": "names and words",

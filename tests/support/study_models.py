@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from play import Counted, tokens
+from play import Counted
 from pruners import Agent, is_order
+from sizes import tokens
 
 from elbowroom.context.transcript import text_of
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall, WaitFor
