@@ -44,7 +44,7 @@ class Looked:
 
     `reread` is how many tokens the engine had to read anew for that request, the pruning agent's included. `texts` are
     the outputs that can be read by a reference in the prompt. `summarised` is what the model would get after one plain
-    summary each time by the same agent.
+    summary each time by the same agent, which has made up `invented_without` there.
     """
 
     compactions: int
@@ -56,7 +56,8 @@ class Looked:
     texts: Sequence[str]
     reread: int
     invented: frozenset[str]
-    summarised: Sequence[Message] = ()
+    summarised: Sequence[Message]
+    invented_without: frozenset[str]
 
 
 class Compactions(logging.Handler):
@@ -192,8 +193,9 @@ async def play(
                 texts = await on.reachable(prompt)
                 texts += await recalled(on, history, lost_in(prompt, known))
                 invented = frozenset(agent.invented)
-                reread, without = max(0, read - fresh), tuple(summarised.messages)
-                yield Looked(compacted, rungs[-1], prompt, size, history, known, texts, reread, invented, without)
+                reread = max(0, read - fresh)
+                without = (tuple(summarised.messages), frozenset(summarised.agent.invented))
+                yield Looked(compacted, rungs[-1], prompt, size, history, known, texts, reread, invented, *without)
             if compacted >= counts[-1]:
                 return
 

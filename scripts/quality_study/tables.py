@@ -10,13 +10,16 @@ from elbowroom.quality.grading import Grade
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "quality.md"
 LAST, CUT, PLAIN = "last messages only", "the middle cut out", "one plain summary"
-WAYS: Final = (*AGENTS, PLAIN, LAST, CUT)
+PLAINS: Final = {agent: f"{PLAIN}, {agent}" for agent in AGENTS}
+"""One plain summary each time, by each of the agents."""
+WAYS: Final = (*AGENTS, *PLAINS.values(), LAST, CUT)
 COLUMNS: Final = {
     "identifiers": "identifiers",
     "words": "names and words",
     "newest": "newest value",
     "constraints": "constraints",
     "todos": "to-dos",
+    "told by tools": "told by tools",
     "artifacts": "files and state",
     "everything": "every identifier",
 }
@@ -102,6 +105,34 @@ def found(sums: Mapping[Row, Grade], row: Row, group: str) -> Grade:
     return grade
 
 
+INFORMAL: Final = ("identifiers", "words", "newest", "constraints", "todos", "told by tools")
+
+
+def informal(figures: Mapping[Row, Grade]) -> Iterator[str]:
+    """Yield the table of the informal conversations, by language and all together."""
+    sums = summed(figures, "kind")
+    languages = list(dict.fromkeys(row.language for row in sums))
+    others = [row for row in sums if row.language not in (languages[0], "")]
+    sums = sums | summed(figures, "kind", "language")
+    for row in others:
+        name = without(row, "kind", "language")._replace(language="all others")
+        sums.setdefault(name, Grade()).add(sums[row])
+    heads = ("language", "window", "compactions", "pruning agent", *(COLUMNS[key] for key in INFORMAL))
+    order = [*dict.fromkeys((languages[0], "all others", *languages[1:]))]
+    rows = sorted((row for row in sums if row.language), key=lambda row: order.index(row.language))
+    yield from table(
+        (*heads, "only old value", *OTHERS[1:3], "tokens", "of all"),
+        (
+            [row.language, f"{row.window:,}", f"{row.compactions}", named(row.way)]
+            + [percent(sums[row], key) for key in INFORMAL]
+            + [f"{sums[row].stale} of {sums[row].tallies['newest'].total}"]
+            + [f"{sums[row].made_up}", f"{sums[row].by_code}", *list(counts(sums[row]))[4:6]]
+            for language in order
+            for row in ordered(row for row in rows if row.language == language)
+        ),
+    )
+
+
 def short(figures: Mapping[Row, Grade]) -> Iterator[str]:
     """Yield the table of the short form, which a test compares with what it measures itself."""
     sums = summed(figures, "kind", "language")
@@ -152,7 +183,7 @@ def percent(grade: Grade, key: str) -> str:
 
 def table(heads: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table; figures stand at the right."""
-    texts = {"window", "pruning agent", "compactions"}
+    texts = {"language", "window", "pruning agent", "compactions"}
     yield f"| {' | '.join(heads)} |\n"
     yield f"|{''.join('---|' if head in texts else '--:|' for head in heads)}\n"
     for row in rows:
