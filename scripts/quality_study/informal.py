@@ -37,7 +37,7 @@ CARRIERS: Final[Mapping[str, Carrier]] = {">": "user", "<": "assistant", "=": "t
 ARGUMENTS: Final = {
     tool["function"]["name"]: next(iter(tool["function"]["parameters"]["properties"])) for tool in TOOLS
 }
-FILLED: Final = {">": 0.3, "=": 0.9, "<": 0.5}
+FILLED: Final = {">": 0.15, "=": 0.9, "<": 0.65}
 """How much of a turn's length the user, a result and the assistant fill."""
 BETWEEN: Final = {">": "\n", "<": " "}
 RAMBLING: Final = 0.5

@@ -105,21 +105,18 @@ def found(sums: Mapping[Row, Grade], row: Row, group: str) -> Grade:
     return grade
 
 
+OTHER_LANGUAGES: Final = "all others"
 INFORMAL: Final = ("identifiers", "words", "newest", "constraints", "todos", "told by tools")
 
 
 def informal(figures: Mapping[Row, Grade]) -> Iterator[str]:
     """Yield the table of the informal conversations, by language and all together."""
     sums = summed(figures, "kind")
-    languages = list(dict.fromkeys(row.language for row in sums))
-    others = [row for row in sums if row.language not in (languages[0], "")]
-    sums = sums | summed(figures, "kind", "language")
-    for row in others:
-        name = without(row, "kind", "language")._replace(language="all others")
-        sums.setdefault(name, Grade()).add(sums[row])
+    order = sorted({row.language for row in sums}, key=lambda language: (language != "English", language))
+    for row in [row for row in sums if row.language != "English"]:
+        sums.setdefault(row._replace(language=OTHER_LANGUAGES), Grade()).add(sums[row])
+    order.insert(1, OTHER_LANGUAGES)
     heads = ("language", "window", "compactions", "pruning agent", *(COLUMNS[key] for key in INFORMAL))
-    order = [*dict.fromkeys((languages[0], "all others", *languages[1:]))]
-    rows = sorted((row for row in sums if row.language), key=lambda row: order.index(row.language))
     yield from table(
         (*heads, "only old value", *OTHERS[1:3], "tokens", "of all"),
         (
@@ -128,7 +125,7 @@ def informal(figures: Mapping[Row, Grade]) -> Iterator[str]:
             + [f"{sums[row].stale} of {sums[row].tallies['newest'].total}"]
             + [f"{sums[row].made_up}", f"{sums[row].by_code}", *list(counts(sums[row]))[4:6]]
             for language in order
-            for row in ordered(row for row in rows if row.language == language)
+            for row in ordered(row for row in sums if row.language == language)
         ),
     )
 

@@ -160,8 +160,13 @@ class Compacting:
         return part("compacted").CompactedContext(text=text, compactor_name=self.name, round_num=round_num)
 
 
-async def _compacted(on: Stage, target: Target, messages: list[Message], budget: int) -> list[Message]:
-    """Return the largest outcome of a compaction that fits a budget of so many characters, else the smallest one."""
+async def _compacted(on: Stage, target: Target, messages: list[Message], budget: int, *, always: bool) -> list[Message]:
+    """Return the largest outcome of a compaction that fits a budget of so many characters, else the smallest one.
+
+    Without `always`, what fits as it is stays as it is, as in a chat.
+    """
+    if not always and len(written(messages)) <= budget:
+        return messages
     least, most = LEAST_WINDOW, BENCHMARK_WINDOW
     best: list[Message] | None = None
     smallest = messages
@@ -200,12 +205,14 @@ async def benchmarked(agent: str) -> dict[str, Any]:
         target = await catalog_of(on.served.app).resolve(MODEL)
         target = Target(f"{target.provider.id}/{target.model}", target.provider, target.model)
 
-        def ours(messages: list[Message], budget: int) -> list[Message]:
-            return asyncio.run_coroutine_threadsafe(_compacted(on, target, messages, budget), loop).result()
+        def ours(messages: list[Message], budget: int, *, always: bool) -> list[Message]:
+            work = _compacted(on, target, messages, budget, always=always)
+            return asyncio.run_coroutine_threadsafe(work, loop).result()
 
         theirs = part("compactors")
         makers: dict[str, Callable[[], Any]] = {
-            f"elbowroom, {agent}": partial(Compacting, "elbowroom", ours),
+            agent: partial(Compacting, agent, partial(ours, always=False)),
+            f"{agent}, compacted each round": partial(Compacting, agent, partial(ours, always=True)),
             LAST: partial(Compacting, LAST, partial(_in_characters, last_messages)),
             CUT: partial(Compacting, CUT, partial(_in_characters, without_the_middle)),
             PLAIN: partial(Compacting, PLAIN, partial(_summary, known)),
