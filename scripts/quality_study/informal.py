@@ -39,6 +39,8 @@ ARGUMENTS: Final = {
 }
 FILLED: Final = {">": 0.15, "=": 0.9, "<": 0.65}
 """How much of a turn's length the user, a result and the assistant fill."""
+LONG_RESULT: Final = 4.0
+"""So many turns long is a result that tells something."""
 BETWEEN: Final = {">": "\n", "<": " "}
 RAMBLING: Final = 0.5
 """The share of telling turns in which the user says something else besides."""
@@ -62,6 +64,8 @@ class Informal:
             at, rest = divmod(number, APART)
             is_told = not rest and at < len(self.told)
             lines = self.told[at] if is_told else tuple(filled(self.language, length, chance))
+            if is_told:
+                lines = tuple(among_others(lines, self.language, length * LONG_RESULT, chance))
             if is_told and chance.random() < RAMBLING:
                 lines = (f"{lines[0]}\n{sentence(self.language, '>', chance)}", *lines[1:])
             messages = list(self._messages(lines, known, number))
@@ -115,6 +119,25 @@ class Informal:
         return MARK.sub(without, text).rstrip()
 
 
+def among_others(lines: Sequence[str], language: str, length: float, chance: random.Random) -> Iterator[str]:
+    """Yield the lines of a telling turn, those of a result between others without weight."""
+    results = [line for line in lines if line[0] == "="]
+    for line in lines:
+        if results and line == results[0]:
+            yield from result_of(language, length / 2, chance)
+        yield line
+        if results and line == results[-1]:
+            yield from result_of(language, length / 2, chance)
+
+
+def result_of(language: str, length: float, chance: random.Random) -> Iterator[str]:
+    """Yield the lines of a tool's result without weight."""
+    size = 0
+    while size < length:
+        yield (line := f"= {sentence(language, '=', chance)}")
+        size += tokens(line)
+
+
 def kind_of(value: str) -> str:
     """Return whether a value is words or more."""
     return "value" if re.search(r"[\d@/#*]", value) else "word"
@@ -124,14 +147,14 @@ def filled(language: str, length: float, chance: random.Random) -> Iterator[str]
     """Yield the lines of a turn about nothing that matters; in one of four the assistant calls a tool."""
     signs = [">", "<"] if chance.random() < 0.75 else [">", "=", "<"]
     for sign in signs:
+        if sign == "=":
+            yield f"$ run_command show --page {chance.randint(10, 999)}"
+            yield from result_of(language, length * FILLED[sign], chance)
+            continue
         said: list[str] = []
         while tokens(" ".join(said)) < length * FILLED[sign]:
             said.append(sentence(language, sign, chance))
-        if sign == "=":
-            yield f"$ run_command show --page {chance.randint(10, 999)}"
-            yield from (f"= {sentence}" for sentence in said)
-        else:
-            yield f"{sign} {BETWEEN[sign].join(said)}"
+        yield f"{sign} {BETWEEN[sign].join(said)}"
 
 
 def sentence(language: str, sign: str, chance: random.Random) -> str:
