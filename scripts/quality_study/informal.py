@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from sizes import TOOLS, tokens
+from sizes import ARGUMENTS, tokens
 
 from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import PART_OF_WINDOW, TURNS, Carrier, Fact, Known
@@ -34,9 +34,6 @@ APART: Final = 4
 """One turn in so many tells something."""
 MARK: Final = re.compile(r"\{([!+-]?)([^{}=]+)(?:=([^{}]+))?\}")
 CARRIERS: Final[Mapping[str, Carrier]] = {">": "user", "<": "assistant", "=": "tool"}
-ARGUMENTS: Final = {
-    tool["function"]["name"]: next(iter(tool["function"]["parameters"]["properties"])) for tool in TOOLS
-}
 FILLED: Final = {">": 0.15, "=": 0.9, "<": 0.65}
 """How much of a turn's length the user, a result and the assistant fill."""
 LONG_RESULT: Final = 4.0

@@ -126,13 +126,13 @@ def main() -> None:
         sections["languages"] = "".join(by("language", figures))
     if "informal" in given.only:
         other = all_informal(given.languages)[:: given.every]
-        jobs = [
+        informal_jobs: list[Job] = [
             (window, pruner, part, given.counts[-1:])
             for window, pruner in ways
             if window == INFORMAL_WINDOW or given.windows != WINDOWS
             for part in (other[::2], other[1::2])
         ]
-        sections["informal"] = "".join(informal(all_measured(jobs)))
+        sections["informal"] = "".join(informal(all_measured(informal_jobs)))
     if "recorded" in given.only and (real := all_recorded()[:: given.every]):
         figures = all_measured([(*way, real[::2], given.counts) for way in ways])
         sections["recorded"] = "".join(recorded(figures))

@@ -9,16 +9,17 @@ from compacting import qwen
 from elbowroom.context.transcript import Message
 
 FRAME: Final = 5
+ARGUMENTS: Final = {
+    "read_file": "path", "write_file": "path", "delete_file": "path", "run_command": "command", "web_search": "query",
+}  # fmt: skip
+"""The tools of a client, each with its one argument."""
 TOOLS: Final = [
     {
         "type": "function",
         "function": {"name": name, "parameters": {"type": "object", "properties": {argument: {"type": "string"}}}},
     }
-    for name, argument in (
-        ("read_file", "path"), ("write_file", "path"), ("delete_file", "path"), ("run_command", "command"),
-        ("web_search", "query"),
-    )
-]  # fmt: skip
+    for name, argument in ARGUMENTS.items()
+]
 """What the client brings where its conversation calls tools."""
 
 

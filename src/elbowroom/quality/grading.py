@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from elbowroom.context.compaction import (
     all_said,
@@ -18,6 +18,7 @@ from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import Fact, Known
 
 MEASURES: Final = ("identifiers", "words", "newest", "told by tools", "constraints", "todos", "artifacts", "everything")
+T = TypeVar("T")
 END_OF_UNIT: Final = re.compile(r"\n|(?<=[^\d\s][.!?…])\s+|(?<=[。！？؟।])\s*")
 """Ends a line or a sentence; "16. April" goes on."""
 
@@ -90,15 +91,14 @@ class Shown:
 
     def tally(self, wanted: Iterable[str]) -> Tally:
         """Return how many of these stand there, not merely as parts of something longer."""
-        return _tally(
-            (stands_in(each, self.inside), lambda each=each: stands_in(each, self._called)) for each in wanted
-        )
+        return _tally(wanted, lambda each: stands_in(each, self.inside), lambda each: stands_in(each, self._called))
 
     def told(self, facts: Iterable[Fact]) -> Tally:
-        """Return of how many facts the newest value stands there with the fact's name."""
+        """Return of how many facts the newest value stands there beside the fact's name."""
         return _tally(
-            (self.tells(fact, fact.newest), lambda fact=fact: _tells(fact, fact.newest, self._called_units))
-            for fact in facts
+            facts,
+            lambda fact: _tells(fact, fact.newest, self._units),
+            lambda fact: _tells(fact, fact.newest, self._called_units),
         )
 
     def tells(self, fact: Fact, value: str) -> bool:
@@ -113,13 +113,13 @@ def _tells(fact: Fact, value: str, units: Iterable[str]) -> bool:
     )
 
 
-def _tally(found: Iterable[tuple[bool, Callable[[], bool]]]) -> Tally:
+def _tally(wanted: Iterable[T], is_inside: Callable[[T], bool], is_called: Callable[[T], bool]) -> Tally:
     tally = Tally()
-    for is_inside, is_called in found:
+    for each in wanted:
         tally.total += 1
-        if is_inside:
+        if is_inside(each):
             tally.inside += 1
-        elif is_called():
+        elif is_called(each):
             tally.called += 1
     return tally
 
