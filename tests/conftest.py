@@ -10,6 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from aiohttp import web_app
 from hypothesis import settings
 
 SKIPS = Path(__file__).with_name("skips.txt")
@@ -53,6 +54,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Let go of the test's applications: aiohttp keeps the last thousand, with all that they hold, in a cache."""
+    try:
+        return (yield)
+    finally:
+        web_app._cached_build_middleware.cache_clear()
 
 
 def _is_listed(test: str) -> bool:
