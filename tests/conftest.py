@@ -6,6 +6,8 @@ suite tries the same examples each time; the long one draws new ones.
 
 import fnmatch
 import gc
+import os
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,6 +16,10 @@ from aiohttp import web_app
 from hypothesis import settings
 
 SKIPS = Path(__file__).with_name("skips.txt")
+IN_MEMORY = Path("/dev/shm")
+"""Where Linux has a folder in memory: the tests make thousands of databases, which else wait for the disk."""
+ROOM = 4 * 2**30
+"""So many bytes have to be free there; the tests take some hundred MiB of it, and give them back."""
 
 
 class SkipRule:
@@ -38,6 +44,8 @@ class SkipRule:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     settings.register_profile("long", deadline=None)  # a busy machine is slow, and that is no failure
     settings.register_profile("quick", settings.get_profile("long"), max_examples=20, derandomize=True)
     settings.load_profile("quick" if config.option.markexpr == "not long" else "long")
