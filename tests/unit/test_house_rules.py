@@ -53,7 +53,7 @@ INSIDE = {
     ),
     "server": (
         "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "
-        "| responses messages passing settings quality pairing obsidian | app | listen"
+        "| responses messages passing settings quality pairing doctor vault obsidian | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""
