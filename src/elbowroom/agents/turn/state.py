@@ -16,13 +16,13 @@ from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.agents.tools.outputs import ClientEdits
-from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
 from elbowroom.context.reuse import SentPrompts
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, TaskHistory, ToolOutputSettings
 from elbowroom.store import Servers, Store, open_temporary
+from elbowroom.store.questions import Conversations
 
 CLOSING_SECONDS: Final = 10.0
 """How long the end of the server waits for compactions that are being written."""

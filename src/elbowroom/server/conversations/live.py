@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 
 from elbowroom.agents.running import ENDING_SECONDS, GRACE_SECONDS, RunningAnswer, stopped
 from elbowroom.agents.turn import Shared
-from elbowroom.context.conversation import ContextFill, ConversationRow, Conversations
+from elbowroom.context.conversation import ContextFill, ConversationRow
 from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import describe_fill
 from elbowroom.server.encode import to_json
@@ -21,6 +21,7 @@ from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
 from elbowroom.server.state import SHARED, find_conversation
 from elbowroom.store import owner_key
+from elbowroom.store.questions import Conversations
 
 ROUTE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
+from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, PageWanted
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
@@ -28,6 +28,7 @@ from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.state import SHARED
 from elbowroom.store import Store
+from elbowroom.store.questions import Conversations
 
 LONGEST_TITLE: Final = 200
 MOST_TITLE_BYTES: Final = 65_536
