@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from elbowroom.context.conversation import Change, KeptMessage, Known
-from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.base import ALONE, Servers, StoreUnavailable
 from elbowroom.store.changes import (
     Batch,
     CompactionUndone,
@@ -52,10 +52,10 @@ class WriteBehindConversations(Conversations):
     plural = "batches of what was said in conversations"
 
     def __init__(
-        self, store: WriteBehindStore, waiting: WaitingChanges | None = None, *, is_shared: bool = False
+        self, store: WriteBehindStore, waiting: WaitingChanges | None = None, *, servers: Servers = ALONE
     ) -> None:
         self._store = store
-        self._is_shared = is_shared
+        self._servers = servers
         self._waiting = waiting or WaitingChanges()
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class WriteBehindConversations(Conversations):
 
     def note(self, changes: Sequence[Change]) -> None:
         """Keep changes; they are written a moment later, or at once when there are many."""
-        if not self._is_shared:
+        if self._servers.may_remember:
             self.index.note(changes)
         self._waiting.note(changes)
         self._write_in_time()
@@ -107,7 +107,7 @@ class WriteBehindConversations(Conversations):
 
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Answer as `look_up` does, from memory and at once; None where only the database can tell."""
-        return None if self._is_shared else self.index.look_up(owner, name, keys, common)
+        return self.index.look_up(owner, name, keys, common) if self._servers.may_remember else None
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
         """Find a conversation as LookUp says. One that is deleted while the question is answered is not found."""
@@ -288,7 +288,7 @@ class WriteBehindConversations(Conversations):
     def _fill_soon(self) -> None:
         sql, index = self._store.current, self.index
         is_filling = self._filling is not None and not self._filling.done()
-        if sql is not None and not self._is_shared and not is_filling and (index.wants_more or index.to_read):
+        if sql is not None and self._servers.may_remember and not is_filling and (index.wants_more or index.to_read):
             self._filling = asyncio.create_task(self._fill(sql))
 
     async def _fill(self, sql: "SqlStore") -> None:

@@ -69,8 +69,7 @@ async def list_conversations(request: web.Request) -> web.Response:
     if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
         rows = await _rows(request, search, before, LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
-    servers = request.app[SHARED].store.servers
-    elsewhere = await servers.answered([row.id for row in page]) if servers is not None else ()
+    elsewhere = await request.app[SHARED].store.servers.answered([row.id for row in page])
     data = [_described_in_list(request, row, elsewhere) for row in page]
     return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
