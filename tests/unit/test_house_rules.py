@@ -42,7 +42,7 @@ INSIDE = {
         "| ledger memories branch compaction compaction.facts | chains manager put_back | reuse"
     ),
     "store": (
-        "base | lock place | changes packed message_parts inspection | index "
+        "base questions | lock place | changes packed message_parts inspection | index "
         "| sql sql.dialect sql.search sql.sharing sql.moving | write_behind | rows outputs stand_by sharing "
         "| conversations | store"
     ),

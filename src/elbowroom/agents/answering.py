@@ -105,9 +105,9 @@ async def answer(
             key = _key_of_answer(said, request, recorder) if key is None else key
             recorder.ended("complete" if is_whole else "interrupted", key)
             shared.queue.let_go(recorder.conversation, running)
-        if shared.store.servers is not None and keeps:
+        if keeps:
             with running.stoppable():
-                await _written(shared.store)
+                await shared.store.servers.in_step(lambda: _written(shared.store))
         if not is_whole:
             said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
         if request.stream and (news := shared.store.news()):

@@ -64,7 +64,7 @@ from elbowroom.settings.fields import data_dir
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.model import ServerSettings
 from elbowroom.settings.shared import SharedAgents
-from elbowroom.store import Place, open_store, store_place
+from elbowroom.store import Place, Together, open_store, store_place
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -99,7 +99,7 @@ def create_app(
     app[SEEN] = SeenModels(data_dir(environ) / FILE_NAME if place else None)
     app[DEVICES] = PairedDevices(_folder_of(place, environ) / PAIRED if place else None)
     store = open_store(live.current().settings.store, environ, counted)
-    if store.servers is not None and live.current().settings.store.agents == "database":
+    if isinstance(store.servers, Together) and live.current().settings.store.agents == "database":
         live.shared = SharedAgents(store.servers)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
 

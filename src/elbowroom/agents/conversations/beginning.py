@@ -16,18 +16,11 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import ChatRequest
 from elbowroom.context.chains import Chains
-from elbowroom.context.conversation import (
-    NONE_KNOWN,
-    Change,
-    ConversationBegun,
-    Conversations,
-    Heard,
-    Known,
-    TurnBegun,
-)
+from elbowroom.context.conversation import NONE_KNOWN, Change, ConversationBegun, Heard, Known, TurnBegun
 from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
+from elbowroom.store.questions import Conversations
 
 log = logging.getLogger(__name__)
 OPENING_SECONDS: Final = 5.0
