@@ -1,4 +1,4 @@
-"""Every error that elbowroom raises on purpose, and its status and type for a client.
+"""The errors of more than one room, and the status and type that each has for a client.
 
     ElbowroomError                     500 server_error
     ├── SettingsError                  500  a wrong settings file, environment variable or flag
@@ -10,6 +10,7 @@
     │   ├── NotFound                   404
     │   │   └── ModelNotFound          404 model_not_found, with the list of what there is
     │   ├── Conflict                   409 the request contradicts the present state
+    │   ├── ConversationLocked         400 conversation_locked: its answer is still being given
     │   ├── Gone                       410 what is asked for was there, and is no more
     │   ├── TooManyTries               429 too_many_tries
     │   ├── RequestTimeout             408 headers or body came too slowly
@@ -17,6 +18,8 @@
     │   ├── UnsupportedMediaType       415
     │   └── ContextOverflow            400 context_length_exceeded, with the numbers
     │       └── WindowTooSmall         400 window_too_small, which compacting cannot help
+    ├── WindowUnknown                  503 window_unknown, so that nothing can be kept inside it
+    ├── McpUnavailable                 500 a reason in words, which a tool's failure or the log tells
     ├── TooManyRequests                429 queue_full, with Retry-After
     ├── StoreOpening                   503 store_opening, with Retry-After
     ├── StoreAway                      503 store_unreachable, with Retry-After
@@ -28,6 +31,8 @@
         ├── ModelUnavailable           503 the model is not loaded, was unloaded or has crashed
         ├── StreamCut                  502 the answer ended without a finish_reason
         └── EmptyReply                 502 the answer was finished and empty
+
+`LinkLost` stands apart: it is caught in `agents/tools/mcp/`, and no client sees it.
 
 The server alone turns them into HTTP answers; providers turn the errors of their upstreams into them. A message says
 what happened, where, and what the person can do.

@@ -74,8 +74,8 @@ class LiveSettings:
         return loaded
 
     async def ready(self) -> None:
-        """Wait until agents that several servers share have been read once, or cannot be read."""
-        if self.shared is not None and self.shared.known is None:
+        """Wait until the newest of the agents that several servers share are known, or cannot be read."""
+        if self.shared is not None and not self.shared.is_told:
             await self.shared.look()
 
     def look_again(self) -> None:

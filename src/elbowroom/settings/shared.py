@@ -36,6 +36,10 @@ class AgentList:
 class AgentTable(Protocol):
     """Where the agents are; no method raises anything."""
 
+    @property
+    def hears(self) -> bool:
+        """Tell whether this server is told at once when another one saves agents."""
+
     async def agents(self, known: int | None) -> tuple[int, str | None] | None:
         """Return the revision and the rows as JSON; None where that is known, and where nobody can tell."""
 
@@ -58,18 +62,27 @@ class SharedAgents:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looks = 0
         self._newest = 0
+        self._has_looked = False
         table.when_agents_change(self.look)
+
+    @property
+    def is_told(self) -> bool:
+        """Tell whether nothing has to be looked for: since the last look this server hears of every change."""
+        return self.known is not None and self._has_looked and self._table.hears
 
     async def look(self) -> None:
         """Look whether another server has changed them; where the database does not answer, nothing changes."""
         self._loop = asyncio.get_running_loop()
         self._looks += 1
-        look = self._looks
+        look, hears = self._looks, self._table.hears
         try:
             async with asyncio.timeout(LOOK_SECONDS if self.known else FIRST_LOOK_SECONDS):
                 found = await self._table.agents(self.known.revision if self.known else None)
         except TimeoutError:
+            hears = False
             return
+        finally:
+            self._has_looked = hears
         if found is not None and look > self._newest:  # and no later look was answered before
             self._newest = look
             self.known = AgentList(found[0], None if found[1] is None else json.loads(found[1]))

@@ -27,12 +27,13 @@ UNFINISHED: Final = "a copy into it has not come to its end; run the same `elbow
 KEY_BYTES: Final = 16
 SECONDS_A_DAY: Final = 86_400.0
 BYTES_A_GIGABYTE: Final = 10**9
-GIGABYTES_IN_MEMORY: Final = 256 * 2**20 / BYTES_A_GIGABYTE
-JUMP_SECONDS: Final = 3600.0
+BYTES_IN_MEMORY: Final = 256 * 2**20
+"""How much there is of everything in a database in memory, and of outputs of tools that are not written."""
+HOUR: Final = 3600.0
+JUMP_SECONDS: Final = HOUR
 """From here on a clock has jumped, and not only been put right."""
 DRIFT_SECONDS: Final = 1.0
 """A clock that is put right by less than this counts as untouched."""
-HOUR: Final = 3600.0
 ANSWERED_SECONDS: Final = 5.0
 """How long a server that is asked may take, as a rule."""
 Operation = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -111,12 +112,12 @@ class Limits:
     @property
     def touch_seconds(self) -> float:
         """Return after how many seconds a further use of the same thing is written down again."""
-        return 1.0 if self.in_memory else 3600.0
+        return 1.0 if self.in_memory else HOUR
 
     @property
     def safe_seconds(self) -> float:
         """Return for how many seconds after its last use a conversation stays whatever the limits."""
-        return 60.0 if self.in_memory else 3600.0
+        return 60.0 if self.in_memory else HOUR
 
     @property
     def late_seconds(self) -> float:
@@ -128,7 +129,7 @@ class Limits:
         return now - self.retention_days * SECONDS_A_DAY if self.retention_days else float("-inf")
 
 
-LIMITS_IN_MEMORY: Final = Limits(max_gb=GIGABYTES_IN_MEMORY, in_memory=True)
+LIMITS_IN_MEMORY: Final = Limits(max_gb=BYTES_IN_MEMORY / BYTES_A_GIGABYTE, in_memory=True)
 
 
 class WindowTokens:

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from elbowroom.store.sql import SqlConversations, SqlStore
 
 log = logging.getLogger(__name__)
-LATEST_SECONDS: Final = 0.15
-"""How long a word or another change waits before it begins to be written; writing has the rest of the 250 ms."""
+WRITTEN_SECONDS: Final = 0.25
+"""How long after it was said a word is in the database at the latest."""
+LATEST_SECONDS: Final = 0.6 * WRITTEN_SECONDS
+"""How long a word or another change waits before it begins to be written; writing has the rest."""
 PAUSE_SECONDS: Final = 0.05
 """How long writing pauses at least, where what waits could not be written or has come while it was slow."""
 MOST_CHANGES: Final = 64

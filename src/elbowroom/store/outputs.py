@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.outputs import Block, ToolOutputRef, ref_to, ref_to_media
-from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.base import BYTES_IN_MEMORY, StoreUnavailable
 from elbowroom.store.packed import Chunk, PackedOutput, block_from, packed, packed_media, unpacked
 from elbowroom.store.write_behind import Waiting, WriteBehindStore
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
 
 log = logging.getLogger(__name__)
-MOST_BYTES: Final = 256 * 2**20
 SAFE_SECONDS: Final = 60.0
 """For so long an output that is not written stays whatever the bounds: the answer that kept it is still at work."""
 UNREADABLE: Final = (zlib.error, UnicodeDecodeError, TypeError)
@@ -31,7 +30,7 @@ class WriteBehindToolOutputs:
     """
 
     def __init__(
-        self, store: WriteBehindStore, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.monotonic
+        self, store: WriteBehindStore, most_bytes: int = BYTES_IN_MEMORY, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._unwritten: Waiting[tuple[str, str], PackedOutput] = Waiting(

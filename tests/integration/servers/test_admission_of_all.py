@@ -19,7 +19,8 @@ from several_servers import MODEL, several_servers
 
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, WaitFor
 from elbowroom.server.state import SHARED
-from elbowroom.store.sharing.leases import ALONE, TOGETHER
+from elbowroom.store import Together
+from elbowroom.store.sharing.leases import NOT_SHARED, SHARED_AGAIN
 from elbowroom.store.write_behind import Patience
 
 Body = dict[str, Any]
@@ -177,9 +178,9 @@ async def test_without_the_database_each_server_goes_by_its_own_requests(
         await eventually(lambda: granted(one) == [True, False], "the second one waits")
         with fails(one):
             await eventually(lambda: studio.open_requests == 2, "the second one is asked", seconds=10.0)
-            assert ALONE in caplog.text
+            assert NOT_SHARED in caplog.text
         await eventually(lambda: granted(one) == [True, True], "what is held is known", seconds=20.0)
-        await eventually(lambda: TOGETHER in caplog.text, "nobody says that it is back")
+        await eventually(lambda: SHARED_AGAIN in caplog.text, "nobody says that it is back")
         held[0].set()
         assert await first == "stop"
         third = asyncio.create_task(answered(one, 3))
@@ -228,7 +229,7 @@ async def test_what_a_dead_server_held_comes_back(tmp_path: Path) -> None:
         first = asyncio.create_task(answered(one, 1))
         await eventually(lambda: studio.open_requests == 1, "the model is asked")
         servers_of_one = one.app[SHARED].store.servers
-        assert servers_of_one is not None
+        assert isinstance(servers_of_one, Together)
         assert servers_of_one._listener is not None
         await asyncio.to_thread(servers_of_one._listener.stop)
         async with asyncio.timeout(15.0):

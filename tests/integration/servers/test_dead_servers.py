@@ -8,7 +8,7 @@ from postgresql import new_place, shared_server
 from several_servers import several_servers
 
 from elbowroom.server.state import SHARED
-from elbowroom.store import ServerPlace
+from elbowroom.store import ServerPlace, Together
 from elbowroom.store.sql import SqlServers
 from elbowroom.store.sql.database import Database
 
@@ -62,8 +62,8 @@ async def test_a_server_that_takes_no_call_is_not_waited_for(tmp_path: Path, mon
     monkeypatch.setattr("elbowroom.store.sharing.servers.TAKEN_SECONDS", 0.2)
     async with several_servers(tmp_path, 2) as (served, _):
         one, other = (each.app[SHARED].store.servers for each in served)
-        assert one is not None
-        assert other is not None
+        assert isinstance(one, Together)
+        assert isinstance(other, Together)
         async with asyncio.timeout(30.0):
             while not all([await other.others(), await one.others()]):  # noqa: ASYNC110  # it knows no events
                 await asyncio.sleep(0.01)

@@ -24,11 +24,11 @@ LOOKED_SECONDS: Final = 1.0
 """How often a request that waits for room is told how long it has."""
 AHEAD: Final = 256
 """Tokens before the end of a lease from which on more are asked for."""
-ALONE: Final = (
+NOT_SHARED: Final = (
     "The database does not tell what other servers hold of the windows of models. Until it does, this server goes by "
     "its own requests alone, and an LM Studio may get more than its window holds."
 )
-TOGETHER: Final = "The windows of models are shared with the other servers again."
+SHARED_AGAIN: Final = "The windows of models are shared with the other servers again."
 Answer = TypeVar("Answer")
 
 
@@ -207,13 +207,13 @@ class Leases:
             self._go_on_alone()
         elif self.is_alone:
             self.is_alone = False
-            log.info(TOGETHER)
+            log.info(SHARED_AGAIN)
         return answer
 
     def _go_on_alone(self) -> None:
         if not self.is_alone:
             self.is_alone = True
-            log.warning(ALONE)
+            log.warning(NOT_SHARED)
         for lease in self._held:
             lease.grant()
 

@@ -169,6 +169,11 @@ class Together(Servers):
             await self.ask_all(await self.others(), AGENTS, {})
         return is_saved
 
+    @property
+    def hears(self) -> bool:
+        """Tell whether the other servers know of this one, and it hears at once what they ask."""
+        return self._listener is not None and self._listener.is_listening
+
     def when_agents_change(self, look: Callable[[], Awaitable[None]]) -> None:
         """Call this whenever another server has saved agents, and once a second in case that was not heard."""
 

@@ -238,6 +238,11 @@ def _named(owner: str, name: str) -> Select[Any]:
     return named.order_by((own.updated + 0).desc(), own.id.desc())
 
 
+def _newest(owner: str) -> Select[Any]:
+    own = conversations.c
+    return select(conversations).where(own.owner == owner_key(owner)).order_by(own.updated.desc(), own.id.desc())
+
+
 _ANSWERS: Final[dict[type[Question[Any]], Callable[[Any, Connection], Any]]] = {}
 """What answers each kind of question."""
 
@@ -280,11 +285,9 @@ def _queue(_: Queue, connection: Connection) -> list[QueuedMessage]:
 
 @_answers(Rows)
 def _rows(asked: Rows, connection: Connection) -> list[ConversationRow]:
-    own = conversations.c
-    statement = select(conversations).where(own.owner == owner_key(asked.owner))
-    statement = statement.order_by(own.updated.desc(), own.id.desc())
+    statement = _newest(asked.owner)
     if asked.before is not None:
-        statement = statement.where(own.updated < asked.before)
+        statement = statement.where(conversations.c.updated < asked.before)
     if asked.search:
         return searched(connection, statement, asked.search, asked.size)
     return list(map(conversation_row, connection.execute(statement.limit(asked.size)).all()))

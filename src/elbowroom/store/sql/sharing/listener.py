@@ -17,7 +17,7 @@ from elbowroom.store.sql.dialect import create_engines, plain_errors
 from elbowroom.store.sql.sharing.servers import CHANNEL, LEASE_SECONDS, renewing, since_renewal
 
 log = logging.getLogger(__name__)
-RENEWED_SECONDS: Final = 3.0
+RENEWED_SECONDS: Final = 0.3 * LEASE_SECONDS
 """How often a server says that it is there."""
 HEARD_SECONDS: Final = 0.5
 """How long it listens before it looks whether it is to renew."""
@@ -31,7 +31,7 @@ class Listener:
     """Listens in a thread, which connects anew whenever its connection is lost.
 
     `wanted` is called in that thread when the server has something to read, and `lapsed` when others may have taken it
-    for dead since it last said that it is there.
+    for dead since it last said that it is there. While `is_listening`, others know of it and it hears of them.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Listener:
         self._is_over = threading.Event()
         self._ending, self._ended = socket.socketpair()
         self._renewed = 0.0
+        self.is_listening = False
         self._thread = threading.Thread(target=self._run, name="store-listener", daemon=True)
 
     def start(self) -> None:
@@ -71,6 +72,7 @@ class Listener:
                     error,
                 )
                 has_told = True
+                self.is_listening = False
                 self._is_over.wait(AGAIN_SECONDS)
             else:
                 has_told = False
@@ -83,6 +85,8 @@ class Listener:
             connection = plain.execution_options(isolation_level="AUTOCOMMIT")
             connection.exec_driver_sql(f"LISTEN {CHANNEL}")
             driver: Any = connection.connection.driver_connection
+            self._renew(connection)
+            self.is_listening = True
             self._wanted()  # something may have come while nobody listened
             with DefaultSelector() as selector:
                 for heard in (driver, self._ended):

@@ -30,7 +30,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from elbowroom.context.conversation import QueuedMessage
-from elbowroom.store.base import encoded
+from elbowroom.store.base import HOUR, encoded
 from elbowroom.store.sql.database import Database, reading, settling, writing
 from elbowroom.store.sql.dialect import is_postgresql, selected
 from elbowroom.store.sql.reading import queued
@@ -39,8 +39,8 @@ from elbowroom.store.sql.statements import bound, interrupting
 
 LEASE_SECONDS: Final = 10.0
 """A server that has not renewed its row for so long counts as dead."""
-FORGOTTEN_SECONDS: Final = 3600.0
-TAKEN_SECONDS: Final = 10.0
+FORGOTTEN_SECONDS: Final = HOUR
+TAKEN_SECONDS: Final = LEASE_SECONDS
 """A call that is older is not answered: a server that stood still does not do what was asked of it before."""
 ASKED_TOO_LONG_SECONDS: Final = 120.0
 """A call that nobody has fetched the answer of for so long is deleted."""
