@@ -62,6 +62,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # each test leaves a server behind: to look for one rarely is enough
 
 
 @pytest.hookimpl(wrapper=True)

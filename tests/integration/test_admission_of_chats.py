@@ -185,9 +185,9 @@ async def test_who_waits_is_told(tmp_path: Path) -> None:
 
 async def test_a_cancelled_prompt_counts_until_it_is_read(tmp_path: Path) -> None:
     """The engine reads the prompt of a client that has left to its end; who comes next does not overflow it."""
-    async with one_pool(tmp_path, lambda body: "Yes.", prefill_tokens_per_second=1200) as (served, studio):
+    async with one_pool(tmp_path, lambda body: "Yes.", prefill_tokens_per_second=2400) as (served, studio):
         await ask_whole(served, chat_body(0, exchanges=LONG))
-        studio.prefill_tokens_per_second = 1500  # so that a busy machine that is late does not look like a mistake
+        studio.prefill_tokens_per_second = 3000  # so that a busy machine that is late does not look like a mistake
         left = asyncio.create_task(ask_whole(served, chat_body(1, exchanges=LONG)))
         await eventually(lambda: studio.chats[-1].phase == "prefill", "the prompt is not read")
         left.cancel()

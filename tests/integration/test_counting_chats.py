@@ -21,6 +21,7 @@ from spread_variants import spread
 from elbowroom.agents.catalog import CatalogRow
 from elbowroom.demo import Overflow, SimulatedLMStudio, SimulatedModel
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.providers.lmstudio import rpc as lmstudio_rpc
 from elbowroom.server.models import TokenizersAhead
 from elbowroom.server.state import PROVIDERS, SETTINGS
 from elbowroom.tokens import file_counter
@@ -28,6 +29,7 @@ from elbowroom.tokens.counter import TokenCounter
 
 KEY = "tiny"
 RAW = f"lmstudio/{KEY}"
+IMPATIENT = lmstudio_rpc.Patience(connect=0.5, answer=0.5)
 ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 
 
@@ -226,10 +228,14 @@ async def with_socket(folder: Path, socket: Answer, file: Path | None) -> AsyncI
 
 
 @pytest.mark.parametrize(("name", "has_file"), spread(SOCKETS, [False, True]))
-async def test_a_chat_goes_on_with_a_bad_socket(tmp_path: Path, model: Path, name: str, *, has_file: bool) -> None:
+async def test_a_chat_goes_on_with_a_bad_socket(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, has_file: bool
+) -> None:
     """Whatever the websocket does, chats are answered; one that hangs is waited for once and not long."""
+    assert lmstudio_rpc.Patience().answer <= 3.0
+    monkeypatch.setattr(lmstudio_rpc, "Patience", lambda: IMPATIENT)
     async with with_socket(tmp_path, SOCKETS[name](), model if has_file else None) as served:
-        async with asyncio.timeout(14):  # three seconds at most for the first, none for the others
+        async with asyncio.timeout(14):  # a moment for the first, none for the others
             for _ in range(5):
                 assert (await chat(served, RAW, stream=True)).text == "Hi"
 

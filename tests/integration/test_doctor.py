@@ -452,7 +452,7 @@ async def test_a_check_that_hangs_or_fails_is_a_finding(studio: SimulatedLMStudi
         return []
 
     checks = {"settings": CHECKS["settings"], "hanging": wait, "broken": break_down}
-    findings = await examined(tmp_path, settings_for(studio.base_url), checks=checks, seconds=1.0)
+    findings = await examined(tmp_path, settings_for(studio.base_url), checks=checks, seconds=0.2)
     expected = [("ok", "settings"), ("warn", "hanging"), ("fail", "broken")]
     assert [(one.severity, one.check) for one in findings] == expected
     assert "planted-sesame" not in str(findings)

@@ -74,8 +74,11 @@ async def test_no_answer_of_an_upstream_breaks_health(
             assert (await response.json())["data"] == []
 
 
-async def test_an_upstream_that_hangs_does_not_hang_health(tmp_path: Path, aiohttp_client: AiohttpClient) -> None:
+async def test_an_upstream_that_hangs_does_not_hang_health(
+    tmp_path: Path, aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With an upstream that takes the request and says nothing, many at once learn so within their own time."""
+    monkeypatch.setattr("elbowroom.server.models.PROBE_SECONDS", 0.2)
 
     async def silent(*_: object) -> None:
         await asyncio.sleep(600)

@@ -49,8 +49,11 @@ async def test_an_upstream_that_is_down_is_a_503_that_says_what_to_start(
             assert [row["id"] for row in (await response.json())["data"]] == ["writer"]
 
 
-async def test_an_upstream_that_does_not_take_connections_is_a_503(tmp_path: Path) -> None:
+async def test_an_upstream_that_does_not_take_connections_is_a_503(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A machine that swallows the connection without a word is given up after a moment, for a whole crowd at once."""
+    monkeypatch.setattr("elbowroom.providers.upstream.CONNECT_SECONDS", 0.3)
     with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
@@ -297,8 +300,9 @@ async def test_cookies_of_an_upstream_are_not_kept(tmp_path: Path) -> None:
         assert "Cookie" not in upstream.asked[1].headers
 
 
-async def test_a_hanging_provider_does_not_hold_up_another(tmp_path: Path) -> None:
+async def test_a_hanging_provider_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chat with one provider does not wait for the list of models of one that says nothing."""
+    monkeypatch.setattr("elbowroom.server.models.PROBE_SECONDS", 0.3)
     hung = 0
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

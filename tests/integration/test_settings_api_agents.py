@@ -187,8 +187,9 @@ async def test_the_tools_that_agents_may_have(tmp_path: Path) -> None:
     assert all(tool["description"].endswith(".") for tool in answer["data"])
 
 
-async def test_providers_are_asked_all_at_once(tmp_path: Path) -> None:
+async def test_providers_are_asked_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that answer, are down, hang, talk nonsense: each has its row, and none holds up the others."""
+    monkeypatch.setattr("elbowroom.server.settings.PROBE_SECONDS", 0.5)
 
     async def silent(*_: object) -> None:
         await asyncio.sleep(600)
@@ -222,7 +223,7 @@ async def test_providers_are_asked_all_at_once(tmp_path: Path) -> None:
     assert (big["state"], big["window"], big["max_window"], big["window_source"]) == ("not-loaded", None, 8192, None)
     assert states["p0"]["models"][0]["window"] == 4096
     assert "max_model_len" in states["p0"]["models"][0]["window_source"]
-    assert "within 2 seconds" in states["p2"]["error"]
+    assert "within 0.5 seconds" in states["p2"]["error"]
     assert NOBODY in states["p5"]["error"]
     assert states["p5"] == {"id": "p5", "kind": "lmstudio", "base_url": NOBODY, "reachable": False,
                             "error": states["p5"]["error"], "models": []}  # fmt: skip

@@ -86,7 +86,7 @@ async def test_no_window_is_held_twice(tmp_path: Path) -> None:
     pool = Overflow(shared_pool=True)
     words = "A boat left the harbour. " * 20
     async with several_servers(
-        tmp_path, 3, window=WINDOW, overflow=pool, on_request=lambda _: words, tokens_per_second=400
+        tmp_path, 3, window=WINDOW, overflow=pool, on_request=lambda _: words, tokens_per_second=1200
     ) as (servers, studio):
         reasons = await asyncio.gather(*(answered(servers[number % 3], number) for number in range(12)))
         assert reasons == ["stop"] * 12
@@ -165,6 +165,8 @@ async def test_without_the_database_each_server_goes_by_its_own_requests(
 ) -> None:
     """Nobody waits for a database that has gone or hangs; what is held without it counts when it is back."""
     monkeypatch.setattr("elbowroom.store.sharing.leases.HELD_SECONDS", 0.5)
+    monkeypatch.setattr("elbowroom.store.sharing.leases.LOOKED_SECONDS", 0.1)
+    monkeypatch.setattr("elbowroom.store.sql.sharing.listener.AGAIN_SECONDS", 0.1)
     caplog.set_level("INFO")
     held = [asyncio.Event(), asyncio.Event()]
     async with several_servers(tmp_path, 2, window=1400) as (servers, studio):

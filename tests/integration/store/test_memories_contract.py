@@ -71,12 +71,13 @@ async def test_what_is_deleted_is_gone(memories: Memories) -> None:
     assert await written_down(memories) == ["likes tea"]
 
 
-async def test_in_memory_the_rooms_go_in_which_nothing_was_saved_for_longest() -> None:
-    """A database in memory has those of a thousand agents and owners."""
+async def test_in_memory_the_rooms_go_in_which_nothing_was_saved_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database in memory has those of so many agents and owners."""
+    monkeypatch.setattr("elbowroom.store.sql.rows.MOST_ROOMS_IN_MEMORY", 10)
     async with sql_store(None) as sql:
-        for when in range(1002):
+        for when in range(12):
             await sql.memories.save(f"room {when}", memory_of(ME, "agent", "text", float(when)))
-        left = [len(await sql.memories.all(f"room {when}")) for when in (0, 1, 2, 1001)]
+        left = [len(await sql.memories.all(f"room {when}")) for when in (0, 1, 2, 11)]
     assert left == [0, 0, 1, 1]
 
 
