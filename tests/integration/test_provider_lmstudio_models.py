@@ -11,6 +11,7 @@ from outcome import chat
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Reply, Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.providers import upstream
 from elbowroom.providers.lmstudio import provider
 
 TINY = SimulatedModel("tiny", loaded_context_length=4096, max_context_length=32_768)
@@ -146,7 +147,7 @@ async def test_a_reload_with_another_window_is_seen_within_seconds(
     studio: SimulatedLMStudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No restart, no request in between: the list shows the new window soon after."""
-    assert provider.FRESH_SECONDS <= 3.0
+    assert upstream.FRESH_SECONDS <= 3.0
     monkeypatch.setattr(provider, "FRESH_SECONDS", 0.3)
     async with serve(tmp_path, settings_for(studio.base_url)) as served:
         assert (await listed(served))["lmstudio/tiny"]["context_length"] == 4096
