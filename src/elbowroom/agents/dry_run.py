@@ -119,12 +119,12 @@ async def compact_request(
     offered = await offered_unasked(target, request, settings)
     turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
     fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
-    messages = fit.history.messages
+    messages = fit.manager.history.messages
     before, outcome = await fit.compact_by_hand(info)
     seconds = time.monotonic() - began
     if isinstance(outcome, Cannot):
         return CompactedRequest(tuple(messages), before, before, None, seconds)
-    left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.history.messages)
+    left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.manager.history.messages)
     return CompactedRequest(left, outcome.before, outcome.after, outcome.rung, seconds)
 
 

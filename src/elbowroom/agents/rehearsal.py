@@ -26,6 +26,7 @@ from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.observations import Observations
+from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import EmptyReply, ModelUnavailable, WindowTooSmall, WindowUnknown
 from elbowroom.providers.base import ModelInfo
@@ -93,7 +94,7 @@ class Rehearsal:
         """
         shape = _shape(self.target, ())
         counter = StepCounter(self.history, await self.history.counter.stream(), self._dressed)
-        decision = await decide(messages, counter, AgentContextManager(self.budget), must_shrink=True)
+        decision = await decide(Prompt.of(messages), counter, AgentContextManager(self.budget), must_shrink=True)
         if not isinstance(decision, Compact):
             raise self.too_small()
         compactor = Compactor(self.target, self.settings, tell_nobody, job)

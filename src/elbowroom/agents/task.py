@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Priority, Prompt
+from elbowroom.agents.admission import Priority, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.ask import Question, ask
 from elbowroom.agents.catalog import Target
@@ -66,7 +66,7 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
         return settings.shared.places.on_machine(
             target,
             lambda bound: _answer(bound, request, seen, settings),
-            lambda: Prompt(request.messages),
+            lambda: PromptToPlace(request.messages),
             has_begun=lambda: has_said,
         )
 

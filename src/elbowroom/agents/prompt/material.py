@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,8 @@ from elbowroom.context.outputs import (
     short_note_on_whole,
     with_material,
 )
-from elbowroom.context.transcript import Group, Message, text_of
+from elbowroom.context.prompt import Prompt
+from elbowroom.context.transcript import Group, Message, Transcript, text_of
 
 log = logging.getLogger(__name__)
 PASSES: Final = 3
@@ -56,21 +57,21 @@ class Shortened:
 
 
 async def fitting_material(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager, keep: Keep, *, has_reader: bool
+    history: Prompt, counter: StepCounter, manager: AgentContextManager, keep: Keep, *, has_reader: bool
 ) -> Shortened | None:
     """Return the history with the beginning and end of material that leaves no room; None where all of it stays.
 
     Only messages that no compaction can free are looked at. What stands around the material stays word for word.
     `keep` keeps the whole, and `has_reader` says that the model has a tool that reads it.
     """
-    budget = manager.budget
+    budget, messages = manager.budget, history.messages
     least = budget.trigger if manager.auto else budget.window
     if await _size(messages, counter, manager) < least:
         return None
     stays = await _smallest(messages)
     if await _size(stays, counter, manager) < least:
         return None
-    cuts = await asyncio.to_thread(_cuts, messages, stays, counter.text)
+    cuts = await asyncio.to_thread(_cuts, messages, history.places(stays), counter.text)
     cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]  # shortened ones stay
     if not cuts:
         return None
@@ -102,12 +103,11 @@ class _Cut:
     size: int
 
 
-def _cuts(messages: Sequence[Message], stays: Sequence[Message], size_of: Callable[[str], int]) -> list[_Cut]:
-    """Return the material in those messages of a history that stay whatever is compacted."""
-    pinned = {id(message) for message in stays}
+def _cuts(messages: Sequence[Message], stays: Collection[int | None], size_of: Callable[[str], int]) -> list[_Cut]:
+    """Return the material in those messages of a history, by their places, that stay whatever is compacted."""
     cuts: list[_Cut] = []
     for place, message in enumerate(messages):
-        may_have = id(message) in pinned and message.get("role") in ("user", "system", "developer")
+        may_have = place in stays and message.get("role") in ("user", "system", "developer")
         if may_have and not is_summary(Group((message,))):
             text = text_of(message)
             pieces = ((piece, text[piece.start : piece.end]) for piece in material_in(message))
@@ -135,7 +135,8 @@ def _outcome(shorter: list[Message], told: Mapping[_Cut, str], size_of: Callable
 
 
 async def _smallest(messages: Sequence[Message]) -> list[Message]:
-    return smallest(messages) if is_short(messages) else await asyncio.to_thread(smallest, messages)
+    transcript = Transcript.of(messages)
+    return smallest(transcript) if is_short(messages) else await asyncio.to_thread(smallest, transcript)
 
 
 async def _size(messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager) -> int:

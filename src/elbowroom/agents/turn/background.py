@@ -12,13 +12,13 @@ from elbowroom.agents.prompt import StepCounter, without_answer_fields
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.flush import MemoryFlush
-from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import PRUNED, Written
 from elbowroom.agents.turn.room import decide
 from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Compaction, state_of
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message, Transcript, size_in_bytes, text_of
 from elbowroom.providers.base import ModelInfo
 
@@ -35,7 +35,7 @@ def usual_question(messages: Sequence[Message]) -> Message:
     return {**NEXT, "content": asked[len(asked) // 2]} if asked else NEXT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BackgroundCompaction:
     """Compacts a conversation with its answer, and lets the engine read the result, before the person writes again.
 
@@ -48,7 +48,7 @@ class BackgroundCompaction:
     fit: PromptFit
     counter: StepCounter
     info: ModelInfo
-    history: History
+    history: Prompt
     said: Message
     flush: MemoryFlush | None
     is_full: bool
@@ -61,10 +61,10 @@ class BackgroundCompaction:
         `said` is the answer as the client has it.
         """
         fit, budget, used = managed.fit, managed.manager.budget, managed.reported
-        question = text_of(usual_question(managed.history.messages))
+        question = text_of(usual_question(managed.manager.history.messages))
         answered = managed.answered(reply) + size_in_bytes(question)
         flush = fit.flush(managed.info)
-        least = flush.due_at(managed.history.messages) if flush is not None else budget.trigger
+        least = flush.due_at(managed.manager.history.messages) if flush is not None else budget.trigger
         if budget.occupied(min(answered, budget.window)) < least:
             return None
         # Of its output only the visible text counts here: thoughts are in no later prompt.
@@ -73,7 +73,7 @@ class BackgroundCompaction:
             fit=fit,
             counter=replace(managed.counter, dress=managed.shape.with_instructions),
             info=managed.info,
-            history=managed.history.followed_by(reply),
+            history=managed.manager.history.followed_by(reply),
             said=said,
             flush=flush.with_answer(fit.recall.answer_key(said)) if flush is not None else None,
             is_full=used is not None and budget.occupied(used.prompt + more) >= budget.trigger,
@@ -88,9 +88,9 @@ class BackgroundCompaction:
 
     async def _compact(self, job: Job, compactor: Compactor) -> bool:
         """Flush and compact; tell whether the engine has something new to read."""
-        expected = [*self.history.messages, usual_question(self.history.messages)]
-        self.fit.pins = None  # a person may have pinned something since the answer
-        await self.fit.pinned()
+        pins = await self.fit.recall.pins()  # a person may have pinned something since the answer
+        self.history = self.history.pinned(pins)
+        expected = self.history.expecting(usual_question(self.history.messages))
         await self._flush(job, compactor, expected)
         decision = await self._decision(expected, must_shrink=self.is_full)
         if isinstance(decision, Compact) and await self._is_pruning_enough(expected):
@@ -100,16 +100,16 @@ class BackgroundCompaction:
         job.compacted(outcome)
         return outcome is not None
 
-    async def _decision(self, messages: Sequence[Message], *, must_shrink: bool = False) -> Decision:
+    async def _decision(self, history: Prompt, *, must_shrink: bool = False) -> Decision:
         manager = AgentContextManager(self.fit.manager.budget)
-        return await decide(messages, self.counter, manager, must_shrink=must_shrink, pins=self.fit.pins or ())
+        return await decide(history, self.counter, manager, must_shrink=must_shrink)
 
-    async def _flush(self, job: Job, compactor: Compactor, expected: Sequence[Message]) -> None:
+    async def _flush(self, job: Job, compactor: Compactor, expected: Prompt) -> None:
         """Flush the whole conversation, before anything of it is shortened."""
         if self.flush is None:
             return
         budget, due_at = self.fit.manager.budget, self.flush.due_at(self.history.messages)
-        if not self.is_full and budget.occupied(await self.counter.prompt(expected)) < due_at:
+        if not self.is_full and budget.occupied(await self.counter.prompt(expected.messages)) < due_at:
             return
         job.is_flushing = True
         try:
@@ -117,22 +117,21 @@ class BackgroundCompaction:
         finally:
             job.is_flushing = False
 
-    async def _is_pruning_enough(self, expected: Sequence[Message]) -> bool:
+    async def _is_pruning_enough(self, expected: Prompt) -> bool:
         """Shorten old results; tell whether the conversation needs no compaction then."""
         messages, keeper = self.history.messages, self.fit.keeper
         shorter = keeper.pruned(messages, must_shrink=True) if keeper is not None else None
         if shorter is None:
             return False
-        self.history.shorten(shorter)
-        if isinstance(await self._decision([*shorter, expected[-1]]), Compact):
+        pruned = self.history.shortened(shorter)
+        if isinstance(await self._decision(pruned.expecting(expected.messages[-1])), Compact):
             return False
+        self.history = pruned
         sizes = await self.counter.prompt(messages), await self.counter.prompt(shorter)
         self._keep(Written(self.fit.manager.budget.window, *sizes, PRUNED))
         return True
 
-    async def _compacted(
-        self, decision: Compact, compactor: Compactor, expected: Sequence[Message]
-    ) -> Compaction | None:
+    async def _compacted(self, decision: Compact, compactor: Compactor, expected: Prompt) -> Compaction | None:
         """Compact what the next turn will need by a plan, and keep the result; None where there is no plan.
 
         Then nothing is lost early: before the next message the pruning agent is asked again.
@@ -144,14 +143,12 @@ class BackgroundCompaction:
         state = state_of(Transcript.of(messages).groups[-1:])
         asked, decision = await fit.offering_recall(decision, self.counter)
         dress = asked.with_instructions
-        pins = await fit.pinned()
-        source = ConversationSource(asked, self.info, dress, state, removed, foresees=True, pins=pins)
+        source = ConversationSource(asked, self.info, dress, state, removed, foresees=True)
         budget = fit.manager.budget
-        transcript = Transcript.of(expected)
-        outcome = await compactor.compact(transcript, decision, budget, self.counter, source)
+        outcome = await compactor.compact(expected.transcript, decision, budget, self.counter, source)
         if not isinstance(outcome, Compaction) or outcome.rung in ("digest", "last messages"):
             return None
-        self.history.replace(outcome.messages, outcome.tail)
+        self.history = self.history.summarised(outcome.messages, outcome.tail)
         compactor.note(outcome, len(messages))
         if self.flush is not None:
             self.flush.begin_cycle()
@@ -168,7 +165,7 @@ class BackgroundCompaction:
 
 
 async def read_again(
-    fit: PromptFit, counter: StepCounter, info: ModelInfo, history: History, note_prompt: NotePrompt, job: Job
+    fit: PromptFit, counter: StepCounter, info: ModelInfo, history: Prompt, note_prompt: NotePrompt, job: Job
 ) -> None:
     """Ask for one token after a conversation: the engine has it in its cache then when the person writes again."""
     job.compacted(None)  # nobody waits for it
@@ -185,5 +182,5 @@ async def read_again(
 def reading_again(managed: ManagedStep, reply: Message) -> Work:
     """Return the work of having the engine read a conversation after the reply of a step."""
     counter = replace(managed.counter, dress=managed.shape.with_instructions)
-    history = managed.history.followed_by(reply)
+    history = managed.manager.history.followed_by(reply)
     return partial(read_again, managed.fit, counter, managed.info, history, managed.note_prompt)

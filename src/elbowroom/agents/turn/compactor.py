@@ -38,8 +38,8 @@ class ConversationSource:
     """The request that a conversation belongs to, its loaded model, and how a history becomes messages for it.
 
     `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
-    the compaction takes out. With `foresees` the last message stands for the one that the person will write next. What
-    the person has pinned (`pins`) stays. A preview is not logged as a compaction.
+    the compaction takes out. With `foresees` the last message stands for the one that the person will write next. A
+    preview is not logged as a compaction.
     """
 
     shape: StepRequest
@@ -48,7 +48,6 @@ class ConversationSource:
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
-    pins: Sequence[Message] = ()
     is_preview: bool = False
 
 
@@ -243,7 +242,7 @@ class Compactor:
             removed=source.removed,
             foresees=source.foresees,
         )
-        outcome = await ladder.climb(transcript.pinning(source.pins), before)
+        outcome = await ladder.climb(transcript, before)
         return work.end(outcome, before)
 
     async def await_job(self, job: Job, seconds: float | None = None) -> Compaction | Cannot | None:

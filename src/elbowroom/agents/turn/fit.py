@@ -1,7 +1,7 @@
 """Makes the history of a model step fit the window: by an earlier compaction, shorter results, or a new compaction."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -14,7 +14,6 @@ from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
-from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import PRUNED, SHORTENED, UNCHANGED, Recall, Written
 from elbowroom.agents.turn.room import (
     by_hand,
@@ -33,7 +32,8 @@ from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.prompt import Prompt
+from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
@@ -45,18 +45,17 @@ OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 
 @dataclass(slots=True)
 class PromptFit:
-    """Decides about `history` and changes it until its prompt fits; `recall` keeps the result for later turns.
+    """Decides about the history of `manager` and changes it until it fits; `recall` keeps the result for later turns.
 
     `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
     shortened. `recaller` is None where its tool must not be offered. `refusal` is the overflow by which the engine has
     refused the history as it is. `has_handed_out` tells that the client has got a compaction of what it has sent;
-    `edits` are those of the client that were applied. `pins` are the messages that a person has pinned, None until a
-    compaction asks for them.
+    `edits` are those of the client that were applied. `pins` are the messages that a person has pinned, by their
+    keys, None until a compaction asks for them.
     """
 
     shape: StepRequest
     counter: StepCounter
-    history: History
     manager: AgentContextManager
     compactor: Compactor
     recall: Recall
@@ -65,12 +64,18 @@ class PromptFit:
     refusal: ContextOverflow | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
-    pins: Sequence[Message] | None = None
+    pins: Mapping[str, Message] | None = None
     _unshortened: list[Message] | None = None
+
+    @property
+    def history(self) -> Prompt:
+        """Return the conversation as the model gets it now."""
+        return self.manager.history
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
-        found = await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
+        manager, size = self.manager, self.counter.prompt
+        manager.history, found = await self.recall.recall(manager.history, manager.budget, size, waits=waits)
         if self.recall.has_summary:
             await self.offer_recall()
         return found
@@ -141,25 +146,20 @@ class PromptFit:
 
     async def decision(self, *, must_shrink: bool = False) -> Decision:
         """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
-        decided = partial(
-            decide,
-            self.history.messages,
-            self.counter,
-            self.manager,
-            must_shrink=must_shrink,
-            tells_tight=self._is_new_conversation,
-            is_stopped=self.history.is_stopped,
-            asked=self._asked,
-        )
-        decision = await decided(pins=self.pins or ())
-        asks_for_pins = isinstance(decision, Compact) and self.pins is None
-        return await decided(pins=pins) if asks_for_pins and (pins := await self.pinned()) else decision
+        while True:
+            tells, asked = self._is_new_conversation, self._asked
+            decision = await decide(
+                self.history, self.counter, self.manager, must_shrink=must_shrink, tells_tight=tells, asked=asked
+            )
+            if not isinstance(decision, Compact) or self.pins is not None or not await self.find_pins():
+                return decision
 
-    async def pinned(self) -> Sequence[Message]:
-        """Return the messages that a person has pinned."""
+    async def find_pins(self) -> bool:
+        """Pin what the person has pinned; tell whether there is something."""
         if self.pins is None:
-            self.pins = await self.recall.pinned(self.history.messages)
-        return self.pins
+            self.pins = await self.recall.pins()
+        self.manager.history = self.history.pinned(self.pins)
+        return bool(self.pins)
 
     @property
     def _asked(self) -> CompactionRequest | None:
@@ -199,8 +199,8 @@ class PromptFit:
             return True
         if has_said:
             return False
-        if self.recall.put_back_less(self.history):
-            self.refusal = None
+        if (less := self.recall.put_back_less(self.history)) is not None:
+            self.manager.history, self.refusal = less, None
             return await self.carry_out(await self.first_decision(), info, has_said=has_said)
         raise self.refusal or await self.overflow()
 
@@ -210,8 +210,8 @@ class PromptFit:
 
     async def could_be_freed(self) -> int:
         """Return how many tokens of the history a compaction could free at most."""
-        whole = self.history.messages
-        return max(0, await self.counter.prompt(whole) - await self.counter.prompt(await smallest_of(whole)))
+        least = await smallest_of(self.history.pinned({}).transcript)
+        return max(0, await self.counter.prompt(self.history.messages) - await self.counter.prompt(least))
 
     async def overflow(self) -> ContextOverflow:
         """Return the error for a history that cannot fit."""
@@ -249,7 +249,8 @@ class PromptFit:
                 await self._hand_out(made)
                 return made.before, made
             await self._take_in()
-            before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
+            await self.find_pins()
+            before, decision = await by_hand(self.history, self.counter, self.manager)
             outcome = await self._flush_then_compact(decision, info)
         if not isinstance(outcome, Compaction):
             await self._hand_out(Written(self.manager.budget.window, before, before, UNCHANGED))
@@ -257,7 +258,8 @@ class PromptFit:
 
     async def preview(self, info: ModelInfo, *, asks_pruner: bool) -> tuple[int, Compaction | Cannot]:
         """Compact as by hand and keep nothing of it; return the size before as well."""
-        before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
+        await self.find_pins()
+        before, decision = await by_hand(self.history, self.counter, self.manager)
         return before, await self._shorter(replace(decision, asks_pruner=asks_pruner), info, is_preview=True)
 
     async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
@@ -286,7 +288,7 @@ class PromptFit:
         whole = len(self.history.messages)
         outcome = await self._shorter(decision, info)
         if isinstance(outcome, Compaction):
-            self.history.replace(outcome.messages, outcome.tail)
+            self.manager.history = self.history.summarised(outcome.messages, outcome.tail)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             self.compactor.note(outcome, whole, self.shape.request.focus)
             written = Written.by(outcome, self.manager.budget)
@@ -308,11 +310,11 @@ class PromptFit:
             self._dressed,
             "in progress" if self.history.is_stopped else None,
             await self.compactor.removed_calls(self.keeper, self.history.messages),
-            pins=await self.pinned(),
             is_preview=is_preview,
         )
-        transcript = Transcript.of(self.history.messages)
-        outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
+        await self.find_pins()
+        transcript, budget = self.history.transcript, self.manager.budget
+        outcome = await self.compactor.compact(transcript, decision, budget, self.counter, source)
         if self.recaller is not None and asked is not self.shape and isinstance(outcome, Cannot):
             self.recaller.is_offered = False
             self._use(asked)
@@ -355,7 +357,7 @@ class PromptFit:
         done = await edits.applied_to(self.history.messages, chain, self.counter.prompt)
         if done.applied:
             self.edits = done.applied
-            self.history.shorten(done.messages)
+            self.manager.history = self.history.shortened(done.messages)
             await edits.keep(done, chain)
 
     async def _shorten_material(self) -> None:
@@ -370,10 +372,10 @@ class PromptFit:
         outputs = shared.store.tool_outputs
         keep = partial(outputs.keep, owner)
         has_reader = any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools)
-        shorter = await fitting_material(whole, self.counter, self.manager, keep, has_reader=has_reader)
+        shorter = await fitting_material(self.history, self.counter, self.manager, keep, has_reader=has_reader)
         if shorter is None:
             return
-        self.history.shorten(shorter.messages)
+        self.manager.history = self.history.shortened(shorter.messages)
         sizes = await self.counter.prompt(whole), await self.counter.prompt(shorter.messages)
         self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
         await self.compactor.tell([shorter.notice])
@@ -408,7 +410,7 @@ class PromptFit:
         if shorter is whole:
             return 0, 0
         before = self.history.of_client
-        self.history.shorten(shorter)
+        self.manager.history = self.history.shortened(shorter)
         after = await self.counter.prompt(shorter)
         # Their differences are added up: the whole prompt may hold results that take too long to count.
         freed = freed_by(whole, shorter, self.counter.text)
@@ -436,7 +438,7 @@ class PromptFit:
         whole, left = self.history.messages, PASSES if self.keeper is not None else 1
         is_whole = fitting is None
         while fitting is not None and left:
-            self.history.shorten(fitting)
+            self.manager.history = self.history.shortened(fitting)
             left -= 1
             fitting = await self._fitting() if left else None
         if not is_whole:

@@ -19,7 +19,6 @@ from elbowroom.agents.prompt import (
     template_arguments,
 )
 from elbowroom.agents.turn.fit import PromptFit
-from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
@@ -47,17 +46,16 @@ BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has b
 class ManagedStep:
     """Asks for one reply and keeps it within the window by the three checks of `manager`.
 
-    `fit` makes `history` fit the window. `talk` returns the keys of the conversation, by which its last prompt is
-    found. `job` is a background compaction of this very conversation that is under way since its last answer. `leaves`
-    tells whether another machine has room, None where there is none. After `run`, `size` is that of the last prompt,
-    None where the reply took more than one request; `used` are the tokens that each request has used, also one that
-    was answered in part.
+    `fit` makes the history of `manager` fit the window. `talk` returns the keys of the conversation, by which its last
+    prompt is found. `job` is a background compaction of this very conversation that is under way since its last answer.
+    `leaves` tells whether another machine has room, None where there is none. After `run`, `size` is that of the last
+    prompt, None where the reply took more than one request; `used` are the tokens that each request has used, also
+    one that was answered in part.
     """
 
     target: Target
     info: ModelInfo
     counter: StepCounter
-    history: History
     manager: AgentContextManager
     fit: PromptFit
     stream: ReplyStream
@@ -142,7 +140,7 @@ class ManagedStep:
         self._note_where_it_stopped()
         fits = await self._carry_out(await self.fit.next_decision(must_shrink=not self._lacks_room))
         if not self._lacks_room:
-            self._log_restart(before, await self.counter.prompt(self.history.messages))
+            self._log_restart(before, await self.counter.prompt(self.manager.history.messages))
         return fits
 
     def _log_restart(self, before: int, after: int) -> None:
@@ -163,7 +161,7 @@ class ManagedStep:
 
     async def _ask_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
-        body = self.shape.body(await self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.manager.history.messages))
         window = self.manager.budget.window
         await ask(
             Question(self.target.provider, self.info, body, window, window),
@@ -183,7 +181,7 @@ class ManagedStep:
         """
         self._lacks_room = self._was_sent = False
         self._watch = self._kept = None
-        body = self.shape.body(await self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.manager.history.messages))
         size = await self.counter.size(body)
         said, failure = self._visible, None
         try:
@@ -271,9 +269,9 @@ class ManagedStep:
 
         The beginning of an answer with the order to go on is left out: the whole answer will stand in its place.
         """
-        if self.history.is_stopped:
+        if self.manager.history.is_stopped:
             body = {**body, "messages": body["messages"][:-2]}
-        compacted = (self.fit.recall.recalled_key, self.history.changes)
+        compacted = (self.fit.recall.recalled_key, self.manager.history.changes)
         window = self.info.loaded_context
         prompt = SentPrompt.of(self.name, window, body, template_arguments(body), compacted, tokens)
         return self.shared.prompts.keep(self.talk(), prompt)
@@ -332,7 +330,7 @@ class ManagedStep:
             return False
         self._has_insisted = True
         log.info("%s has begun its answer anew and is told to go on with it.", self.info.id)
-        self.history.insist()
+        self.manager.history = self.manager.history.insisting()
         return await self._ask()
 
     def _wants_more(self, watch: StreamWatch) -> bool:
@@ -354,14 +352,16 @@ class ManagedStep:
     def _note_where_it_stopped(self) -> None:
         """Let the answer so far stand at the end of the history, with the order to go on after it."""
         if not self._said:
-            self.history.stop_thinking("".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:])
+            thoughts = "".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:]
+            self.manager.history = self.manager.history.thinking_on(thoughts)
             return
         budget = self.manager.budget
         room = max(budget.window // LEAST_PIECE, (budget.stop_at - self.manager.prompt) // PIECES_OF_ROOM)
         share = min(budget.window // PIECES_OF_WINDOW, room)  # of a larger piece a full window could free nothing
-        self.history.stop_at(self._said, len(self._said) * share // max(1, self.counter.text(self._said)))
+        length = len(self._said) * share // max(1, self.counter.text(self._said))
+        self.manager.history = self.manager.history.stopped(self._said, length)
         if self._has_insisted:
-            self.history.insist()
+            self.manager.history = self.manager.history.insisting()
 
     def _has_filled_the_window(self) -> bool:
         """Tell whether the last request has gone to the very end of the window, which the person should know."""

@@ -27,9 +27,11 @@ from elbowroom.context.compaction import smallest
 from elbowroom.context.ledger import is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import names_of
+from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import (
     SYSTEM_ROLES,
     Message,
+    Transcript,
     as_json,
     calls_of,
     size_in_bytes,
@@ -56,60 +58,53 @@ class FixedCostReport:
 
 
 async def decide(
-    messages: Sequence[Message],
+    history: Prompt,
     counter: StepCounter,
     manager: AgentContextManager,
     *,
     must_shrink: bool = False,
     tells_tight: bool = False,
-    is_stopped: bool = False,
     asked: CompactionRequest | None = None,
-    pins: Sequence[Message] = (),
 ) -> Decision:
     """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
 
-    Where it ends with an answer that `is_stopped`, most of the room has to be free for its rest. `asked` is what
-    the client wants, which may be a compaction below the trigger too; `pins` are never freed. The fixed cost, a second
-    count, is measured only where the decision depends on it, or with `tells_tight` whether most of the window is taken
-    by it.
+    Where it ends with a stopped answer, most of the room has to be free for its rest. `asked` is what the client wants,
+    which may be a compaction below the trigger too. The fixed cost, a second count, is measured only where the decision
+    depends on it, or with `tells_tight` whether most of the window is taken by it.
     """
-    budget = manager.budget
-    prompt = await counter.prompt(messages)
+    budget, is_stopped = manager.budget, history.is_stopped
+    prompt = await counter.prompt(history.messages)
     occupied, at = budget.occupied(prompt), asked.at if asked is not None else None
     is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
     matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
-    fixed = await counter.prompt(await smallest_of(messages, pins)) if matters else 0
+    fixed = await counter.prompt(await smallest_of(history.transcript)) if matters else 0
     measure = Measure(prompt, fixed)
     decision = manager.before_request(measure)
     decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
     if at is not None and prompt >= at and isinstance(decision, Send):
-        return await _wanted_at(at, decision, messages, counter, budget, pins)
+        return await _wanted_at(at, decision, history, counter, budget)
     return decision
 
 
-async def _wanted_at(
-    at: int,
-    decision: Send,
-    messages: Sequence[Message],
-    counter: StepCounter,
-    budget: Budget,
-    pins: Sequence[Message],
-) -> Decision:
+async def _wanted_at(at: int, decision: Send, history: Prompt, counter: StepCounter, budget: Budget) -> Decision:
     """Return the order for a compaction that a client wants of prompts of `at` tokens, where it frees enough."""
-    prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
+    prompt, fixed = await _sizes(history, counter)
     target = budget.target_below(at, prompt, fixed)
     return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
 
 
-async def by_hand(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager, pins: Sequence[Message] = ()
-) -> tuple[int, Compact]:
+async def by_hand(history: Prompt, counter: StepCounter, manager: AgentContextManager) -> tuple[int, Compact]:
     """Return a history's size, and the order to compact it below the trigger too: by half of what can be freed."""
     budget = manager.budget
-    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
+    before, fixed = await _sizes(history, counter)
     halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
     is_wanted = budget.occupied(before) < budget.trigger
     return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
+
+
+async def _sizes(history: Prompt, counter: StepCounter) -> tuple[int, int]:
+    """Return the size of a history, and of what of it no compaction can free."""
+    return await counter.prompt(history.messages), await counter.prompt(await smallest_of(history.transcript))
 
 
 async def overflow_error(
@@ -129,7 +124,7 @@ async def overflow_error(
         return too_small
     is_final = cost.prompt >= budget.window
     if is_final:
-        cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
+        cost = replace(cost, material=", ".join(names_of(smallest(Transcript.of(messages)))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
@@ -207,8 +202,8 @@ async def fitting_results(
     if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
         return None
     emptied = [with_text(result, "") for result in results]
-    rest = await counter.prompt(await smallest_of([*messages[:first], *emptied, *after]))
-    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(messages)) - rest)
+    rest = await counter.prompt(await smallest_of(Transcript.of([*messages[:first], *emptied, *after])))
+    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(Transcript.of(messages))) - rest)
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) != "too large":
         return None
@@ -262,15 +257,15 @@ def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: Call
     return sum(size_of(written(old)) - size_of(written(new)) for old, new in pairs if old is not new)
 
 
-async def smallest_of(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[Message]:
+async def smallest_of(transcript: Transcript) -> list[Message]:
     """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
-    return smallest(messages, pins) if is_short(messages) else await asyncio.to_thread(smallest, messages, pins)
+    return smallest(transcript) if is_short(transcript.messages) else await asyncio.to_thread(smallest, transcript)
 
 
 async def _report(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
 ) -> FixedCostReport:
-    least = await smallest_of(messages)
+    least = await smallest_of(Transcript.of(messages))
     size = await counter.prompt(least)
     return await asyncio.to_thread(fixed_cost_report, counter, shape, least, size, budget)  # which counts each tool
 
