@@ -39,7 +39,8 @@ INSIDE = {
     ),
     "context": (
         "transcript budget remote_images | canonical seam templates outputs conversation observations "
-        "| ledger memories branch compaction compaction.facts | chains prompt | manager put_back | reuse"
+        "effects | ledger memories branch compaction compaction.facts | chains prompt | manager put_back | fitting "
+        "| planner | reuse"
     ),
     "store": (
         "base | lock place | changes packed message_parts inspection | index "

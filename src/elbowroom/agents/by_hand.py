@@ -101,9 +101,9 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
     turn = Turn(target, offered.request, tell_nobody, settings)
-    fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
-    before, outcome = await fit.preview(info, asks_pruner=asks_pruner)
-    budget, history = fit.manager.budget, fit.history
+    fit = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
+    budget, history = fit.manager.budget, fit.manager.history
     done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
     staying = frozenset(history.places(done.messages if done is not None else messages))
     pinned = [group.is_pinned for group in history.transcript.groups for _ in group.messages]

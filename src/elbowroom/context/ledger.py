@@ -9,6 +9,12 @@ from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
 
 KEY_BYTES = 16
+SHORTENED: Final = "shortened results"
+"""The rung of an entry whose messages are the client's, one for one, some of them shortened."""
+PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
+UNCHANGED: Final = "unchanged"  # the rung of an entry that a client wanted though nothing could be made shorter
+UNDONE: Final = "undone"
+"""The rung of an entry without messages, whose compaction a person has taken back."""
 REUSED: Final = "reused"
 """The rung of a compaction that another conversation with the same beginning has made."""
 
@@ -89,6 +95,16 @@ class Entry:
     after: int
     rung: str
     created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How messages that are kept were made: for which window, the prompt's size before and after, and by which rung."""
+
+    window: int
+    before: int
+    after: int
+    rung: str
 
 
 class Archived(NamedTuple):

@@ -17,7 +17,6 @@ from elbowroom.agents.prompt.counters import (
     warn_of_orphans,
 )
 from elbowroom.agents.prompt.fitting_tools import fitting_tools
-from elbowroom.agents.prompt.material import fitting_material
 from elbowroom.agents.prompt.size import (
     LEAST_GUESS,
     LEAST_LESSON,
@@ -41,7 +40,6 @@ __all__ = [
     "StepRequest",
     "Unreported",
     "cached_of",
-    "fitting_material",
     "fitting_tools",
     "is_short",
     "prompt_size",

@@ -1,8 +1,8 @@
 """How is one answer given inside the model's window?"""
 
-from elbowroom.agents.turn.compactor import Compactor, ConversationSource
+from elbowroom.agents.turn.compactor import Compactor
+from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recall import Recall, Standing
-from elbowroom.agents.turn.room import decide
 from elbowroom.agents.turn.state import CompactionNotes, RunSettings, Shared
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.agents.turn.turn import Turn
@@ -10,12 +10,11 @@ from elbowroom.agents.turn.turn import Turn
 __all__ = [
     "CompactionNotes",
     "Compactor",
-    "ConversationSource",
+    "PromptFit",
     "Recall",
     "ReplyStream",
     "RunSettings",
     "Shared",
     "Standing",
     "Turn",
-    "decide",
 ]

@@ -17,6 +17,7 @@ from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
 from elbowroom.context.conversation import CompactionDetails, StepUsage
+from elbowroom.context.planner import COMPACTED
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
@@ -24,7 +25,6 @@ from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 COMPACTING = "Compacting conversation history..."
-COMPACTED = "Context compacted, continuing..."
 COUNTING_SECONDS: Final = 0.05
 """How long the first notice waits for the size of the prompt, which a distant engine may count slowly."""
 SECONDS_BETWEEN: Final = 2.0
@@ -153,15 +153,14 @@ class Compactor:
         details = CompactionDetails(done.seconds, done.groups_kept, kept, removed, summary, focus, str(done.verdict))
         self.settings.live.compacted(done.before, done.after, done.rung, details)
 
-    def note_shortened(self, before: int, after: int) -> None:
-        """Log that results of tools were shortened, with the sizes of the prompt in tokens."""
+    def note_event(self, event: str, before: int, after: int) -> None:
+        """Note that results of tools were shortened, with the sizes of the prompt, or that nothing could be."""
+        if event == "not compacted":
+            self.settings.shared.observations.not_compacted()
+            return
         fields = {"event": "pruned", "agent": self.target.name, "before": before, "after": after}
         text = "Results of tools are shortened: %d tokens instead of about %d."
         log.info(text, after, before, extra={FIELDS: fields})
-
-    def note_failure(self) -> None:
-        """Record that the conversation could not be made any shorter."""
-        self.settings.shared.observations.not_compacted()
 
     def _note_use(self, pruner: PruningAgent) -> None:
         """Record the tokens of a pruning agent's calls, also where its work was ended early."""
@@ -266,10 +265,6 @@ class Compactor:
     async def tell_of_another(self) -> None:
         """Tell the person that another request is compacting the conversation; its end has to be told as well."""
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
-
-    async def tell_done_by_another(self) -> None:
-        """Tell the person that another request has compacted the conversation."""
-        await self.tell([Notice("compacted", COMPACTED)])
 
 
 def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: str = "") -> Notice:

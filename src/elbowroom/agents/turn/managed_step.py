@@ -25,6 +25,7 @@ from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
 from elbowroom.context.reuse import Kept, SentPrompt, Talk, alike_in_cache, change_between, loss_of
 from elbowroom.context.transcript import Message, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
@@ -112,14 +113,15 @@ class ManagedStep:
         if self.job is not None:
             await self.fit.catch_up(self.job)
         try:
-            decision = await self.fit.first_decision()
+            decision = await self.fit.run(self.fit.planner.first_decision())
         except Exception as error:  # a chat must not fail for its count: the engine may judge
             log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
             await self._ask_uncounted()
             return await self.stream.close()
-        await self.fit.tell_if_tight(decision, self.info.id)
+        await self.fit.tell_if_tight(decision)
         fits = await self._carry_out(decision)
-        await self.fit.hand_out_recalled()
+        if not self.fit.has_handed_out:  # what it has been given before stands for what it has sent
+            await self.fit.hand_out(self.fit.recall.begun_with())
         if self._pauses and self.fit.has_handed_out:
             return await self.stream.close()
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
@@ -136,9 +138,9 @@ class ManagedStep:
 
     async def _restart(self) -> bool:
         """Make room for the rest of the reply; tell whether there is some."""
-        before = self.manager.filled
+        before, purpose = self.manager.filled, BEFORE_REQUEST if self._lacks_room else IN_ANSWER
         self._note_where_it_stopped()
-        fits = await self._carry_out(await self.fit.next_decision(must_shrink=not self._lacks_room))
+        fits = await self._carry_out(await self.fit.run(self.fit.planner.next_decision(purpose)))
         if not self._lacks_room:
             self._log_restart(before, await self.counter.prompt(self.manager.history.messages))
         return fits
@@ -157,7 +159,8 @@ class ManagedStep:
         )
 
     async def _carry_out(self, decision: Decision) -> bool:
-        return await self.fit.carry_out(decision, self.info, has_said=self._visible > 0)
+        self.fit.info = self.info
+        return await self.fit.run(self.fit.planner.carry_out(decision, has_said=self._visible > 0))
 
     async def _ask_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
@@ -314,11 +317,11 @@ class ManagedStep:
         """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
         if isinstance(failure, ModelUnavailable):  # it was unloaded or has crashed, and reads nothing any more
             self.shared.admission.forget(self.pool_key)
-        self.fit.refusal = await self._recovery.after(failure, prompt)
-        if self.fit.refusal is not None and not isinstance(failure, ContextOverflow):
+        self.fit.planner.refusal = await self._recovery.after(failure, prompt)
+        if self.fit.planner.refusal is not None and not isinstance(failure, ContextOverflow):
             self.shared.observations.overflowed(self.name)  # it broke down over the prompt
         self.info = self._recovery.info
-        if self.fit.refusal is None and self._recovery.fits(prompt) and self.manager.may_restart():
+        if self.fit.planner.refusal is None and self._recovery.fits(prompt) and self.manager.may_restart():
             self._log_restart(prompt, prompt)
             return await self._ask()
         return True
@@ -378,7 +381,7 @@ class ManagedStep:
         if not fits or self.manager.can_restart or not self.manager.auto:
             return FULL.format(window=window)
         self._note_where_it_stopped()
-        freed = await self.fit.could_be_freed()
+        freed = await self.fit.run(self.fit.planner.could_be_freed())
         return AT_LIMIT.format(window=window, most=most, freed=freed)
 
     async def _end_with(self, reason: str) -> None:

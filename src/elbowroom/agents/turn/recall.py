@@ -14,42 +14,32 @@ from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
 from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction, inner_summary, is_summary, is_summary_message, sealed_key
+from elbowroom.context.compaction import inner_summary, is_summary, is_summary_message, sealed_key
 from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
-from elbowroom.context.ledger import KEY_BYTES, Chain, Entry, LedgerRows, is_system
+from elbowroom.context.ledger import (
+    KEY_BYTES,
+    PRUNED,
+    SHORTENED,
+    UNCHANGED,
+    UNDONE,
+    Chain,
+    Entry,
+    LedgerRows,
+    Written,
+    is_system,
+)
 from elbowroom.context.prompt import Item, Prompt, items_of, recalled, stands_for
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, Transcript, text_of
 
 log = logging.getLogger(__name__)
-SHORTENED: Final = "shortened results"
-"""The rung of an entry whose messages are the client's, one for one, some of them shortened."""
-UNDONE: Final = "undone"
-"""The rung of an entry without messages, whose compaction a person has taken back."""
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
-PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
 MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
-UNCHANGED: Final = "unchanged"  # the rung of an entry that a client wanted though nothing could be made shorter
 SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
 KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """How messages that are kept were made: for which window, the prompt's size before and after, and by which rung."""
-
-    window: int
-    before: int
-    after: int
-    rung: str
-
-    @classmethod
-    def by(cls, compaction: Compaction, budget: Budget) -> "Written":
-        """Return what there is to note about a compaction."""
-        return cls(budget.window, compaction.before, compaction.after, compaction.rung)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
-from elbowroom.agents.turn.background import BackgroundCompaction, reading_again
+from elbowroom.agents.turn.background import compacting_ahead, reading_again
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
@@ -288,7 +288,7 @@ class Turn:
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(manager.history.sent(sent)))
         compactor = Compactor(self.target, self.settings, self._sink)
         recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
-        fit = PromptFit(shape, counter, manager, compactor, self._recall, self._keeper, recaller)
+        fit = PromptFit(shape, counter, manager, compactor, self._recall, info, self._keeper, recaller)
         if recaller is not None:
             recaller.reads(lambda tool: self._recall.past(manager.history, tool), fit.room)
         job = await self._recalled(fit) if self._last is None else None
@@ -376,10 +376,8 @@ class Turn:
             last.manager.budget.window if last is not None else 0,
         )
 
-    async def fitted(
-        self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
-    ) -> tuple[PromptFit, ModelInfo]:
-        """Return what fits the history into the window, earlier compactions recalled, and the loaded model."""
+    async def fitted(self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()) -> PromptFit:
+        """Return what fits the history into the window of the loaded model, earlier compactions recalled."""
         info = await self._ready()
         await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
@@ -387,7 +385,7 @@ class Turn:
         managed = await self._next_step(shape, info, ReplyStream(self.answer, self._sink, (), lambda name: True))
         if self._place is not None:
             self._place.end(is_whole=True)
-        return managed.fit, managed.info
+        return managed.fit
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
         """Keep what the next turn can use; an answer that is not whole is the part that the client has.
@@ -414,10 +412,10 @@ class Turn:
         wants_more = is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto
         background = self.settings.shared.background
         if wants_more and managed.info.slots == 1:
-            background.chat_ended(managed.pool_key, reading_again(managed, reply))
+            background.chat_ended(managed.pool_key, reading_again(managed, reply, said))
         if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
             return
-        if (work := BackgroundCompaction.of(managed, reply, said)) is not None:
+        if (work := compacting_ahead(managed, reply, said)) is not None:
             conversation = self._live.conversation if self._live is not None else ""
             background.begin(self._recall.answer_key(said), managed.pool_key, work, conversation)
 
