@@ -9,6 +9,7 @@ from elbowroom.agents.prompt.body import (
     without_answer_fields,
 )
 from elbowroom.agents.prompt.counters import HistoryCounter, HistoryCounters, StepCounter, Unreported, is_short
+from elbowroom.agents.prompt.effects import carried_out
 from elbowroom.agents.prompt.fitting_tools import fitting_tools
 from elbowroom.agents.prompt.material import fitting_material
 from elbowroom.agents.prompt.size import (
@@ -34,6 +35,7 @@ __all__ = [
     "StepRequest",
     "Unreported",
     "cached_of",
+    "carried_out",
     "fitting_material",
     "fitting_tools",
     "is_short",

@@ -3,7 +3,6 @@
 from elbowroom.context.compaction import RemovedCalls, smallest, with_words
 from elbowroom.context.compaction.division import divide, inner_summary, summary_message
 from elbowroom.context.compaction.oldest import MOST_GROUPS, condensed
-from elbowroom.context.compaction.order import Pause
 from elbowroom.context.transcript import Message, Transcript
 
 PINNED: Message = {"role": "user", "content": "Question 3"}
@@ -38,10 +37,10 @@ def test_an_answer_in_several_steps_is_pinned_in_each_that_speaks() -> None:
     assert [group.is_pinned for group in groups] == [True, False, True, False]
 
 
-async def test_a_very_long_conversation_keeps_its_pins() -> None:
+def test_a_very_long_conversation_keeps_its_pins() -> None:
     """The digest in place of the oldest groups leaves a pinned one where it is."""
     transcript = Transcript.of(chat(MOST_GROUPS)).pinning([PINNED])
-    shorter = await condensed(transcript, len, 8192, RemovedCalls("", 500, {}, True), Pause)
+    shorter = condensed(transcript, len, 8192, RemovedCalls("", 500, {}, True))
     assert shorter.groups > 0
     assert PINNED in shorter.transcript.messages
 
