@@ -38,8 +38,8 @@ INSIDE = {
         "| machine_management | machines | seen registry"
     ),
     "context": (
-        "transcript budget remote_images | canonical seam templates outputs conversation observations "
-        "effects | ledger memories branch compaction compaction.facts | chains prompt | manager put_back | fitting "
+        "transcript budget remote_images | effects canonical seam templates outputs conversation observations "
+        "| ledger memories branch compaction compaction.facts | chains prompt | manager put_back | fitting "
         "| planner | reuse"
     ),
     "store": (

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Final, Literal, Protocol
 
 from elbowroom.context.compaction import Compaction, is_summary, smallest
-from elbowroom.context.effects import Aside, KeepText, Plan, Tell, counted
+from elbowroom.context.effects import Aside, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import Material, has_note, material_in, note_on_whole, short_note_on_whole, with_material
@@ -98,15 +98,9 @@ class Outputs(Protocol):
         """Drop the whole results of this step."""
 
 
-def smallest_of(transcript: Transcript) -> Plan[list[Message]]:
-    """Return what no compaction can free."""
-    found: list[Message] = yield Aside(lambda: smallest(transcript))
-    return found
-
-
 def fitting_material(
     history: Prompt, manager: AgentContextManager, size_of: SizeOf, *, has_reader: bool
-) -> Plan[tuple[list[Message], Tell] | None]:
+) -> Work[tuple[list[Message], Tell] | None]:
     """Return the history with the beginning and end of material that leaves no room; None where all of it stays.
 
     Only messages that no compaction can free are looked at. `has_reader` says that the model has a tool that reads what
@@ -116,10 +110,10 @@ def fitting_material(
     least = budget.trigger if manager.auto else budget.window
     if (yield from _size(messages, manager)) < least:
         return None
-    stays = yield from smallest_of(Transcript.of(messages))
+    stays = smallest(Transcript.of(messages))
     if (yield from _size(stays, manager)) < least:
         return None
-    cuts = yield Aside(lambda: _cuts(messages, history.places(stays), size_of), is_long=True)
+    cuts = yield Aside(lambda: _cuts(messages, history.places(stays), size_of))
     cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]  # shortened ones stay
     if not cuts:
         return None
@@ -185,18 +179,18 @@ def _notice_of(told: Mapping[_Cut, str], size_of: SizeOf) -> Tell | None:
     return Tell("results cut", text[:1].upper() + text[1:], before, after)
 
 
-def _least(messages: Sequence[Message]) -> Plan[int]:
+def _least(messages: Sequence[Message]) -> Work[int]:
     """Return the size of the part of a history that no compaction can free."""
-    return (yield from counted((yield from smallest_of(Transcript.of(messages)))))
+    return (yield from counted(smallest(Transcript.of(messages))))
 
 
-def _size(messages: Sequence[Message], manager: AgentContextManager) -> Plan[int]:
+def _size(messages: Sequence[Message], manager: AgentContextManager) -> Work[int]:
     """Return what a history takes of the window: with room for the reply where compaction is automatic."""
     prompt = yield from counted(messages)
     return manager.budget.occupied(prompt) if manager.auto else prompt
 
 
-def _shown(cut: _Cut, share: int, size_of: SizeOf, *, has_reader: bool) -> Plan[str]:
+def _shown(cut: _Cut, share: int, size_of: SizeOf, *, has_reader: bool) -> Work[str]:
     """Return a piece within so many tokens: whole, or its beginning and end with a note on where the whole is."""
     text, size = cut.text, cut.size
     if size <= share:
@@ -266,7 +260,7 @@ def cut_results(
 
 def fitting_results(
     messages: Sequence[Message], manager: AgentContextManager, count: SizeOf, view: View | None = None
-) -> Plan[list[Message] | None]:
+) -> Work[list[Message] | None]:
     """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
 
     `count` returns the size of a bare text.
@@ -346,7 +340,7 @@ class Shortener:
     def _history(self) -> Prompt:
         return self.manager.history
 
-    def take_in(self) -> Plan[None]:
+    def take_in(self) -> Work[None]:
         """Let the model have as much of what has come in as there is room for."""
         if self.has_edits and (edited := (yield Edit())) is not None:
             self._shorten(edited)
@@ -369,11 +363,11 @@ class Shortener:
     def _shorten(self, messages: Sequence[Message]) -> None:
         self.manager.history = self._history.shortened(messages)
 
-    def _keep_shorter(self, whole: Sequence[Message]) -> Plan[None]:
+    def _keep_shorter(self, whole: Sequence[Message]) -> Work[None]:
         sizes = (yield from counted(whole)), (yield from counted(self._history.messages))
         yield Keep(Written(self.manager.budget.window, *sizes, SHORTENED))
 
-    def _shorten_material(self) -> Plan[None]:
+    def _shorten_material(self) -> Work[None]:
         """Show the beginning and end of files and pasted text that would leave no room; the whole is kept."""
         whole = self._history.messages
         if (yield from counted(whole)) < self.manager.budget.window // 2:
@@ -385,7 +379,7 @@ class Shortener:
             yield from self._keep_shorter(whole)
             yield notice
 
-    def _take_results(self, outputs: Outputs) -> Plan[None]:
+    def _take_results(self, outputs: Outputs) -> Work[None]:
         """Keep the results that have come in, show views of those that are too large, and shorten old ones."""
         whole, budget = self._history.messages, self.manager.budget
         size = yield from counted([*filter(is_system, whole), NOTHING_ASKED])
@@ -394,7 +388,7 @@ class Shortener:
         if (shorter := outputs.pruned(seen, must_shrink=False)) is not None:
             yield from self._tell_old((yield from self._take_shorter(seen, shorter)))
 
-    def free(self, *, at_any_gain: bool = False) -> Plan[bool]:
+    def free(self, *, at_any_gain: bool = False) -> Work[bool]:
         """Shorten all results that may be shortened; return whether that brought enough."""
         if self.outputs is None:
             return False
@@ -407,7 +401,7 @@ class Shortener:
             yield from self._tell_old(sizes)
         return True
 
-    def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> Plan[tuple[int, int]]:
+    def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> Work[tuple[int, int]]:
         """Take over a history with shorter results; return the size of its prompt before and after."""
         if shorter is whole:
             return 0, 0
@@ -421,10 +415,10 @@ class Shortener:
             yield Keep(made)
         return made.before, after
 
-    def _tell_old(self, sizes: tuple[int, int]) -> Plan[None]:
+    def _tell_old(self, sizes: tuple[int, int]) -> Work[None]:
         yield Tell("results shortened", OLD.format(*sizes), *sizes)
 
-    def _shorten_results(self) -> Plan[None]:
+    def _shorten_results(self) -> Work[None]:
         """Check 2: leave results that have just come in whole where they fit, else their beginning and end."""
         fitting = yield from self._fitting()
         if fitting is not None and (yield from self.free()):  # what is old makes room first
@@ -438,6 +432,6 @@ class Shortener:
             fitting = (yield from self._fitting()) if left else None
         yield from self._keep_shorter(whole)
 
-    def _fitting(self) -> Plan[list[Message] | None]:
+    def _fitting(self) -> Work[list[Message] | None]:
         view = self.outputs.shorter if self.outputs is not None else None
         return (yield from fitting_results(self._history.messages, self.manager, self.size_of, view))

@@ -11,7 +11,7 @@ from typing import Final
 
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
-from elbowroom.context.effects import Aside, Plan, Tell, counted
+from elbowroom.context.effects import Tell, Work, counted
 from elbowroom.context.fitting import Keep, Note, Shortener
 from elbowroom.context.ledger import PRUNED, UNCHANGED, Written
 from elbowroom.context.manager import AgentContextManager
@@ -91,7 +91,7 @@ class Alone:
     `plan` is told whether another request had them first. With `tells` the person is told of the wait.
     """
 
-    plan: Callable[[bool], Plan[object]]
+    plan: Callable[[bool], Work[object]]
     tells: bool = False
 
 
@@ -132,12 +132,12 @@ class Planner:
     def _history(self) -> Prompt:
         return self.manager.history
 
-    def first_decision(self) -> Plan[Decision]:
+    def first_decision(self) -> Work[Decision]:
         """Decide about the history as it has come in, after shortening what is too large."""
         yield from self.shortener.take_in()
         return (yield from self.next_decision(BEFORE_REQUEST))
 
-    def next_decision(self, purpose: Purpose) -> Plan[Decision]:
+    def next_decision(self, purpose: Purpose) -> Work[Decision]:
         """Decide about the history now; shortening old results may spare a compaction."""
         decision = yield from self.decision(purpose)
         whole = self._history.messages
@@ -147,14 +147,14 @@ class Planner:
             return (yield from self.decision(purpose))
         return decision
 
-    def decision(self, purpose: Purpose, expected: Message | None = None) -> Plan[Decision]:
+    def decision(self, purpose: Purpose, expected: Message | None = None) -> Work[Decision]:
         """Decide about the history, and a message `expected` after it; the person's pins count once it is compacted."""
         while True:
             decision = yield from self._decided(purpose, expected)
             if not isinstance(decision, Compact) or self._pins is not None or not (yield from self._pinned()):
                 return decision
 
-    def _decided(self, purpose: Purpose, expected: Message | None) -> Plan[Decision]:
+    def _decided(self, purpose: Purpose, expected: Message | None) -> Work[Decision]:
         """Decide; the fixed cost, a second count, is measured only where the decision depends on it.
 
         In a new conversation it is measured too where most of the window may be taken by it.
@@ -176,10 +176,10 @@ class Planner:
             return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
         return decision
 
-    def _fixed(self, history: Prompt) -> Plan[int]:
-        return (yield from counted((yield Aside(history.smallest))))
+    def _fixed(self, history: Prompt) -> Work[int]:
+        return (yield from counted(history.smallest()))
 
-    def _halved(self) -> Plan[tuple[int, Compact]]:
+    def _halved(self) -> Work[tuple[int, Compact]]:
         """Return the history's size, and the order to compact it below the trigger too."""
         yield from self._pinned()
         budget = self.manager.budget
@@ -189,14 +189,14 @@ class Planner:
         is_wanted = budget.occupied(before) < budget.trigger
         return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
 
-    def _pinned(self) -> Plan[bool]:
+    def _pinned(self) -> Work[bool]:
         """Pin what the person has pinned; tell whether there is something."""
         if self._pins is None:
             self._pins = yield FindPins()
         self.manager.history = self._history.pinned(self._pins)
         return bool(self._pins)
 
-    def carry_out(self, decision: Decision, *, has_said: bool) -> Plan[bool]:
+    def carry_out(self, decision: Decision, *, has_said: bool) -> Work[bool]:
         """Do what was decided; return whether the prompt may be sent.
 
         Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
@@ -222,17 +222,17 @@ class Planner:
             return (yield from self.carry_out((yield from self.first_decision()), has_said=has_said))
         raise self.refusal or (yield Overflow())
 
-    def could_be_freed(self) -> Plan[int]:
+    def could_be_freed(self) -> Work[int]:
         """Return how many tokens of the history a compaction could free at most."""
-        least = yield from counted((yield Aside(self._history.pinned({}).smallest)))
+        least = yield from counted(self._history.pinned({}).smallest())
         return max(0, (yield from counted(self._history.messages)) - least)
 
-    def compact(self, decision: Compact) -> Plan[Compaction | Cannot | None]:
+    def compact(self, decision: Compact) -> Work[Compaction | Cannot | None]:
         """Compact the history; None where another request has compacted the same messages meanwhile: decide anew."""
         if self.step > 1 or self._history.is_stopped:
             return (yield from self.shrink(BEFORE_REQUEST, decision))
 
-        def unless_done(had_waited: bool) -> Plan[Compaction | Cannot | None]:  # of several one compacts
+        def unless_done(had_waited: bool) -> Work[Compaction | Cannot | None]:  # of several one compacts
             if had_waited and (yield RecallOthers())[0]:
                 return None
             return (yield from self.shrink(BEFORE_REQUEST, decision))
@@ -242,14 +242,14 @@ class Planner:
             yield Tell("compacted", COMPACTED)
         return outcome
 
-    def by_hand(self, known: Written | None) -> Plan[tuple[int, Compaction | Cannot | Written]]:
+    def by_hand(self, known: Written | None) -> Work[tuple[int, Compaction | Cannot | Written]]:
         """Compact because a person wants it, below the trigger too; return the size before as well.
 
         Where another request has compacted the same messages meanwhile, what they begin with was made in another way
         than `known`, and the outcome is how.
         """
 
-        def unless_done(had_waited: bool) -> Plan[tuple[int, Compaction | Cannot | Written]]:
+        def unless_done(had_waited: bool) -> Work[tuple[int, Compaction | Cannot | Written]]:
             made = (yield RecallOthers())[1] if had_waited else None
             if made is not None and made != known:
                 yield HandOut(made)
@@ -263,17 +263,17 @@ class Planner:
             yield HandOut(Written(self.manager.budget.window, before, before, UNCHANGED))
         return before, outcome
 
-    def preview(self, *, asks_pruner: bool) -> Plan[tuple[int, Compaction | Cannot]]:
+    def preview(self, *, asks_pruner: bool) -> Work[tuple[int, Compaction | Cannot]]:
         """Compact as by hand and keep nothing of it; return the size before as well."""
         before, decision = yield from self._halved()
         return before, (yield from self.shrink(PREVIEW, replace(decision, asks_pruner=asks_pruner)))
 
-    def rehearsal(self) -> Plan[Compaction | Cannot | None]:
+    def rehearsal(self) -> Work[Compaction | Cannot | None]:
         """Compact as in an answer that needs room and keep nothing of it; None where nothing has to go."""
         decision = yield from self._decided(REHEARSAL, None)
         return (yield from self.shrink(REHEARSAL, decision)) if isinstance(decision, Compact) else None
 
-    def ahead(self, expected: Message, due_at: int | None, *, is_full: bool) -> Plan[tuple[Compaction | None, bool]]:
+    def ahead(self, expected: Message, due_at: int | None, *, is_full: bool) -> Work[tuple[Compaction | None, bool]]:
         """Compact before the person writes again, where such a message would pass the trigger.
 
         From `due_at` tokens on the conversation is flushed first, None for never. Where it `is_full` by the engine's
@@ -307,7 +307,7 @@ class Planner:
         is_planned = isinstance(outcome, Compaction) and outcome.rung in ("plan", "retry")
         return (outcome, True) if is_planned and isinstance(outcome, Compaction) else (None, False)
 
-    def shrink(self, purpose: Purpose, decision: Compact, expected: Message | None = None) -> Plan[Compaction | Cannot]:
+    def shrink(self, purpose: Purpose, decision: Compact, expected: Message | None = None) -> Work[Compaction | Cannot]:
         """Let the agent save what must last of the conversation, compact it, and keep what comes of it."""
         if purpose.is_kept and not purpose.foresees:
             whole = [self._unshortened] if self._unshortened is not None else []
@@ -328,7 +328,7 @@ class Planner:
             yield Note("not compacted")
         return outcome
 
-    def _climbed(self, purpose: Purpose, decision: Compact, expected: Message | None) -> Plan[Compaction | Cannot]:
+    def _climbed(self, purpose: Purpose, decision: Compact, expected: Message | None) -> Work[Compaction | Cannot]:
         """Compact the history, which is not changed. The target grows by a tool that is offered from now on."""
         yield from self._pinned()
         history = self._history

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from elbowroom.context.compaction import Rung
-    from elbowroom.context.effects import Plan
+    from elbowroom.context.effects import Work
 
 T = TypeVar("T")
 WINDOW = 4000
@@ -81,7 +81,7 @@ class World:
     counts: int = 0
     is_offered: bool = False
 
-    def run(self, plan: Plan[T]) -> T:
+    def run(self, plan: Work[T]) -> T:
         """Carry a plan out."""
         answer: Any = None
         failure: BaseException | None = None

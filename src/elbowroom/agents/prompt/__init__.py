@@ -16,6 +16,7 @@ from elbowroom.agents.prompt.counters import (
     is_short,
     warn_of_orphans,
 )
+from elbowroom.agents.prompt.effects import carried_out
 from elbowroom.agents.prompt.fitting_tools import fitting_tools
 from elbowroom.agents.prompt.size import (
     LEAST_GUESS,
@@ -40,6 +41,7 @@ __all__ = [
     "StepRequest",
     "Unreported",
     "cached_of",
+    "carried_out",
     "fitting_tools",
     "is_short",
     "prompt_size",

@@ -10,13 +10,14 @@ from typing import Any, Final, TypeVar
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import StepCounter, StepRequest
+from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
-from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
+from elbowroom.context.compaction import Cannot, Compaction, Ladder, RemovedCalls, TaskState, inner_summary
 from elbowroom.context.conversation import CompactionDetails, StepUsage
+from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
 from elbowroom.context.planner import COMPACTED
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
@@ -67,11 +68,19 @@ class Work:
     reason: str = ""
     closing: Notice = field(default_factory=lambda: _closing(None, None))
 
-    def ask(self, progress: Progress) -> None:
-        """Note what the pruning agent is asked now."""
-        self.asked = progress
+    async def answer(self, effect: Effect, counter: StepCounter, pruner: PruningAgent) -> object:
+        """Answer what the ladder asks for; raises PrunerFailed."""
+        match effect:
+            case Count(messages):
+                return await counter.prompt(messages)
+            case AskPruner(messages, cap, progress):
+                self.asked = progress
+                return await pruner.ask(messages, cap)
+            case RungFailed(reason):
+                self._fail(reason)
+                return None
 
-    def fail(self, reason: str) -> None:
+    def _fail(self, reason: str) -> None:
         """Note and log why a rung failed."""
         self.reason = reason
         fields = {"event": "rung failed", "agent": self.name, "reason": reason}
@@ -223,25 +232,25 @@ class Compactor:
         before = await work.before
         conversation = Conversation(source.shape.body(await counter.sent(messages)), messages, source.dress)
         history = counter.history.with_body(source.shape.body(()))
-        work.pruner = await choose_pruner(
+        work.pruner = pruner = await choose_pruner(
             self.settings, self.target, source.info, conversation, history, budget.window, self.job
         )
         ladder = Ladder(
             budget=budget,
             target=decision.target,
-            counter=counter,
-            pruner=work.pruner,
+            size=counter.text,
+            pruner=pruner,
             wishes=wishes_of(chosen, asked.instructions if asked is not None else "", source.shape.request.focus),
             turns=chosen.retain_last_turns,
-            on_rung=work.fail,
-            on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
             tells_all=decision.is_wanted,
             state=source.state,
             removed=source.removed,
             foresees=source.foresees,
         )
-        outcome = await ladder.climb(transcript, before)
+        climb = ladder.climb(transcript, before)
+        in_thread = not is_short(transcript.messages)
+        outcome = await carried_out(climb, lambda effect: work.answer(effect, counter, pruner), in_thread=in_thread)
         return work.end(outcome, before)
 
     async def await_job(self, job: Job, seconds: float | None = None) -> Compaction | Cannot | None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
+from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
 from elbowroom.agents.request import tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller, ResultRoom
@@ -19,7 +19,7 @@ from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notic
 from elbowroom.context.budget import Compact, Decision, Refuse
 from elbowroom.context.compaction import Cannot, Compaction, state_of
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.effects import Aside, Count, KeepText, Plan, Tell
+from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
 from elbowroom.context.fitting import Edit, Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
@@ -95,21 +95,9 @@ class PromptFit:
         fit.use(self.shape)
         return fit
 
-    async def run(self, plan: Plan[T]) -> T:
+    async def run(self, plan: Work[T]) -> T:
         """Carry a plan out, and return what comes of it. A cancellation or failure ends it where it is."""
-        answer: Any = None
-        failure: BaseException | None = None
-        while True:
-            try:
-                effect = plan.send(answer) if failure is None else plan.throw(failure)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = failure = None
-            try:
-                answer = await self._done(effect)
-            except BaseException as error:  # noqa: BLE001  # the plan raises it where it waits
-                failure = error
+        return await carried_out(plan, self._done, in_thread=not is_short(self.manager.history.messages))
 
     async def _done(self, effect: Any) -> Any:
         """Do what a plan needs; return the answer."""
@@ -117,8 +105,7 @@ class PromptFit:
             case Count():
                 return await self.counter.prompt(effect.messages)
             case Aside():
-                is_quick = not effect.is_long and is_short(self.manager.history.messages)
-                return effect.work() if is_quick else await asyncio.to_thread(effect.work)
+                return await asyncio.to_thread(effect.work)
             case Tell():
                 notice = Notice(effect.kind, effect.text, before=effect.before, after=effect.after)
                 return await self.compactor.tell([notice])

@@ -3,7 +3,6 @@
 from elbowroom.context.compaction import RemovedCalls, with_words
 from elbowroom.context.compaction.division import divide, inner_summary, summary_message
 from elbowroom.context.compaction.oldest import MOST_GROUPS, condensed
-from elbowroom.context.compaction.order import Pause
 from elbowroom.context.ledger import Chain
 from elbowroom.context.prompt import Item, Prompt, recalled
 from elbowroom.context.transcript import Message
@@ -58,10 +57,10 @@ def test_an_answer_in_several_steps_is_pinned_in_each_that_speaks() -> None:
     assert not any(item.is_pinned for item in Prompt(entry).pinned({"cd": pin}).pinned({}).items)
 
 
-async def test_a_very_long_conversation_keeps_its_pins() -> None:
+def test_a_very_long_conversation_keeps_its_pins() -> None:
     """The digest in place of the oldest groups leaves a pinned one where it is."""
     transcript = pinned(chat(MOST_GROUPS)).transcript
-    shorter = await condensed(transcript, len, 8192, RemovedCalls("", 500, {}, True), Pause)
+    shorter = condensed(transcript, len, 8192, RemovedCalls("", 500, {}, True))
     assert shorter.groups > 0
     assert PINNED in shorter.transcript.messages
 
