@@ -10,7 +10,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import check_compacts, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn
+from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn, put_in_words, standing_summary, take_back
 from elbowroom.context.budget import TARGET_RATIO, Budget
 from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, with_words
 from elbowroom.context.outputs import is_shortened
@@ -160,7 +160,7 @@ async def undo(chat: KeptChat) -> tuple[str, int]:
     async with recall.lock():
         standing = await _standing(recall)
         needed = await chat.fitting(standing.without, ORIGINALS_TOO_LARGE)
-        await recall.undo(standing)
+        await take_back(recall, standing)
     return inner_summary(text_of(standing.summary)), needed
 
 
@@ -176,12 +176,12 @@ async def edit(chat: KeptChat, words: str) -> tuple[str, str, int]:
         summary = with_text(standing.summary, with_words(before, words))
         changed = [summary if message == standing.summary else message for message in standing.messages]
         needed = await chat.fitting(changed, SUMMARY_TOO_LARGE)
-        await recall.edit(standing, summary)
+        await put_in_words(recall, standing, summary)
     return inner_summary(before), inner_summary(text_of(summary)), needed
 
 
 async def _standing(recall: Recall) -> Standing:
-    standing = await recall.standing()
+    standing = await standing_summary(recall)
     if standing is None:
         raise Conflict(NOTHING_STANDS, code="nothing_compacted")
     return standing

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from memory_stores import MemoryLedgerRows
 
 from elbowroom.agents.request import Caller
-from elbowroom.agents.turn.recall import Recall, Written
+from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.ledger import Chain
+from elbowroom.context.ledger import Chain, Written
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message
 
@@ -53,7 +53,8 @@ async def test_what_stands_for_itself_is_not_kept() -> None:
     rows, notes = MemoryLedgerRows(), CompactionNotes()
     recall_of(rows, notes).keep(prompt_of(HISTORY), SMALL)
     await notes.saved()
-    assert [place async for place, _ in recall_of(rows, notes).recalled()] == []
+    recall = recall_of(rows, notes)
+    assert [place async for place, _ in recall.entries.of(recall.chain)] == []
 
 
 async def test_a_model_is_never_asked_with_nothing() -> None:

@@ -2,7 +2,8 @@
 
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
-from elbowroom.agents.turn.recall import Recall, Standing
+from elbowroom.agents.turn.recall import Recall
+from elbowroom.agents.turn.standing import Standing, put_in_words, standing_summary, take_back
 from elbowroom.agents.turn.state import CompactionNotes, RunSettings, Shared
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.agents.turn.turn import Turn
@@ -17,4 +18,7 @@ __all__ = [
     "Shared",
     "Standing",
     "Turn",
+    "put_in_words",
+    "standing_summary",
+    "take_back",
 ]

@@ -1,27 +1,22 @@
 """Recalls the compactions of earlier turns, and keeps those of this one for the turns after it."""
 
-import asyncio
-import hashlib
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
 from elbowroom.agents.answer import Compacted, Notice
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
+from elbowroom.agents.turn.entries import Entries, key_set_aside
 from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import inner_summary, is_summary, is_summary_message, sealed_key
 from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
 from elbowroom.context.ledger import (
-    KEY_BYTES,
     PRUNED,
     SHORTENED,
     UNCHANGED,
-    UNDONE,
     Chain,
     Entry,
     LedgerRows,
@@ -40,20 +35,6 @@ SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens
 KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The newest summary of a conversation: its message, the entries that hold it, and the prompt without any of them.
-
-    `messages` is the prompt with the newest of the entries, `replaced` what stood in the place of each before it.
-    """
-
-    summary: Message
-    entries: tuple[Entry, ...]
-    replaced: tuple[Entry | None, ...]
-    messages: list[Message]
-    without: list[Message]
 
 
 class KeptTurns(Protocol):
@@ -90,7 +71,7 @@ class Recall:
         kept: KeptTurns | None = None,
         chain: Chain | None = None,
     ) -> None:
-        self._rows = rows
+        self.entries = Entries(rows, notes)
         self._notes = notes
         self._caller, self._agent = caller, agent
         self._kept = kept if caller.may_have_hidden else None
@@ -202,11 +183,11 @@ class Recall:
     async def _fitting(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
-        keys = self._rows.keys_now()
+        keys = self.entries.rows.keys_now()
         is_first = len(self.chain.keys) == 1  # it can have been compacted only if it was asked before
         if keys is None and (is_first or not waits) and await _is_half_empty(budget, size, self.of_client):
             keys = ()
-        async for place, entry in self.recalled(keys):
+        async for place, entry in self.entries.of(self.chain, keys):
             shows_too_much = entry.rung == SHORTENED and entry.window > budget.window  # it is shortened anew
             if shows_too_much or not self._asks(place, entry):
                 continue
@@ -220,69 +201,18 @@ class Recall:
             return found[-1]
         return found[0] if found else None
 
-    async def recalled(self, keys: Collection[str] | None = None) -> AsyncIterator[tuple[int, Entry]]:
-        """Yield the entries for beginnings of the conversation with their places in its chain, the longest first."""
-        stored = await self._rows.keys() if keys is None else keys
-        for place in reversed(range(len(self.chain.keys))):
-            if (entry := await self._entry_of(self.chain.keys[place], stored)) is not None:
-                yield place, entry
-
-    async def _entry_of(self, key: str, stored: Collection[str]) -> Entry | None:
-        """Return the entry with a key; None where there is none, or its compaction was taken back."""
-        entry = self._notes.unsaved.get(key)
-        if entry is None and key in stored:
-            entry = next(iter(await self._rows.find([key])), None)
-        return entry if entry is not None and entry.rung != UNDONE else None
-
     async def restored(self) -> Prompt:
         """Return the conversation as the model gets it: with its newest entry, and what the client never saw."""
-        return await self._restored([each async for each in self.recalled()])
+        return await self.restored_with([each async for each in self.entries.of(self.chain)])
 
-    async def standing(self) -> Standing | None:
-        """Return the newest summary that stands for a beginning of the conversation; None where there is none."""
-        found = [each async for each in self.recalled()]
-        summary = next((summary for _, entry in found if (summary := summary_in(entry.messages)) is not None), None)
-        if summary is None:
-            return None
-        stored = await self._rows.keys()
-        before = [
-            (place, await self._entry_of(_key_of_replaced(entry), stored) if summary in entry.messages else entry)
-            for place, entry in found
-        ]
-        held = [at for at, (_, entry) in enumerate(found) if summary in entry.messages]
-        return Standing(
-            summary,
-            tuple(found[at][1] for at in held),
-            tuple(before[at][1] for at in held),
-            (await self._restored(found)).messages,
-            (await self._restored([(place, entry) for place, entry in before if entry is not None])).messages,
-        )
-
-    async def _restored(self, found: Sequence[tuple[int, Entry]]) -> Prompt:
+    async def restored_with(self, found: Sequence[tuple[int, Entry]]) -> Prompt:
+        """Return the conversation with the first of these entries, and what the client never saw."""
         newest = found[0] if found else None
         return Prompt(self._with_entry(newest, (await self._put_back(newest)).items))
 
     def _with_entry(self, found: tuple[int, Entry] | None, items: tuple[Item, ...]) -> tuple[Item, ...]:
         """Return the conversation with an entry in place of the messages it covers, unchanged without an entry."""
         return items if found is None else recalled(items, self.chain.keys[found[0]], found[1].messages)
-
-    async def undo(self, standing: Standing) -> None:
-        """Take a summary out of all prompts, so that the next request has what stood there before."""
-        for entry, replaced in zip(standing.entries, standing.replaced, strict=True):
-            if replaced is not None:
-                self._keep_copy(entry.key, replaced)
-            else:
-                self._keep(entry.key, (), Written(entry.window, entry.before, entry.after, UNDONE), ())
-        await self._notes.saved()
-
-    async def edit(self, standing: Standing, summary: Message) -> None:
-        """Put another summary in the place of one in all prompts; the compaction is known by its sizes as before."""
-        for entry in standing.entries:
-            messages = [summary if message == standing.summary else message for message in entry.messages]
-            self._keep(
-                entry.key, messages, Written(entry.window, entry.before, entry.after, entry.rung), self.of_client
-            )
-        await self._notes.saved()
 
     async def _is_half_empty(self, budget: Budget, size: Measured, found: tuple[int, Entry] | None) -> bool:
         """Tell whether the conversation with an entry fills at most half of the window, messages put back included."""
@@ -329,9 +259,9 @@ class Recall:
         key, messages = prompt.entry()
         if key:
             replaced = self._entry
-            self._keep(key, messages, written, self.of_client)
+            self.entries.keep(key, messages, written, self.of_client)
             if replaced is not None and replaced.key == key and summary_in(replaced.messages) != summary_in(messages):
-                self._keep_copy(_key_of_replaced(self._notes.unsaved[key]), replaced)
+                self.entries.keep_copy(key_set_aside(self._notes.unsaved[key]), replaced, self.of_client)
 
     def begun_with(self) -> Written | None:
         """Return how the earlier compaction was made with which the turn has begun; None where none summarised it."""
@@ -344,7 +274,7 @@ class Recall:
         """Keep a prompt that stands for all that the client has sent; return what the client gets of it."""
         messages = tuple(message for message in prompt.messages if not is_system(message))
         key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
-        self._keep(key, messages, written, self.of_client)
+        self.entries.keep(key, messages, written, self.of_client)
         summary = summary_in(messages)
         told = inner_summary(text_of(summary)) if summary is not None else ""
         return Compacted(key, messages, told, written.before, written.after, used)
@@ -357,7 +287,7 @@ class Recall:
         if not self._may_keep(prompt):
             return
         spoken = [message for message in prompt.messages if not is_system(message)]
-        self._keep(self.answer_key(said), spoken, written, [*self.of_client, said])
+        self.entries.keep(self.answer_key(said), spoken, written, [*self.of_client, said])
 
     def end(self, prompt: Prompt, reply: Message, said: Message) -> None:
         """Keep the turn's compaction that has taken in more than the client's messages.
@@ -387,33 +317,6 @@ class Recall:
         asked = max((at for at, item in enumerate(spoken) if item.message.get("role") == "user"), default=len(spoken))
         stands = asked > place or any(stands_for(message, spoken[asked].message) for message in entry.messages)
         return last is not None and last.get("role") == spoken[-1].message.get("role") and stands
-
-    def _keep_copy(self, key: str, entry: Entry) -> None:
-        """Keep an entry under another key."""
-        written = Written(entry.window, entry.before, entry.after, entry.rung)
-        self._keep(key, entry.messages, written, self.of_client)
-
-    def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
-        entry = Entry(
-            key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
-        )
-        self._notes.unsaved[key] = entry  # another request finds it at once
-        task = asyncio.get_running_loop().create_task(self._save(entry, made_from))
-        self._notes.saving.add(task)
-        task.add_done_callback(self._notes.saving.discard)
-
-    async def _save(self, entry: Entry, made_from: Sequence[Message]) -> None:
-        try:
-            await self._rows.save(entry, made_from)
-        finally:
-            if self._notes.unsaved.get(entry.key) is entry:
-                del self._notes.unsaved[entry.key]
-
-
-def _key_of_replaced(entry: Entry) -> str:
-    """Return the key under which what an entry has replaced is kept; an edited summary leaves it as it is."""
-    sizes = f"{entry.key} {entry.before} {entry.after}"
-    return hashlib.blake2b(sizes.encode(), digest_size=KEY_BYTES).hexdigest()
 
 
 def _messages(items: Sequence[Item]) -> list[Message]:

@@ -96,8 +96,8 @@ class Turn:
 
         `appended` are the messages of the steps before, without those taken in from the queue; `own_tools` the
         specifications of tools that the server runs; `is_for_client` tells whether a call of this name is handed to
-        the client. Messages from the queue that make a reply impossible are left out; where nothing is left after
-        a reply that would have been the last, that is returned again.
+        the client. Messages from the queue with which the model cannot be asked go back into it. Where the step was
+        only for these, the reply of the step before is returned.
         """
         await self._take_in(appended)
         before, self._reply_before = self._reply_before, None
