@@ -6,13 +6,20 @@ suite tries the same examples each time; the long one draws new ones.
 
 import fnmatch
 import gc
+import os
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from aiohttp import web_app
 from hypothesis import settings
 
 SKIPS = Path(__file__).with_name("skips.txt")
+IN_MEMORY = Path("/dev/shm")
+"""Where Linux has a folder in memory: the tests make thousands of databases, which else wait for the disk."""
+ROOM = 4 * 2**30
+"""So many bytes have to be free there; the tests take some hundred MiB of it, and give them back."""
 
 
 class SkipRule:
@@ -37,6 +44,8 @@ class SkipRule:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     settings.register_profile("long", deadline=None)  # a busy machine is slow, and that is no failure
     settings.register_profile("quick", settings.get_profile("long"), max_examples=20, derandomize=True)
     settings.load_profile("quick" if config.option.markexpr == "not long" else "long")
@@ -53,6 +62,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Let go of the test's applications: aiohttp keeps the last thousand, with all that they hold, in a cache."""
+    try:
+        return (yield)
+    finally:
+        web_app._cached_build_middleware.cache_clear()
 
 
 def _is_listed(test: str) -> bool:

@@ -1,61 +1,33 @@
 """Plays conversations through a real elbowroom, in front of a simulated LM Studio, and looks at what the model gets."""
 
-import json
 import logging
 import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from compacting import qwen
+from controls import Summarised
 from pruners import Agent, is_order
 from recalled import recalled
 from serving import Served, serve, settings_for
+from sizes import TOOLS, size_of, size_of_tools, tokens
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.transcript import Message
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, Text, ToolCall
 from elbowroom.logs.formats import FIELDS
 from elbowroom.quality.conversations import Known
+from elbowroom.server.state import Timing
 
 MODEL: Final = "qwen2.5-7b-instruct"
 AGENT: Final = f'[[agents]]\nid = "writer"\nmodel = "{MODEL}"\ntools = ["tool_output_cache"]\n'
 COMPACTION: Final = "[compaction]\nbackground = false\n"
 COUNTS: Final = (1, 3, 10)
 """After how many compactions a conversation is looked at."""
-FRAME: Final = 5
-TOOLS: Final = [
-    {
-        "type": "function",
-        "function": {"name": name, "parameters": {"type": "object", "properties": {argument: {"type": "string"}}}},
-    }
-    for name, argument in (
-        ("read_file", "path"), ("write_file", "path"), ("delete_file", "path"), ("run_command", "command"),
-        ("web_search", "query"),
-    )
-]  # fmt: skip
-
-
-@lru_cache(maxsize=20_000)
-def tokens(text: str) -> int:
-    """Return the tokens of a text."""
-    return qwen().count_text(text)
-
-
-def size_of(message: Message) -> int:
-    """Return about how many tokens a message takes in a prompt."""
-    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or ()]
-    return sum(map(tokens, [str(message.get("content") or ""), *calls])) + FRAME
-
-
-@lru_cache
-def tokens_of_tools() -> int:
-    """Return the tokens of the tools that the client brings."""
-    return qwen().count_chat([], TOOLS).tokens
 
 
 class Counted(SimulatedTokenizer):
@@ -71,7 +43,8 @@ class Looked:
     """What the model gets right after a compaction, and everything that was said before it.
 
     `reread` is how many tokens the engine had to read anew for that request, the pruning agent's included. `texts` are
-    the outputs that can be read by a reference in the prompt.
+    the outputs that can be read by a reference in the prompt. `summarised` is what the model would get after one plain
+    summary each time by the same agent, which has made up `invented_without` there.
     """
 
     compactions: int
@@ -83,6 +56,8 @@ class Looked:
     texts: Sequence[str]
     reread: int
     invented: frozenset[str]
+    summarised: Sequence[Message]
+    invented_without: frozenset[str]
 
 
 class Compactions(logging.Handler):
@@ -114,6 +89,8 @@ class Stage:
     studio: SimulatedLMStudio
     compactions: Compactions
     window: int
+    model: str = "writer"
+    tools: list[dict[str, Any]] = field(default_factory=list)
     says: Script = field(default_factory=lambda: Script(Text("Yes.", whole=True)))
     agent: Agent | None = None
     _outputs: dict[str, str] = field(default_factory=dict)
@@ -126,7 +103,7 @@ class Stage:
 
     async def send(self, history: Sequence[Message]) -> int:
         """Send the whole conversation as a client does; return the tokens of the prompt that went upstream."""
-        body = {"model": "writer", "messages": history, "tools": TOOLS}
+        body = {"model": self.model, "messages": history} | ({"tools": self.tools} if self.tools else {})
         async with self.served.http.post(self.served.chat_url, json=body) as response:
             answer = await response.json()
         if response.status != 200:
@@ -157,19 +134,19 @@ def refs_in(text: str) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def stage(window: int) -> AsyncIterator[Stage]:
-    """Run both with a window of this size."""
+async def stage(window: int, model: str = "writer", tools: Sequence[dict[str, Any]] = TOOLS) -> AsyncIterator[Stage]:
+    """Run both with a window of this size; `model` is what the client asks for, with these tools."""
     noted = Compactions()
     log = logging.getLogger("elbowroom.agents.turn.compactor")
     log.addHandler(noted)
     log.setLevel(logging.INFO)
-    model = SimulatedModel(MODEL, loaded_context_length=window, max_context_length=max(window, 32_768))
-    studio = SimulatedLMStudio([model], rpc=False, tokenizer=Counted())
+    loaded = SimulatedModel(MODEL, loaded_context_length=window, max_context_length=max(window, 32_768))
+    studio = SimulatedLMStudio([loaded], rpc=False, tokenizer=Counted())
     async with studio:
         with tempfile.TemporaryDirectory() as folder:
             settings = settings_for(studio.base_url, agents=COMPACTION + AGENT)
-            async with serve(Path(folder), settings) as served:
-                on = Stage(served, studio, noted, window)
+            async with serve(Path(folder), settings, timing=Timing(quiet=0)) as served:
+                on = Stage(served, studio, noted, window, model, [*tools])
                 studio.on_request = on.on_request
                 try:
                     yield on
@@ -186,14 +163,16 @@ async def play(
     """
     known = Known()
     agent = on.agent = Agent(pruner, lambda: known, tokens)
+    summarised = Summarised(Agent(pruner, lambda: known, tokens))
     budget = Budget(on.window)
     history: list[Message] = []
     unsent, compacted = 0, 0
-    size = tokens_of_tools()
+    size = fixed = size_of_tools(on.tools)
     for messages, now in conversation.turns(on.window):
         known = now
         for at, message in enumerate(messages):
             history.append(message)
+            summarised.messages.append(message)
             unsent += size_of(message)
             follows = messages[at + 1 : at + 2]
             if not follows or follows[0]["role"] != "assistant":
@@ -205,6 +184,8 @@ async def play(
             size, unsent = await on.send(history), 0
             rungs = on.compactions.rungs[seen:]
             before, compacted = compacted, compacted + len(rungs)
+            if rungs:
+                summarised.compact(size - fixed)
             if any(before < count <= compacted for count in counts):
                 asked = on.studio.chats[chats:]
                 prompt = asked[-1].body["messages"]
@@ -212,7 +193,9 @@ async def play(
                 texts = await on.reachable(prompt)
                 texts += await recalled(on, history, lost_in(prompt, known))
                 invented = frozenset(agent.invented)
-                yield Looked(compacted, rungs[-1], prompt, size, history, known, texts, max(0, read - fresh), invented)
+                reread = max(0, read - fresh)
+                without = (tuple(summarised.messages), frozenset(summarised.agent.invented))
+                yield Looked(compacted, rungs[-1], prompt, size, history, known, texts, reread, invented, *without)
             if compacted >= counts[-1]:
                 return
 

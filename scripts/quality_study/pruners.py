@@ -18,6 +18,8 @@ TOKENS_A_WORD: Final = 1.5
 """An order's limit in words is two thirds of its limit in tokens."""
 MARGIN: Final = 0.85
 AGENTS: Final = ("faithful", "sloppy", "inventing", "garbage")
+EMPTY: Final = "empty"
+"""One more, which answers in due form with a summary that says nothing."""
 GARBAGE: Final = (
     "I'm sorry, but I can't help with that.",
     '{"retain": "- ',
@@ -59,6 +61,8 @@ class Agent:
         self._orders += 1
         if self._kind == "garbage":
             return GARBAGE[self._orders % len(GARBAGE)]
+        if self._kind == EMPTY:
+            return json.dumps({"retain": "", "summary": "", "keep": []})
         shown = "\n".join(map(_written, body["messages"]))
         items = list(self._items(shown))
         if self._kind == "sloppy":

@@ -1,26 +1,38 @@
 #!/usr/bin/env python3
 """Measures what compactions keep of conversations, by code alone and without any model: docs/quality.md.
 
---write     put the tables into the document
---windows   only these windows
---pruners   only these pruning agents
---every     only one in so many conversations
+--write       put the tables into the document
+--only        only these parts: own, informal, recorded, short
+--windows     only these windows
+--counts      looks after so many compactions
+--pruners     only these pruning agents
+--languages   only these languages
+--every       only one in so many conversations
+
+--yardsticks  other people's instead of ours: canaries, benchmark, or both
+--seeds       the seeds of the canaries' sessions
+--agents      the pruning agents for them: garbage, empty, faithful, ...
+--locomo      a file with LoCoMo's chats, which are played as well
 """
 
 import argparse
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Final
 
-from controls import cut_through_the_middle, last_messages
-from play import COUNTS, Looked, play, size_of, stage, tokens_of_tools
+import yardsticks
+from controls import last_messages, without_the_middle
+from informal import Informal, all_informal
+from play import COUNTS, Looked, play, stage
 from pruners import AGENTS
 from recordings import Recorded, all_recorded
-from tables import CUT, LAST, Figures, Row, by, by_window, recorded, short, write
+from sizes import size_of, tokens_of_tools
+from tables import CUT, LAST, PLAINS, Figures, Row, by, by_window, informal, recorded, short, write
 
 from elbowroom.quality.conversations import Written, all_written
 from elbowroom.quality.grading import Grade, grade
@@ -28,11 +40,13 @@ from elbowroom.quality.grading import Grade, grade
 WINDOWS: Final = (4096, 8192, 32_768)
 LARGE, PART_OF_LARGE = 32_768, 3
 """In so large a window one conversation in so many is played: each takes as long as three in a smaller one."""
+INFORMAL_WINDOW: Final = 8192
+PARTS: Final = ("own", "informal", "recorded", "short")
 SHORT_WINDOW: Final = 4096
 SHORT: Final = (Written("plan", "German", 1), Written("code", "English", 1), Written("research", "Japanese", 1))
 SHORT_COUNTS: Final = COUNTS[:2]
 """The short form, which a test runs: few conversations, one window, no more than three compactions."""
-Job = tuple[int, str, Sequence[Written | Recorded], Sequence[int]]
+Job = tuple[int, str, Sequence[Written | Informal | Recorded], Sequence[int]]
 
 
 def short_jobs() -> list[Job]:
@@ -73,15 +87,15 @@ def graded(looked: Looked, window: int, pruner: str) -> Iterator[tuple[str, Grad
     mine = grade(looked.prompt, looked.history, looked.known, looked.texts, looked.invented)
     mine.tokens, mine.whole, mine.reread = looked.size, whole, looked.reread
     yield pruner, mine
+    without = {PLAINS[pruner]: looked.summarised}
     if pruner == AGENTS[0]:
-        controls = {
-            LAST: last_messages(looked.history, looked.size),
-            CUT: cut_through_the_middle(looked.history, window),
-        }
-        for way, prompt in controls.items():
-            other = grade(prompt, looked.history, looked.known, (), ())
-            other.whole, other.tokens = whole, tokens_of_tools() + sum(map(size_of, prompt))
-            yield way, other
+        most = looked.size - tokens_of_tools()
+        without[LAST] = last_messages(looked.history, most)
+        without[CUT] = without_the_middle(looked.history, most)
+    for way, prompt in without.items():
+        other = grade(prompt, looked.history, looked.known, (), looked.invented_without)
+        other.whole, other.tokens = whole, tokens_of_tools() + sum(map(size_of, prompt))
+        yield way, other
 
 
 def all_measured(jobs: Sequence[Job]) -> Figures:
@@ -96,24 +110,57 @@ def all_measured(jobs: Sequence[Job]) -> Figures:
 
 def main() -> None:
     """Measure and print, or write into the document."""
+    given = asked()
+    if given.yardsticks is not None or given.locomo:
+        parts = given.yardsticks or (() if given.yardsticks is None else yardsticks.PARTS)
+        done(yardsticks.tables(parts, given.agents, given.seeds, given.locomo), write_them=given.write)
+        return
+    ways = [(window, pruner) for window in sorted(given.windows, reverse=True) for pruner in given.pruners]
+    sections: dict[str, str] = {}
+    if "own" in given.only:
+        chosen = [each for each in all_written() if not given.languages or each.language in given.languages]
+        jobs = [(*way, part, given.counts) for way in ways for part in parts_of(chosen[:: given.every], way[0])]
+        figures = all_measured(jobs)
+        sections["windows"] = "".join(by_window(figures))
+        sections["kinds"] = "".join(by("kind", figures))
+        sections["languages"] = "".join(by("language", figures))
+    if "informal" in given.only:
+        other = all_informal(given.languages)[:: given.every]
+        informal_jobs: list[Job] = [
+            (window, pruner, part, given.counts[-1:])
+            for window, pruner in ways
+            if window == INFORMAL_WINDOW or given.windows != WINDOWS
+            for part in (other[::2], other[1::2])
+        ]
+        sections["informal"] = "".join(informal(all_measured(informal_jobs)))
+    if "recorded" in given.only and (real := all_recorded()[:: given.every]):
+        figures = all_measured([(*way, real[::2], given.counts) for way in ways])
+        sections["recorded"] = "".join(recorded(figures))
+    if "short" in given.only:
+        sections["short"] = "".join(short(all_measured(short_jobs())))
+    done(sections, write_them=given.write)
+
+
+def asked() -> argparse.Namespace:
+    """Return what the command line asks for."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true")
-    arguments.add_argument("--windows", type=int, nargs="*", default=WINDOWS)
-    arguments.add_argument("--pruners", nargs="*", choices=AGENTS, default=AGENTS)
+    arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    arguments.add_argument("--windows", type=int, nargs="+", default=WINDOWS)
+    arguments.add_argument("--counts", type=int, nargs="+", default=COUNTS)
+    arguments.add_argument("--pruners", nargs="+", choices=AGENTS, default=AGENTS)
+    arguments.add_argument("--languages", nargs="+", default=())
     arguments.add_argument("--every", type=int, default=1)
-    given = arguments.parse_args()
-    chosen, real = all_written()[:: given.every], all_recorded()[:: given.every]
-    ways = [(window, pruner) for window in sorted(given.windows, reverse=True) for pruner in given.pruners]
-    written = all_measured([(*way, part, COUNTS) for way in ways for part in parts_of(chosen, way[0])])
-    sections = {
-        "windows": "".join(by_window(written)),
-        "kinds": "".join(by("kind", written)),
-        "languages": "".join(by("language", written)),
-        "short": "".join(short(all_measured(short_jobs()))),
-    }
-    if real:
-        sections["recorded"] = "".join(recorded(all_measured([(*way, real[::2], COUNTS) for way in ways])))
-    if given.write:
+    arguments.add_argument("--yardsticks", nargs="*", choices=yardsticks.PARTS)
+    arguments.add_argument("--seeds", type=int, nargs="+", default=yardsticks.SEEDS)
+    arguments.add_argument("--agents", nargs="+", default=yardsticks.AGENTS)
+    arguments.add_argument("--locomo", type=Path)
+    return arguments.parse_args()
+
+
+def done(sections: Mapping[str, str], *, write_them: bool) -> None:
+    """Write the tables into the document, or print them."""
+    if write_them:
         write(sections)
     else:
         sys.stdout.write("\n".join(sections.values()))

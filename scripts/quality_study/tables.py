@@ -9,14 +9,17 @@ from pruners import AGENTS
 from elbowroom.quality.grading import Grade
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "quality.md"
-LAST, CUT = "last messages only", "LM Studio's cut"
-WAYS: Final = (*AGENTS, LAST, CUT)
+LAST, CUT, PLAIN = "last messages only", "the middle cut out", "one plain summary"
+PLAINS: Final = {agent: f"{PLAIN}, {agent}" for agent in AGENTS}
+"""One plain summary each time, by each of the agents."""
+WAYS: Final = (*AGENTS, *PLAINS.values(), LAST, CUT)
 COLUMNS: Final = {
     "identifiers": "identifiers",
     "words": "names and words",
     "newest": "newest value",
     "constraints": "constraints",
     "todos": "to-dos",
+    "told by tools": "told by tools",
     "artifacts": "files and state",
     "everything": "every identifier",
 }
@@ -102,6 +105,31 @@ def found(sums: Mapping[Row, Grade], row: Row, group: str) -> Grade:
     return grade
 
 
+OTHER_LANGUAGES: Final = "all others"
+INFORMAL: Final = ("identifiers", "words", "newest", "constraints", "todos", "told by tools")
+
+
+def informal(figures: Mapping[Row, Grade]) -> Iterator[str]:
+    """Yield the table of the informal conversations, by language and all together."""
+    sums = summed(figures, "kind")
+    order = sorted({row.language for row in sums}, key=lambda language: (language != "English", language))
+    for row in [row for row in sums if row.language != "English"]:
+        sums.setdefault(row._replace(language=OTHER_LANGUAGES), Grade()).add(sums[row])
+    order.insert(1, OTHER_LANGUAGES)
+    heads = ("language", "window", "compactions", "pruning agent", *(COLUMNS[key] for key in INFORMAL))
+    yield from table(
+        (*heads, "only old value", *OTHERS[1:3], "tokens", "of all"),
+        (
+            [row.language, f"{row.window:,}", f"{row.compactions}", named(row.way)]
+            + [percent(sums[row], key) for key in INFORMAL]
+            + [f"{sums[row].stale} of {sums[row].tallies['newest'].total}"]
+            + [f"{sums[row].made_up}", f"{sums[row].by_code}", *list(counts(sums[row]))[4:6]]
+            for language in order
+            for row in ordered(row for row in sums if row.language == language)
+        ),
+    )
+
+
 def short(figures: Mapping[Row, Grade]) -> Iterator[str]:
     """Yield the table of the short form, which a test compares with what it measures itself."""
     sums = summed(figures, "kind", "language")
@@ -152,7 +180,7 @@ def percent(grade: Grade, key: str) -> str:
 
 def table(heads: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table; figures stand at the right."""
-    texts = {"window", "pruning agent", "compactions"}
+    texts = {"language", "window", "pruning agent", "compactions"}
     yield f"| {' | '.join(heads)} |\n"
     yield f"|{''.join('---|' if head in texts else '--:|' for head in heads)}\n"
     for row in rows:

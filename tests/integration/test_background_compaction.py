@@ -77,7 +77,7 @@ async def test_a_turn_in_between_waits_for_it(tmp_path: Path) -> None:
     """A next turn that comes while it is compacted takes what comes of it: one order in all, and the person is told."""
     first = history(NEARLY_FULL)
     async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
-        studio.tokens_per_second = 200
+        studio.tokens_per_second = 1000
         _, answer = await ask_whole(served, body_of(first))
         await eventually(lambda: len(orders_of(studio)) == 1, "nothing is compacted")
         follow = after(first, answer["choices"][0]["message"]["content"])

@@ -275,18 +275,18 @@ async def test_queue(tmp_path: Path, wish: dict[str, Any], left: int) -> None:
 async def test_status_tells_how_far_it_is(tmp_path: Path) -> None:
     """Prefill, text, tool: a conversation that runs says where it is, and one that does not is idle."""
     work, began, _ = endless_tool()
-    release = asyncio.Event()
+    read, release = asyncio.Event(), asyncio.Event()
     async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [work]) as (served, studio):
         running = served.app[SHARED].running
-        studio.prefill_tokens_per_second = 40
-        studio.enqueue(Script("Working on it now.", WaitFor(release), ToolCall("work")))
-        asking = asyncio.create_task(ask(served, chat_body("word " * 20, stream=True)))
+        studio.enqueue(Script(WaitFor(read), "Working on it now.", WaitFor(release), ToolCall("work")))
+        asking = asyncio.create_task(ask(served, chat_body(stream=True)))
 
         def phase() -> str | None:
             conversation = running.find("", "the ferry")
             return running.status("", conversation).phase if conversation else None
 
         await eventually(lambda: phase() == "prefill", "the prompt is not read")
+        read.set()
         await eventually(lambda: phase() == "streaming", "nothing is said")
         release.set()
         await began.wait()

@@ -134,11 +134,11 @@ async def test_while_the_model_loads(tmp_path: Path, stream: bool) -> None:
 
 async def test_others_wait_on_for_the_model_that_loads(tmp_path: Path) -> None:
     """One of two who wait for the same load leaves: the other is answered, and the model is loaded once."""
-    async with elbowroom_with_studio(tmp_path, model=SimulatedModel(MODEL, load_seconds=1.5)) as (served, studio):
+    async with elbowroom_with_studio(tmp_path, model=SimulatedModel(MODEL, load_seconds=0.5)) as (served, studio):
         async with asking(served, chat_body(stream=True)):
             await eventually(lambda: phase_of(studio) == "loading", "the model is not loaded")
             other = asyncio.create_task(served.chat("writer"))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.2)
         assert (await other)["choices"]
         loads = [chat for chat in studio.chats if chat.body.get("max_tokens") == 1]
         assert len(loads) == 1

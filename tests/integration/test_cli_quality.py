@@ -48,7 +48,7 @@ async def test_ctrl_c_prints_what_it_has(tmp_path: Path) -> None:
             await until(lambda: models.questions > 3, 60)
             program.process.send_signal(signal.SIGINT)
             await program.line_with("Stopped: this is what was measured until then.")
-            await program.line_with("Choose same, the model of the chat itself: ")
+            await program.line_with("(last messages only)")
             assert await program.ended() == 0
     assert await asyncio.to_thread(lambda: [*tmp_path.rglob("elbowroom.db")]) == []
 

@@ -122,7 +122,7 @@ async def test_a_signal_ends_it_while_an_answer_is_streamed(tmp_path: Path) -> N
     """A stream that would go on for minutes ends with an error frame that says why, and the program with code 0."""
     async with SimulatedLMStudio(tokens_per_second=2) as studio:
         studio.enqueue("word " * 500)
-        config = write_settings(tmp_path, settings_for(studio.base_url))
+        config = write_settings(tmp_path, settings_for(studio.base_url, server="drain_seconds = 0"))
         body = {"model": "lmstudio/qwen2.5-7b-instruct", "messages": [{"role": "user", "content": "Hi"}]}
         async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
             address = await program.address()

@@ -64,7 +64,7 @@ async def test_client_outlasts_a_compaction(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as clients:
         for notices in ("off", "event", "content"):
             clients.create_task(
-                outlast(folder_in(tmp_path, notices), notices, keep_alive=0.25, patience=2.5, compaction=5.0)
+                outlast(folder_in(tmp_path, notices), notices, keep_alive=0.05, patience=0.7, compaction=0.9)
             )
 
 
@@ -86,7 +86,7 @@ async def test_whole_answer_waits_in_silence(tmp_path: Path, notices: str) -> No
         tmp_path,
         prune=lambda body: Script(Pause(0.1), valid_plan(body)),
         compaction=settings,
-        timing=Timing(keep_alive=0.02),
+        timing=Timing(keep_alive=0.02, quiet=0.02),
     ) as (served, studio):
         status, answer = await ask_whole(served, LONG)
         assert status == 200

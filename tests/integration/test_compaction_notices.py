@@ -145,7 +145,7 @@ async def test_answers_in_one_piece_have_none(tmp_path: Path, notices: str) -> N
 
 async def test_model_that_is_being_loaded(tmp_path: Path) -> None:
     """Who waits for a model to be loaded is told so, and told when it is."""
-    slow = SimulatedModel(MODEL, load_seconds=1.5)
+    slow = SimulatedModel(MODEL, load_seconds=0.7)
     async with SimulatedLMStudio([slow]) as studio:
         studio.enqueue(ANSWER, when=lambda body: QUESTION in content_of(body["messages"][-1]))
         async with serve(tmp_path, settings_for(studio.base_url)) as served:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from chatting import RAW_MODEL
+from scripted_pruner import valid_plan
 from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import SimulatedLMStudio
+from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
 
 Message = dict[str, Any]
 WINDOW = 4096
@@ -75,14 +76,20 @@ async def test_the_same_request_at_the_same_moment_pays_once(tmp_path: Path) -> 
 
 async def test_who_waited_for_one_that_was_stopped_pays_once(tmp_path: Path) -> None:
     """The request that compacts is stopped: one of those that waited for it compacts, and the others wait for that."""
-    async with small_window(tmp_path, compaction="background = false", window=WINDOW) as (served, studio):
-        studio.tokens_per_second = 60
+    pruned = asyncio.Event()
+
+    def prune(body: dict[str, Any]) -> Script:
+        plan = valid_plan(body)
+        return Script(plan[:40], WaitFor(pruned), plan[40:])
+
+    async with small_window(tmp_path, prune=prune, compaction="background = false", window=WINDOW) as (served, studio):
         first = history(LONG)
         stopped = asyncio.create_task(ask(served, first))
-        await studio.wait_until(lambda: orders_of(studio))
+        await studio.wait_until(lambda: orders_of(studio) and orders_of(studio)[0].completion_tokens)
         waiting = [asyncio.create_task(ask(served, first)) for _ in range(3)]
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.1)
         stopped.cancel()
         await asyncio.wait([stopped])
+        pruned.set()
         assert await asyncio.gather(*waiting) == [ANSWER] * 3
         assert len(orders_of(studio)) == 2

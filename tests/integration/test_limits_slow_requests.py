@@ -13,7 +13,7 @@ from serving import Served, serve, settings_for
 from elbowroom.server import app
 from elbowroom.server.state import Timing
 
-HURRIED = Timing(idle=1.0, body_pause=0.5, body_total=1.5)
+HURRIED = Timing(idle=0.6, body_pause=0.3, body_total=0.8)
 CHAT = b'{"model": "m", "messages": []}'
 
 

@@ -38,10 +38,12 @@ CELLS = [
 
 
 @pytest.fixture(autouse=True)
-def _collector_looks_at_all_again() -> Iterator[None]:
-    """Let the garbage collector look at everything again after a test."""
+def _no_garbage_stays() -> Iterator[None]:
+    """Look once for garbage in what `watch` has put aside."""
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def watch(watched: WatchedLoop) -> None:

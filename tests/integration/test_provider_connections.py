@@ -152,7 +152,7 @@ async def test_a_connection_that_went_stale_is_not_noticed(tmp_path: Path, pause
         byte_server(once) as port,
         serve(tmp_path, settings_for(f"http://127.0.0.1:{port}", kind="openai")) as served,
     ):
-        for number in range(20):
+        for number in range(8):
             assert (await chat(served, "openai/m", stream=bool(number % 2))).text == "Hi"
             await asyncio.sleep(pause)
 

@@ -13,7 +13,9 @@ from study_models import MAIN, PRUNERS, StudyModels
 from waiting import until
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
+from elbowroom.quality.table import ALIKE
 from elbowroom.server.state import SHARED, Timing
+from elbowroom.status.quality import AMOUNTS
 
 ROUTE = "/api/quality"
 FAITHFUL, SLOPPY, GARBAGE = (f"lmstudio/{name}" for name in PRUNERS)
@@ -104,7 +106,7 @@ async def test_a_smaller_window(tmp_path: Path) -> None:
 
 
 async def test_stopped_in_the_middle(tmp_path: Path) -> None:
-    """What was measured until then is shown, with advice on it; nothing is asked any more."""
+    """What was measured until then is shown, without advice on it; nothing is asked any more."""
     models = StudyModels("faithful")
     models.after = 5
     async with studied(tmp_path, models) as served:
@@ -117,9 +119,38 @@ async def test_stopped_in_the_middle(tmp_path: Path) -> None:
         _, state = await asked(served, "DELETE")
         assert (state["state"], state["seconds_left"]) == ("stopped", None)
         assert state["lines"][0]["answered"] == 100
-        assert state["advice"].startswith("Choose same, the model of the chat itself: ")
+        assert state["advice"] == ""
         status, _ = await asked(served, "POST", **ONE)
         assert status == 201
+
+
+async def test_no_advice_before_each_was_tried_as_often(tmp_path: Path) -> None:
+    """While one pruning agent is asked and the other one waits there is none; then it compares what both have done."""
+    models = StudyModels()
+    models.after = 30
+    async with studied(tmp_path, models) as served:
+        body = {"model": f"lmstudio/{MAIN}", "pruners": [SLOPPY, FAITHFUL], "compactions": 1}
+        await asked(served, "POST", **body, conversations=1)
+        await until(lambda: models.questions > models.after)
+        _, state = await asked(served, "GET")
+        assert [line["pruner"] for line in state["lines"] if line["answered"] is not None] == [FAITHFUL, SLOPPY]
+        assert state["advice"] == ""
+        await asked(served, "DELETE")
+        models.after = models.questions + 60
+        await asked(served, "POST", **body, conversations=2)
+        await until(lambda: models.questions > models.after)
+        _, state = await asked(served, "GET")
+        assert state["advice"].startswith(f"Choose {FAITHFUL}: ")
+
+
+async def test_the_quick_study_tells_them_apart(tmp_path: Path) -> None:
+    """One conversation, compacted twice, is enough to see which pruning agent loses, and which one does nothing."""
+    async with studied(tmp_path, StudyModels()) as served:
+        await asked(served, "POST", model=f"lmstudio/{MAIN}", pruners=[GARBAGE, SLOPPY, FAITHFUL], **AMOUNTS["quick"])
+        state = await ended(served)
+    assert [line["pruner"] for line in state["lines"][:3]] == [FAITHFUL, SLOPPY, GARBAGE]
+    best, middle, worst = (line["score"] for line in state["lines"][:3])
+    assert best > middle + ALIKE > worst + 2 * ALIKE
 
 
 async def test_lmstudio_goes_away(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from serving import Served, serve, settings_for, text_of
 from small_window import WINDOW, ask_whole, history, small_window
-from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told
+from task_prompts import FOOT, HEAD, TITLE, title_body, title_order, told, wait_less_for_chats
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.task_history import MARK
@@ -41,6 +41,7 @@ EVERYONE = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 @pytest.fixture(autouse=True)
 def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
+    wait_less_for_chats(monkeypatch)
 
 
 def names_it(body: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, eventually, stream_bytes
 from serving import Served, text_of
 from small_window import ANSWER, small_window
-from task_prompts import TITLE, title_body
+from task_prompts import TITLE, title_body, wait_less_for_chats
 from watched_stream import watched
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
@@ -24,6 +24,11 @@ EVERYONE = pytest.mark.parametrize(
     [("lmstudio", "writer"), ("lmstudio", RAW_MODEL), ("openai", "writer"), ("openai", f"openai/{MODEL}")],
     ids=["agent", "raw model", "agent, passed through", "relayed model"],
 )
+
+
+@pytest.fixture(autouse=True)
+def _hasty_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_less_for_chats(monkeypatch)
 
 
 def agents(kind: str) -> str:

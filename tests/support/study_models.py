@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from play import Counted, tokens
+from play import Counted
 from pruners import Agent, is_order
+from sizes import tokens
 
-from elbowroom.context.transcript import text_of
+from elbowroom.context.transcript import Message, text_of
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall, WaitFor
 from elbowroom.quality.conversations import Known, Written
+from elbowroom.quality.grading import Shown
 from elbowroom.quality.probes import ORDERS, QUESTIONS
 from elbowroom.quality.study import CONVERSATIONS
 
@@ -53,7 +55,7 @@ class StudyModels:
             self.questions += 1
             if self.questions > self.after:
                 return Script(WaitFor(asyncio.Event()))
-        value = self._value(self._truths[about], body["messages"], shown)
+        value = self._value(self._truths[about], body["messages"])
         if body.get("tools"):
             arguments = json.dumps({"value": value}, ensure_ascii=False)
             return Script(ToolCall("look_up", arguments, pieces=[arguments]))
@@ -64,11 +66,12 @@ class StudyModels:
             self._agents[model, about] = Agent(self.kinds[model], lambda: self._truths[about], tokens)
         return self._agents[model, about]
 
-    def _value(self, known: Known, messages: Sequence[Mapping[str, Any]], shown: str) -> str:
-        """Return the newest value of the fact that is asked for that the prompt has."""
+    def _value(self, known: Known, messages: Sequence[Message]) -> str:
+        """Return the newest value of the fact that is asked for that a line of the prompt tells with its name."""
         question = text_of(messages[-1])
         asked = [fact for label, fact in known.facts.items() if f": {label}" in question]
-        values = [value for fact in asked for value in fact.values if value in shown]
+        told = Shown(messages[:-1])
+        values = [value for fact in asked for value in fact.values if told.tells(fact, value)]
         return values[-1] if values else "I do not know."
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import pytest
+
 HEAD: Final = (
     "### Task:\nFind a title of two to four words for the chat below.\n### Guidelines:\n"
     "- Write in the language of the chat, without quotation marks.\n- Give nothing but the JSON object.\n"
@@ -30,3 +32,8 @@ def title_body(exchanges: int, *, model: str = "writer", **fields: Any) -> dict[
     """Return the body of a request for a title, which is not streamed."""
     message = {"role": "user", "content": title_order(told(exchanges))}
     return {"model": model, "messages": [message], "stream": False, "max_tokens": 1000, **fields}
+
+
+def wait_less_for_chats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have tasks wait a moment for the chat that they may come before, not as long as real clients need."""
+    monkeypatch.setattr("elbowroom.agents.admission.admission.TASK_PATIENCE", 0.02)

@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 import threading
+from functools import cache
 from typing import Any, Final
 
 TRACING_SWITCH: Final = "OPENAI_AGENTS_DISABLE_TRACING"
@@ -37,6 +38,7 @@ def _load_run_agent() -> Any:
     return importlib.import_module("elbowroom.agents.run").run_agent
 
 
+@cache  # what the collector is not to look at again is set once; later it would be all garbage of that moment
 def load_sdk() -> None:
     """Import the SDK, which takes a thread about a second. Nothing is uploaded, now or later.
 

@@ -45,12 +45,13 @@ TOOL: Final[Mapping[State, str]] = {"read": "read_file", "written": "write_file"
 
 @dataclass(slots=True)
 class Fact:
-    """One thing that was told; `values` are those so far, the newest last."""
+    """One thing that was told; `values` are those so far, the newest last, `also` other words that name it."""
 
     label: str
     kind: str
     carrier: Carrier
     values: list[str]
+    also: tuple[str, ...] = ()
 
     @property
     def newest(self) -> str:

@@ -1,9 +1,10 @@
 """Grades what of a conversation the model still gets, by code alone: in the prompt, or by a reference in it."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from elbowroom.context.compaction import (
     all_said,
@@ -14,9 +15,12 @@ from elbowroom.context.compaction import (
     unpaired,
 )
 from elbowroom.context.transcript import Message
-from elbowroom.quality.conversations import Known
+from elbowroom.quality.conversations import Fact, Known
 
-MEASURES: Final = ("identifiers", "words", "newest", "constraints", "todos", "artifacts", "everything")
+MEASURES: Final = ("identifiers", "words", "newest", "told by tools", "constraints", "todos", "artifacts", "everything")
+T = TypeVar("T")
+END_OF_UNIT: Final = re.compile(r"\n|(?<=[^\d\s][.!?…])\s+|(?<=[。！？؟।])\s*")
+"""Ends a line or a sentence; "16. April" goes on."""
 
 
 @dataclass(slots=True)
@@ -48,8 +52,8 @@ class Tally:
 class Grade:
     """What one prompt has of its conversation; sums of them are grades too.
 
-    `stale` are changed facts of which only an old value is left; `made_up` identifiers that nobody has said, `by_code`
-    those that no pruning agent wrote. `unpaired` are calls without a result, and results without a call.
+    `stale` are changed facts of which an old value is all that is told; `made_up` identifiers that nobody has said,
+    `by_code` those that no pruning agent wrote. `unpaired` are calls without a result, and results without a call.
     """
 
     tallies: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in MEASURES})
@@ -82,17 +86,42 @@ class Shown:
     def __init__(self, prompt: Sequence[Message], texts: Iterable[str] = ()) -> None:
         self.inside = all_said(prompt)
         self._called = "\n".join(texts)
+        self._units = END_OF_UNIT.split(self.inside)
+        self._called_units = END_OF_UNIT.split(self._called)
 
     def tally(self, wanted: Iterable[str]) -> Tally:
         """Return how many of these stand there, not merely as parts of something longer."""
-        tally = Tally()
-        for each in wanted:
-            tally.total += 1
-            if stands_in(each, self.inside):
-                tally.inside += 1
-            elif stands_in(each, self._called):
-                tally.called += 1
-        return tally
+        return _tally(wanted, lambda each: stands_in(each, self.inside), lambda each: stands_in(each, self._called))
+
+    def told(self, facts: Iterable[Fact]) -> Tally:
+        """Return of how many facts the newest value stands there beside the fact's name."""
+        return _tally(
+            facts,
+            lambda fact: _tells(fact, fact.newest, self._units),
+            lambda fact: _tells(fact, fact.newest, self._called_units),
+        )
+
+    def tells(self, fact: Fact, value: str) -> bool:
+        """Tell whether the prompt has a sentence or a line with this value that names the fact."""
+        return _tells(fact, value, self._units)
+
+
+def _tells(fact: Fact, value: str, units: Iterable[str]) -> bool:
+    names = [name.casefold() for name in (fact.label, *fact.also)]
+    return any(
+        value in unit and stands_in(value, unit) and any(name in unit.casefold() for name in names) for unit in units
+    )
+
+
+def _tally(wanted: Iterable[T], is_inside: Callable[[T], bool], is_called: Callable[[T], bool]) -> Tally:
+    tally = Tally()
+    for each in wanted:
+        tally.total += 1
+        if is_inside(each):
+            tally.inside += 1
+        elif is_called(each):
+            tally.called += 1
+    return tally
 
 
 def grade(
@@ -104,16 +133,17 @@ def grade(
     facts = known.facts.values()
     changed = [fact for fact in facts if len(fact.values) > 1]
     tallies = {
-        "identifiers": shown.tally(fact.newest for fact in facts if fact.is_identifier),
-        "words": shown.tally(fact.newest for fact in facts if not fact.is_identifier),
-        "newest": shown.tally(fact.newest for fact in changed),
+        "identifiers": shown.told(fact for fact in facts if fact.is_identifier),
+        "words": shown.told(fact for fact in facts if not fact.is_identifier),
+        "newest": shown.told(changed),
+        "told by tools": shown.told(fact for fact in facts if fact.carrier == "tool"),
         "constraints": shown.tally(known.constraints),
         "todos": shown.tally(known.open_todos),
         "artifacts": Tally(len(artifacts_in(shown.inside, known.artifacts)), total=len(known.artifacts)),
         "everything": shown.tally(all_identifiers(history)),
     }
     stale = sum(
-        not stands_in(fact.newest, shown.inside) and any(stands_in(old, shown.inside) for old in fact.values)
+        not shown.tells(fact, fact.newest) and any(shown.tells(fact, old) for old in fact.values[:-1])
         for fact in changed
     )
     made_up = list(made_up_in(prompt, history))

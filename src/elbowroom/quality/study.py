@@ -130,7 +130,7 @@ class Study:
             "now": self._now(),
             "lines": [line.as_json() for line in lines],
             "troubles": dict(self.troubles),
-            "advice": advice_on([line for line in lines if not line.is_control], plan.pruners),
+            "advice": advice_on(lines_of(self._compared(), {}), plan.pruners),
         }
 
     def _results(self) -> dict[str, Result]:
@@ -138,6 +138,20 @@ class Study:
         for trial in self._trials:
             results.setdefault(trial.pruner, Result()).add(trial.result)
         return {pruner: result for pruner, result in results.items() if pruner not in self.troubles}
+
+    def _compared(self) -> dict[str, Result]:
+        """Return the results of the conversations that every usable pruning agent has been tried with to the end."""
+        done = {
+            pruner: [trial.result for trial in self._trials if trial.pruner == pruner and trial.is_done]
+            for pruner in self.plan.pruners
+            if pruner not in self.troubles
+        }
+        fewest = min(map(len, done.values()), default=0)
+        compared = {pruner: Result() for pruner in done}
+        for pruner, results in done.items():
+            for result in results[:fewest]:
+                compared[pruner].add(result)
+        return compared
 
     def _controls(self) -> dict[str, Grade]:
         """Return the grades of the controls, of each conversation that was graded with the first pruning agent."""

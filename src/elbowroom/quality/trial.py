@@ -84,6 +84,11 @@ class Trial:
         """Return how many questions are left, about, as long as that is not known."""
         return len(self._probes) if self._probes is not None else USUAL_PROBES
 
+    @property
+    def is_done(self) -> bool:
+        """Tell whether every question was asked."""
+        return self._probes == []
+
     async def run(self, job: Job) -> None:
         """Do what is left to do. Raises ElbowroomError."""
         while self.result.compactions < self.wanted:

@@ -4,7 +4,9 @@ import asyncio
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
@@ -63,14 +65,15 @@ FILES: web.AppKey[dict[str, PageFile]] = web.AppKey("FILES", dict)
 
 
 def add_page_routes(app: web.Application) -> None:
-    """Add the page and its parts, which are read here once."""
-    app[FILES] = page_files() | {CLIENTS: _read(json.dumps(table()).encode(), "application/json")}
+    """Add the page and its parts."""
+    app[FILES] = {**page_files(), CLIENTS: _read(json.dumps(table()).encode(), "application/json")}
     app.router.add_get(PAGE, show_page)
     app.router.add_get(PARTS + "{name}", show_part)
 
 
-def page_files() -> dict[str, PageFile]:
-    """Return the files by their names."""
+@cache
+def page_files() -> Mapping[str, PageFile]:
+    """Return the files by their names, which are read once."""
     folder = files("elbowroom.server") / "page"
     return {
         found.name: _read(packed(suffix, found.read_bytes()), TYPES[suffix])

@@ -12,6 +12,7 @@ from serving import Served
 from several_servers import several_servers
 
 from elbowroom.demo import Script, WaitFor
+from elbowroom.server.state import SHARED
 
 Body = dict[str, Any]
 
@@ -105,6 +106,7 @@ async def test_what_is_said_meanwhile_reaches_the_answer(tmp_path: Path) -> None
         for served in servers:
             listed = await shown(served, "/v1/conversations/garden/queue")
             assert [row["id"] for row in listed["data"]] == [queued["id"]]
+        await eventually(lambda: one.app[SHARED].queue.length == 1, "the server that answers has not taken it")
         held.set()
         assert "And the beans in May." in await running
         assert sum("And the beans?" in str(chat.body["messages"][-1]) for chat in studio.chats) == 1

@@ -1,10 +1,12 @@
 """Connections of their own: on one a server says that it is there and hears of the others, on others it has locks."""
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, func, select
@@ -18,7 +20,7 @@ log = logging.getLogger(__name__)
 RENEWED_SECONDS: Final = 3.0
 """How often a server says that it is there."""
 HEARD_SECONDS: Final = 0.5
-"""How long it listens before it looks whether it is to end or to renew."""
+"""How long it listens before it looks whether it is to renew."""
 NAMED_LOCKS: Final = 0x656C626E
 """With a hash of the name, the advisory lock of that name."""
 AGAIN_SECONDS: Final = 1.0
@@ -40,6 +42,7 @@ class Listener:
         self._wanted = wanted
         self._lapsed = lapsed
         self._is_over = threading.Event()
+        self._ending, self._ended = socket.socketpair()
         self._renewed = 0.0
         self._thread = threading.Thread(target=self._run, name="store-listener", daemon=True)
 
@@ -50,6 +53,7 @@ class Listener:
     def stop(self) -> None:
         """End the thread, and wait for it a moment."""
         self._is_over.set()
+        self._ending.close()
         if self._thread.is_alive():
             self._thread.join(2 * HEARD_SECONDS)
 
@@ -72,6 +76,7 @@ class Listener:
                 has_told = False
         with suppress(Exception):  # the process may be ending
             engine.dispose()
+        self._ended.close()
 
     def _listen(self, engine: Engine) -> None:
         with plain_errors(), engine.connect() as plain:
@@ -79,10 +84,14 @@ class Listener:
             connection.exec_driver_sql(f"LISTEN {CHANNEL}")
             driver: Any = connection.connection.driver_connection
             self._wanted()  # something may have come while nobody listened
-            while not self._is_over.is_set():
-                self._renew(connection)
-                if any(heard.payload == self._server for heard in driver.notifies(timeout=HEARD_SECONDS, stop_after=1)):
-                    self._wanted()
+            with DefaultSelector() as selector:
+                for heard in (driver, self._ended):
+                    selector.register(heard, EVENT_READ)
+                while not self._is_over.is_set():
+                    self._renew(connection)
+                    if self._server in [told.payload for told in driver.notifies(timeout=0)]:
+                        self._wanted()
+                    selector.select(HEARD_SECONDS)
 
     def _renew(self, connection: Connection) -> None:
         if time.monotonic() - self._renewed < RENEWED_SECONDS:
