@@ -4,8 +4,9 @@ import sys
 
 from elbowroom.agents.admission import Admission
 from elbowroom.cli import main
+from elbowroom.store import ALONE
 
-Admission.servers = property(lambda _: None, lambda *_: None)  # type: ignore[assignment]
+Admission.servers = property(lambda _: ALONE, lambda *_: None)  # type: ignore[assignment]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,9 +14,10 @@ from raw_http import ask, request_bytes
 from serving import Served, serve, settings_for
 
 from elbowroom.agents.request import parse_chat_request
-from elbowroom.context.conversation import ConversationRow, Conversations
+from elbowroom.context.conversation import ConversationRow
 from elbowroom.server.request.caller import caller_of
 from elbowroom.server.state import SHARED
+from elbowroom.store.questions import Conversations
 
 NOBODY = "http://127.0.0.1:9"
 IN_MEMORY = '[store]\nurl = "sqlite+aiosqlite:///:memory:"'

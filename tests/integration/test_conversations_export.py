@@ -15,8 +15,8 @@ from kept_conversations import BEGUN
 from noted_conversations import Noted, milk
 from serving import Served, serve, settings_for
 
-from elbowroom.context.conversation import Conversations
 from elbowroom.server.state import SHARED, Timing
+from elbowroom.store.questions import Conversations
 
 NOBODY = "http://127.0.0.1:9"
 IN_MEMORY = '[store]\nurl = "sqlite+aiosqlite:///:memory:"'

@@ -47,6 +47,22 @@ def _tools(count: int) -> Body:
     return {"messages": [said("hi")], "tools": [{"type": "function", "function": one} for one in functions]}
 
 
+def _tools_of(count: int, length: int) -> Body:
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    told = [{"name": f"t{at}", "description": "d" * length, "parameters": schema} for at in range(count)]
+    return {"messages": [said("hi")], "tools": [{"type": "function", "function": one} for one in told]}
+
+
+def _result(text: str) -> Body:
+    call = {"id": "c", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return {"messages": [said("hi"), answer, {"role": "tool", "tool_call_id": "c", "content": text}]}
+
+
+def _parts(count: int, text: str) -> Body:
+    return {"messages": [said([{"type": "text", "text": text}] * count)]}
+
+
 def _pictures(count: int) -> Body:
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}}
     return {"messages": [said([{"type": "text", "text": "look"}, *[picture] * count])]}
@@ -73,6 +89,10 @@ BODIES: Final[Mapping[str, Callable[[], Body]]] = {
     "1,000 tool calls with one id": lambda: _called(1000, lambda at: "c"),
     "10,000 pictures": lambda: _pictures(10_000),
     "2,000 tools with long schemas": lambda: _tools(2000),
+    "2,000 tools of 7 kB": lambda: _tools_of(2000, 7000),
+    "a tool with 15 MB of description": lambda: _tools_of(1, 15_000_000),
+    "a result of 15 MB in one line": lambda: _result("word " * 3_000_000),
+    "300 parts of 200,000 spaces": lambda: _parts(300, " " * 200_000),
     "300,000 values": lambda: _beside([1] * 299_990),
     "1,000,000 spaces": lambda: {"messages": [said(" " * 1_000_000)]},
     "deep nesting": lambda: _beside([_nested(100)] * 2900),

@@ -11,6 +11,7 @@ from elbowroom.context.conversation import Known
 from elbowroom.store.base import LIMITS_IN_MEMORY, WatchedClock
 from elbowroom.store.changes import Deleted, KeptChange, TurnDeleted
 from elbowroom.store.outputs import WriteBehindToolOutputs
+from elbowroom.store.questions import Conversations
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.conversations import SqlConversations
@@ -40,7 +41,7 @@ class InlineDatabase(Database):
         self._later.append(change)
 
 
-class MemoryConversations(SqlConversations):
+class MemoryConversations(SqlConversations, Conversations):
     """`Conversations` into which changes are taken at once."""
 
     def __init__(self) -> None:

@@ -13,7 +13,6 @@ from elbowroom.context.conversation import (
     CompactionNoted,
     ContextFill,
     ConversationBegun,
-    Conversations,
     Heard,
     ReplyBegun,
     ReplyCalled,
@@ -25,6 +24,7 @@ from elbowroom.context.conversation import (
     TurnBegun,
     TurnEnded,
 )
+from elbowroom.store.questions import Conversations
 
 DETAILS = CompactionDetails(2.25, 4, 6, 20, "They spoke of ```lists```.")
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from serving import Served
 
-from elbowroom.context.conversation import Conversation, Conversations, KeptMessage
+from elbowroom.context.conversation import Conversation, KeptMessage
 from elbowroom.server.state import SHARED
+from elbowroom.store.questions import Conversations
 
 
 def conversations_of(served: Served) -> Conversations:

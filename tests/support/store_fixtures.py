@@ -9,9 +9,9 @@ from ledger_files import file_store
 from postgresql import new_place
 from stored_conversations import KINDS, ME, write_behind_conversations
 
-from elbowroom.context.conversation import Conversations
 from elbowroom.store import Store
 from elbowroom.store.place import Place
+from elbowroom.store.questions import Conversations
 
 
 @pytest.fixture(params=KINDS)

@@ -14,7 +14,6 @@ from elbowroom.context.conversation import (
     ContextFill,
     Conversation,
     ConversationBegun,
-    Conversations,
     Heard,
     QueuedMessage,
     ReplyBegun,
@@ -28,6 +27,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.place import Place
+from elbowroom.store.questions import Conversations
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.write_behind import Patience, WriteBehindStore
 

@@ -43,7 +43,7 @@ INSIDE = {
         "| planner | reuse"
     ),
     "store": (
-        "base | lock place | changes packed message_parts inspection | index "
+        "base questions | lock place | changes packed message_parts inspection | index "
         "| sql sql.dialect sql.search sql.sharing sql.moving | write_behind | rows outputs stand_by sharing "
         "| conversations | store"
     ),
@@ -54,7 +54,7 @@ INSIDE = {
     ),
     "server": (
         "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "
-        "| responses messages passing settings quality pairing obsidian | app | listen"
+        "| responses messages passing settings quality pairing doctor vault obsidian | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

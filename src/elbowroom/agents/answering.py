@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.agents.admission import Places, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
@@ -79,7 +79,7 @@ async def answer(
         if keeps:
             shared.store.open_soon()
         if target.agent is not None or settings.compaction.recall == "all":
-            _ = shared.sdk.begin()  # which takes a second; all that comes first takes some of it
+            _ = shared.sdk.begin(imported_runner)  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
         recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
 
@@ -105,9 +105,9 @@ async def answer(
             key = _key_of_answer(said, request, recorder) if key is None else key
             recorder.ended("complete" if is_whole else "interrupted", key)
             shared.queue.let_go(recorder.conversation, running)
-        if shared.store.servers is not None and keeps:
+        if keeps:
             with running.stoppable():
-                await _written(shared.store)
+                await shared.store.servers.in_step(lambda: _written(shared.store))
         if not is_whole:
             said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
         if request.stream and (news := shared.store.news()):
@@ -215,7 +215,7 @@ async def _answerer(target: Target, request: ChatRequest, settings: RunSettings)
     agent = target.agent or (_raw_agent(target, settings) if settings.compaction.recall == "all" else None)
     if agent is None:
         return _answer_raw
-    loading = settings.shared.sdk.begin()
+    loading = settings.shared.sdk.begin(imported_runner)
     if not loading.done():
         # An error of the provider does not wait for the SDK, and the model is loaded meanwhile.
         await target.provider.ready(target.model)
@@ -223,6 +223,13 @@ async def _answerer(target: Target, request: ChatRequest, settings: RunSettings)
     await asyncio.wait([loading])
     run_agent = loading.result()
     return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
+
+
+def imported_runner() -> Any:
+    """Import what runs agents, and return `run_agent`."""
+    from elbowroom.agents.run import run_agent
+
+    return run_agent
 
 
 def _raw_agent(target: Target, settings: RunSettings) -> AgentSettings:

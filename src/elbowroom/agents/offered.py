@@ -5,7 +5,7 @@ import hashlib
 import importlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -217,21 +217,25 @@ async def offered_to(
     if request.tools:
         request = with_arranged_tools(request, agent.settings.client_tools)
     tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
-    taken = [READ_TOOL, SEARCH_TOOL, *(tool.name for tool in tools)]
+    used = {READ_TOOL, SEARCH_TOOL, *(name_in_lm_studio(tool.name) for tool in tools)}
     for tool in agent_tools(agent, request.caller, sink, settings, run):
-        tools.append(replace(tool, name=free_name(tool.name, taken)))
-        taken.append(tools[-1].name)
+        tools.append(replace(tool, name=free_name(tool.name, used)))
+        used.add(tools[-1].name)
     keeper = _keeper(agent, request.caller, tools, settings, refs)
     tools += keeper.readers if keeper else []
     handoffs: list[Handoff] = []
     for other in agents_named(agent.settings.handoffs, settings):
-        handoffs.append(Handoff(free_name(f"transfer_to_{other.settings.id}", taken), other))
-        taken.append(handoffs[-1].name)
-    return Offered(request, tools, handoffs, keeper, _recaller([*taken, *_client_names(request)], settings))
+        handoffs.append(Handoff(free_name(f"transfer_to_{other.settings.id}", used), other))
+        used.add(handoffs[-1].name)
+    return Offered(request, tools, handoffs, keeper, _recaller({*used, *_client_names(request)}, settings))
 
 
-def _recaller(taken: Sequence[str], settings: RunSettings) -> Recaller | None:
-    return Recaller(free_name(RECALL_TOOL, taken)) if settings.compaction.recall != "off" else None
+def _recaller(taken: Iterable[str], settings: RunSettings) -> Recaller | None:
+    return (
+        Recaller(free_name(RECALL_TOOL, set(map(name_in_lm_studio, taken))))
+        if settings.compaction.recall != "off"
+        else None
+    )
 
 
 def _client_names(request: ChatRequest) -> list[str]:

@@ -2,15 +2,13 @@
 
 import asyncio
 import gc
-import importlib
 import os
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 TRACING_SWITCH: Final = "OPENAI_AGENTS_DISABLE_TRACING"
-LOADED_WITH_IT: Final = ("elbowroom.agents.tools.vault",)
-"""Modules that take long to import too, and that an agent's first request would have to wait for."""
 _LOADING = threading.Lock()
 """Two threads that import the SDK at once can see halves of its modules, which refer to each other."""
 
@@ -24,18 +22,19 @@ class SdkLoader:
     def __init__(self) -> None:
         self._loading: asyncio.Task[Any] | None = None
 
-    def begin(self) -> "asyncio.Task[Any]":
-        """Begin to load the SDK, unless that is done or under way; return the task, which results in `run_agent`."""
+    def begin(self, load: Callable[[], Any]) -> "asyncio.Task[Any]":
+        """Begin to load the SDK and then to `load` what needs it, unless that is done or under way.
+
+        Returns the task, which results in what `load` returns.
+        """
         if self._loading is None or (self._loading.done() and self._loading.exception()):
-            self._loading = asyncio.create_task(asyncio.to_thread(_load_run_agent))
+            self._loading = asyncio.create_task(asyncio.to_thread(_loaded, load))
         return self._loading
 
 
-def _load_run_agent() -> Any:
+def _loaded(load: Callable[[], Any]) -> Any:
     load_sdk()
-    for module in LOADED_WITH_IT:
-        importlib.import_module(module)
-    return importlib.import_module("elbowroom.agents.run").run_agent
+    return load()
 
 
 @cache  # what the collector is not to look at again is set once; later it would be all garbage of that moment

@@ -1,8 +1,8 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from elbowroom.context.transcript import CallState, Message
 
@@ -371,78 +371,3 @@ class MessagePage:
     hidden: frozenset[str] = frozenset()
     has_more: bool = False
     is_known: bool = True
-
-
-class AskedConversations(Protocol):
-    """The questions about conversations. `owner` is whose they are: another one's are never found."""
-
-    async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
-        """Find the conversation with this name or id, or where that is empty, the one that has the longest beginning.
-
-        `keys` are those of a chain. One with a name is found by its name alone. Of several that have the same
-        beginning the one that was used last is meant; a beginning without any answer is none. The first `common` keys
-        stand in many conversations and find none, except where an interrupted turn has answered them.
-        """
-
-    async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns whose answer, or else whose parent, has one of these keys and that hold more than a reply.
-
-        By their parents only those are found that were interrupted before their key was known.
-        """
-
-    async def pins(self, conversation: str) -> frozenset[str]:
-        """Return the keys of pinned messages; of one that was said in a turn the key of the turn."""
-
-    async def queue(self) -> list[QueuedMessage]:
-        """Return all that waits in all queues, in order, and what an unfinished turn took; called once, at start."""
-
-    async def rows(
-        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
-    ) -> list[ConversationRow]:
-        """Return conversations, the one used last first; only those used before that moment.
-
-        With `search` only those whose messages, results of tools too, hold this text, in whatever case.
-        """
-
-    async def find(self, owner: str, conversation: str) -> ConversationRow | None:
-        """Return the conversation with this id, or else with this name."""
-
-    async def holder(self, owner: str, turn: str) -> str | None:
-        """Return the id of the conversation that has the turn with this id."""
-
-    async def read(self, owner: str, conversation: str) -> Conversation | None:
-        """Return all of the conversation with this id, or else with this name."""
-
-    async def overview(self, owner: str, conversation: str) -> Overview | None:
-        """Return what the conversation with this id, or else with this name, is."""
-
-    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
-        """Return some messages of the conversation with this id, or else with this name."""
-
-    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
-        """Return the message with this id, alone on its page, of the conversation with this id or else this name."""
-
-
-class Conversations(AskedConversations, Protocol):
-    """Where conversations are kept. Every question is answered with all that was noted before. Nothing here raises."""
-
-    def note(self, changes: Sequence[Change]) -> None:
-        """Take changes in, to be written soon and in this order; what is no JSON is left out, with a warning."""
-
-    def note_soon(self, hand_on: Callable[[], None]) -> None:
-        """Call this once, a moment later when changes are written, so that it notes what has come until then."""
-
-    def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
-        """Answer as `look_up` does, from memory and at once, or with NONE_KNOWN; None where only the store can tell."""
-
-    def expect(self, noting: Awaitable[None]) -> None:
-        """Let what people ask wait until this task has noted what was said."""
-
-    async def settled(self) -> bool:
-        """Wait until all that was noted before is durable, or cannot be made so; tell whether it is."""
-
-    async def delete_turn(self, owner: str, turn: str) -> bool:
-        """Delete one turn with all that was said in it; tells whether it was there."""
-
-    async def delete(self, owner: str, conversation: str) -> bool:
-        """Delete one with all that belongs to it; tells whether it was there."""

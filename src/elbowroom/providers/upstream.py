@@ -15,6 +15,7 @@ from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamError, Ups
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
+from elbowroom.tokens.count import VALUE_LETTERS, left_of
 
 CONNECT_SECONDS: Final = 1.5
 FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes
@@ -26,8 +27,6 @@ MAX_ERROR_BYTES: Final = 256 * 1024
 LARGE_BODY_BYTES: Final = 64 * 1024
 TURN_BYTES: Final = 256 * 1024
 """As much of a body is written before others have their turn."""
-VALUE_BYTES: Final = 30
-"""What a value takes of that beside its text: so many take about as long."""
 LARGE_ANSWER: Final = 512 * 1024
 """Bytes of an answer from which on it is read in a thread."""
 
@@ -137,27 +136,9 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 async def written(body: Mapping[str, Any]) -> bytes:
     """Return an object as JSON text; a large one is written in a thread."""
-    if _left_of(TURN_BYTES, body) > 0:
+    if left_of(TURN_BYTES, body) > 0:
         return _json_text(body)
     return await asyncio.to_thread(lambda: b"".join(_parts(body)))
-
-
-def _left_of(room: int, value: Any) -> int:
-    """Return what is left of so much room beside a value's texts, none or less as soon as these take all of it."""
-    waiting = [value]
-    while waiting and room > 0:
-        match waiting.pop():
-            case str() as text:
-                room -= len(text)
-            case dict() as members:
-                waiting += members.values()
-                room -= VALUE_BYTES * len(members)
-            case list() | tuple() as items:
-                waiting += items
-                room -= VALUE_BYTES * len(items)
-            case _:
-                pass  # a number takes little beside its place
-    return room
 
 
 def _parts(value: Any) -> Iterator[bytes]:
@@ -167,12 +148,12 @@ def _parts(value: Any) -> Iterator[bytes]:
             yield b'"'
             yield from (_json_text(value[at : at + TURN_BYTES])[1:-1] for at in range(0, len(value), TURN_BYTES))
             yield b'"'
-        case dict() if value and _left_of(TURN_BYTES, value) <= 0:
+        case dict() if value and left_of(TURN_BYTES, value) <= 0:
             for number, (name, member) in enumerate(value.items()):
                 yield b"%b%b:" % (b"," if number else b"{", _json_text(name))
                 yield from _parts(member)
             yield b"}"
-        case list() | tuple() if value and _left_of(TURN_BYTES, value) <= 0:
+        case list() | tuple() if value and left_of(TURN_BYTES, value) <= 0:
             for number, some in enumerate(_in_turns(value)):
                 yield b"," if number else b"["
                 yield from _parts(some[0]) if len(some) == 1 else (_json_text(some)[1:-1],)
@@ -185,10 +166,10 @@ def _in_turns(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Yield items in groups: some that are small together, or one that is large."""
     start, room = 0, TURN_BYTES
     for place, item in enumerate(items):
-        left = _left_of(room, item) - VALUE_BYTES
+        left = left_of(room, item) - VALUE_LETTERS
         if left <= 0 and start < place:
             yield items[start:place]
-            start, left = place, _left_of(TURN_BYTES, item) - VALUE_BYTES
+            start, left = place, left_of(TURN_BYTES, item) - VALUE_LETTERS
         room = left if left > 0 else 0
     if start < len(items):
         yield items[start:]

@@ -33,6 +33,7 @@ from elbowroom.server.conversations import (
     add_live_route,
     add_queue_routes,
 )
+from elbowroom.server.doctor import add_doctor_route
 from elbowroom.server.guard import HEALTH, READY, RULES, CurrentRules, for_own_page, guard, set_up_cors
 from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
@@ -40,7 +41,7 @@ from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_i
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, ready, show_model
 from elbowroom.server.obsidian import add_obsidian_routes
 from elbowroom.server.page import add_page_routes, show_logs
-from elbowroom.server.pairing import add_doctor_route, add_pairing_routes, add_vault_routes
+from elbowroom.server.pairing import add_pairing_routes
 from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.quality import add_quality_routes
 from elbowroom.server.request import MAX_BODY_BYTES
@@ -58,11 +59,12 @@ from elbowroom.server.state import (
     WARM_UP,
     Timing,
 )
+from elbowroom.server.vault import add_vault_routes
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.model import ServerSettings
 from elbowroom.settings.shared import SharedAgents
-from elbowroom.store import Place, open_store, store_place
+from elbowroom.store import Place, Together, open_store, store_place
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -97,7 +99,7 @@ def create_app(
     app[SEEN] = SeenModels(data_dir(environ) / FILE_NAME if place else None)
     app[DEVICES] = PairedDevices(_folder_of(place, environ) / PAIRED if place else None)
     store = open_store(live.current().settings.store, environ, counted)
-    if store.servers is not None and live.current().settings.store.agents == "database":
+    if isinstance(store.servers, Together) and live.current().settings.store.agents == "database":
         live.shared = SharedAgents(store.servers)
     own_tools = SettingsToolbox(live.current, environ, store.memories)
 

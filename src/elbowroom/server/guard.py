@@ -116,8 +116,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204)
         request.app[SHARED].running.check_open()
-        if (agents := request.app[SETTINGS].shared) is not None and not is_page(request.path):
-            await agents.look()
+        if not is_page(request.path):
+            await request.app[SETTINGS].ready()
     return await handler(request)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeGuard
 from aiohttp import web
 
 from elbowroom import __version__
+from elbowroom.agents.answering import imported_runner
 from elbowroom.agents.catalog import CatalogRow
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -71,7 +72,7 @@ async def list_models(request: web.Request) -> web.Response:
     rows = await catalog_of(request.app).rows()
     request.app[AHEAD].begin(rows, providers)
     if any(agent.enabled for agent in request.app[SETTINGS].current().settings.agents):
-        _ = request.app[SHARED].sdk.begin()  # an agent is likely to be asked soon
+        _ = request.app[SHARED].sdk.begin(imported_runner)  # an agent is likely to be asked soon
     started = request.app[STARTED]
     if speaks_anthropic(request):
         return web.json_response(_page(request.query, [for_anthropic(row, started) for row in rows]))

@@ -73,6 +73,11 @@ class LiveSettings:
         self._check_what_stays_open(loaded)
         return loaded
 
+    async def ready(self) -> None:
+        """Wait until agents that several servers share have been read once, or cannot be read."""
+        if self.shared is not None and self.shared.known is None:
+            await self.shared.look()
+
     def look_again(self) -> None:
         """Make the next `current()` read the file even if it looks unchanged; may be called from any thread."""
         self._has_news = True

@@ -1,8 +1,8 @@
-"""Agents that several servers share: they are in a database, where each request looks, and any server changes them."""
+"""Agents that several servers share: they are in a database, where any server changes them and tells the others."""
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -11,7 +11,7 @@ from elbowroom.errors import SettingsNotSaved
 FIRST_LOOK_SECONDS: Final = 5.0
 """How long the first request waits for the database."""
 LOOK_SECONDS: Final = 1.0
-"""How long every other one does; then the agents that were there last stay in force."""
+"""How long every other look may take; then the agents that were there last stay in force."""
 SAVING_SECONDS: Final = 20.0
 AGENTS_ELSEWHERE: Final = (
     'The agents are in the database (store.agents = "database"), once one was changed on a page; those of the settings '
@@ -34,13 +34,19 @@ class AgentList:
 
 
 class AgentTable(Protocol):
-    """Where the agents are; neither method raises anything."""
+    """Where the agents are; no method raises anything."""
 
     async def agents(self, known: int | None) -> tuple[int, str | None] | None:
         """Return the revision and the rows as JSON; None where that is known, and where nobody can tell."""
 
     async def save_agents(self, known: int, rows: str) -> bool | None:
-        """Put rows in place of those of a revision; tell whether it was the newest, None where that fails."""
+        """Put rows in place of those of a revision; tell whether it was the newest, None where that fails.
+
+        All other servers that answer have looked at them when this returns.
+        """
+
+    def when_agents_change(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Call this whenever another server has saved agents, and now and then in case that was not heard."""
 
 
 class SharedAgents:
@@ -52,6 +58,7 @@ class SharedAgents:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looks = 0
         self._newest = 0
+        table.when_agents_change(self.look)
 
     async def look(self) -> None:
         """Look whether another server has changed them; where the database does not answer, nothing changes."""

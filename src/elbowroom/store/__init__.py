@@ -1,16 +1,20 @@
 """What outlives a request: conversations, compactions, outputs of tools and memories, in a database."""
 
-from elbowroom.store.base import owner_key
+from elbowroom.store.base import ALL_TOKENS, ALONE, Servers, WindowTokens, owner_key
 from elbowroom.store.lock import is_in_use, only_process
 from elbowroom.store.place import Place, ServerPlace
-from elbowroom.store.sharing import Servers
+from elbowroom.store.sharing import Together
 from elbowroom.store.store import Store, database_path, open_in_memory, open_store, open_temporary, store_place
 
 __all__ = [
+    "ALL_TOKENS",
+    "ALONE",
     "Place",
     "ServerPlace",
     "Servers",
     "Store",
+    "Together",
+    "WindowTokens",
     "database_path",
     "is_in_use",
     "only_process",

@@ -1,4 +1,4 @@
-"""What all parts of the store share: errors, limits, a watched clock, owners' keys, JSON, tasks that nobody cancels."""
+"""What all parts of the store share: errors, limits, the servers that use it, a watched clock, JSON, tracked tasks."""
 
 import asyncio
 import hashlib
@@ -6,12 +6,16 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from elbowroom.context.outputs import utf8
 from elbowroom.settings.model import StoreSettings
+
+if TYPE_CHECKING:
+    from elbowroom.store.sql import SqlStore
 
 log = logging.getLogger(__name__)
 UNKNOWN: Final = "the log of the server says why"
@@ -29,6 +33,10 @@ JUMP_SECONDS: Final = 3600.0
 DRIFT_SECONDS: Final = 1.0
 """A clock that is put right by less than this counts as untouched."""
 HOUR: Final = 3600.0
+ANSWERED_SECONDS: Final = 5.0
+"""How long a server that is asked may take, as a rule."""
+Operation = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Answers what another server asks: both are JSON objects."""
 Result = TypeVar("Result")
 
 
@@ -121,6 +129,96 @@ class Limits:
 
 
 LIMITS_IN_MEMORY: Final = Limits(max_gb=GIGABYTES_IN_MEMORY, in_memory=True)
+
+
+class WindowTokens:
+    """Tokens of a model's window that a request holds beside the other servers; where there are none, it has all."""
+
+    def covers(self, tokens: int) -> bool:
+        """Tell whether so many tokens are held; more are asked for in the background, some before they are needed."""
+        return True
+
+    def release(self) -> None:
+        """Give everything back; a second time does nothing."""
+
+
+ALL_TOKENS: Final = WindowTokens()
+
+
+class Servers:
+    """The servers that share a store, as this one sees them; `id` is which of them it is, empty for the only one.
+
+    Nothing here raises. A server that is alone is asked the same as one of several, and answers at once.
+    """
+
+    id: str = ""
+    may_remember: ClassVar[bool] = True
+    """Whether what this server knows of the store is all that is in it, since nobody else writes there."""
+
+    def start(self, sql: "SqlStore") -> None:
+        """Begin to listen to the others, now that the database is open; once."""
+
+    def offer(
+        self,
+        operations: Mapping[str, Operation],
+        *,
+        drain: Callable[[], Awaitable[None]] | None = None,
+        lapse: Callable[[], object] | None = None,
+    ) -> None:
+        """Answer what others ask of this server by these operations.
+
+        `drain` is called whenever one of them wakes it, and at least once a second, and `lapse` when others may have
+        taken it for dead for a while.
+        """
+
+    async def in_step(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do what nobody needs but for the others: read what they have written, or let them read what this one has."""
+
+    async def answering(self, conversation: str) -> list[str]:
+        """Return the other servers that answer a conversation now."""
+        return []
+
+    async def answered(self, conversations: Sequence[str]) -> set[str]:
+        """Return those of the conversations that other servers answer now."""
+        return set()
+
+    async def writer(self, turn: str) -> str | None:
+        """Return the other server that writes a turn now; None for none."""
+        return None
+
+    async def others(self) -> list[str]:
+        """Return the other servers that are there."""
+        return []
+
+    async def ask_all(
+        self, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float = ANSWERED_SECONDS
+    ) -> list[Mapping[str, Any]]:
+        """Ask several servers at once, and return what those answer that do."""
+        return []
+
+    async def hold(
+        self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
+    ) -> WindowTokens:
+        """Hold tokens of the window of a model as soon as there is room for them beside all other servers.
+
+        First come first served over all servers, but a lower `rank` goes before. `look` is awaited every second with
+        the seconds waited, and may raise. Where the database does not tell, each server goes by its own requests.
+        """
+        return ALL_TOKENS
+
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[bool]:
+        """Hold the right to do something beside all other servers; give whether another one had it first.
+
+        Where the database fails, nobody is waited for.
+        """
+        yield False
+
+    async def aclose(self) -> None:
+        """Say that this server ends."""
+
+
+ALONE: Final = Servers()
 
 
 class TrackedTasks:

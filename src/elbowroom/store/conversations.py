@@ -6,20 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from elbowroom.context.conversation import (
-    AskedConversations,
-    Change,
-    Conversation,
-    ConversationRow,
-    KeptMessage,
-    KeptTurn,
-    Known,
-    MessagePage,
-    Overview,
-    PageWanted,
-    QueuedMessage,
-)
-from elbowroom.store.base import StoreUnavailable
+from elbowroom.context.conversation import Change, KeptMessage, Known
+from elbowroom.store.base import ALONE, Servers, StoreUnavailable
 from elbowroom.store.changes import (
     Batch,
     CompactionUndone,
@@ -34,6 +22,7 @@ from elbowroom.store.changes import (
     WaitingChanges,
 )
 from elbowroom.store.index import ConversationIndex, fill
+from elbowroom.store.questions import Conversations, Question
 from elbowroom.store.stand_by import StandBy
 from elbowroom.store.write_behind import WriteBehindStore
 
@@ -52,7 +41,7 @@ AGAIN_SECONDS: Final = 15.0
 Answer = TypeVar("Answer")
 
 
-class WriteBehindConversations:
+class WriteBehindConversations(Conversations):
     """`Conversations` in a database that may fail.
 
     Changes that cannot be written wait in memory, in order and within bounds, and are written once that works again.
@@ -63,10 +52,10 @@ class WriteBehindConversations:
     plural = "batches of what was said in conversations"
 
     def __init__(
-        self, store: WriteBehindStore, waiting: WaitingChanges | None = None, *, is_shared: bool = False
+        self, store: WriteBehindStore, waiting: WaitingChanges | None = None, *, servers: Servers = ALONE
     ) -> None:
         self._store = store
-        self._is_shared = is_shared
+        self._servers = servers
         self._waiting = waiting or WaitingChanges()
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -83,7 +72,7 @@ class WriteBehindConversations:
 
     def note(self, changes: Sequence[Change]) -> None:
         """Keep changes; they are written a moment later, or at once when there are many."""
-        if not self._is_shared:
+        if self._servers.may_remember:
             self.index.note(changes)
         self._waiting.note(changes)
         self._write_in_time()
@@ -118,64 +107,28 @@ class WriteBehindConversations:
 
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Answer as `look_up` does, from memory and at once; None where only the database can tell."""
-        return None if self._is_shared else self.index.look_up(owner, name, keys, common)
+        return self.index.look_up(owner, name, keys, common) if self._servers.may_remember else None
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
-        """Find the conversation with this name, or where that is empty, the one that has the longest beginning.
-
-        One that is deleted while the question is answered is not found.
-        """
-        known = await self._ask(lambda kept: kept.look_up(owner, name, keys, common))
+        """Find a conversation as LookUp says. One that is deleted while the question is answered is not found."""
+        known = await super().look_up(owner, name, keys, common)
         return None if known is not None and self.index.was_deleted(known.conversation) else known
 
-    async def turns(self, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns that may hold more than their clients have, whose answer, or else parent, has such a key."""
-        return await self._ask(lambda kept: kept.turns(conversation, keys))
-
-    async def pins(self, conversation: str) -> frozenset[str]:
-        """Return the keys of a conversation's pinned messages; of one that was said in a turn the key of the turn."""
-        return await self._ask(lambda kept: kept.pins(conversation))
-
-    async def queue(self) -> list[QueuedMessage]:
-        """Return all messages that wait in the queues of all conversations, in order."""
-        return await self._ask(lambda kept: kept.queue())
-
-    async def rows(
-        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
-    ) -> list[ConversationRow]:
-        """Return conversations, the one used last first; with `search` only those that hold this text."""
-        await self._all_noted()
-        return await self._ask(lambda kept: kept.rows(owner, search=search, before=before, limit=limit))
-
-    async def find(self, owner: str, conversation: str) -> ConversationRow | None:
-        """Return the conversation with this id, or else with this name."""
-        await self._all_noted()
-        return await self._ask(lambda kept: kept.find(owner, conversation))
-
-    async def holder(self, owner: str, turn: str) -> str | None:
-        """Return the id of the conversation that has the turn with this id."""
-        await self._all_noted()
-        return await self._ask(lambda kept: kept.holder(owner, turn))
-
-    async def read(self, owner: str, conversation: str) -> Conversation | None:
-        """Return all of the conversation with this id, or else with this name."""
-        await self._all_noted()
-        return await self._ask(lambda kept: kept.read(owner, conversation))
-
-    async def overview(self, owner: str, conversation: str) -> Overview | None:
-        """Return what the conversation with this id, or else with this name, is."""
-        await self._all_noted()
-        return await self._ask(lambda kept: kept.overview(owner, conversation))
-
-    async def page(self, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
-        """Return some messages of the conversation with this id, or else with this name."""
-        await self._all_noted()
-        return await self._ask(lambda kept: kept.page(owner, conversation, wanted))
-
-    async def message(self, owner: str, conversation: str, message: str) -> MessagePage | None:
-        """Return one message, alone on its page, of the conversation with this id, or else with this name."""
-        await self._all_noted()
-        return await self._ask(lambda kept: kept.message(owner, conversation, message))
+    async def ask(self, question: Question[Answer]) -> Answer:
+        """Answer a question from the database where all that was noted before it is written, else from both."""
+        if not question.is_of_turn and self._expected:
+            await asyncio.wait(self._expected)
+        batches = self._waiting.batches()
+        await self._flush()
+        if sql := await self._store.opened():
+            try:
+                await self._start_if_possible(sql.conversations)
+                if not self._waiting.waits(batches):
+                    return await sql.conversations.ask(question)
+                return await self._ask_both(question, sql.conversations)
+            except StoreUnavailable as error:
+                self._store.failed(sql, error)
+        return await self._ask_both(question, None)
 
     async def delete(self, owner: str, conversation: str) -> bool:
         """Delete one with all that belongs to it; tell whether it was there.
@@ -335,7 +288,7 @@ class WriteBehindConversations:
     def _fill_soon(self) -> None:
         sql, index = self._store.current, self.index
         is_filling = self._filling is not None and not self._filling.done()
-        if sql is not None and not self._is_shared and not is_filling and (index.wants_more or index.to_read):
+        if sql is not None and self._servers.may_remember and not is_filling and (index.wants_more or index.to_read):
             self._filling = asyncio.create_task(self._fill(sql))
 
     async def _fill(self, sql: "SqlStore") -> None:
@@ -381,36 +334,16 @@ class WriteBehindConversations:
             except StoreUnavailable:
                 self._next_start = time.monotonic() + AGAIN_SECONDS
 
-    async def _all_noted(self) -> None:
-        if self._expected:
-            await asyncio.wait(self._expected)
-
-    async def _ask(self, question: Callable[[AskedConversations], Awaitable[Answer]]) -> Answer:
-        """Answer a question from the database where all that was noted before it is written, else from both."""
-        batches = self._waiting.batches()
-        await self._flush()
-        if sql := await self._store.opened():
-            try:
-                await self._start_if_possible(sql.conversations)
-                if not self._waiting.waits(batches):
-                    return await question(sql.conversations)
-                return await self._ask_both(question, sql.conversations)
-            except StoreUnavailable as error:
-                self._store.failed(sql, error)
-        return await self._ask_both(question, None)
-
-    async def _ask_both(
-        self, question: Callable[[AskedConversations], Awaitable[Answer]], stored: "SqlConversations | None"
-    ) -> Answer:
+    async def _ask_both(self, question: Question[Answer], stored: "SqlConversations | None") -> Answer:
         """Answer a question from the database, where it can be read, together with what waits."""
         while True:
             stand_by = await self._standing_by(stored)
             with stand_by.used():
                 await stand_by.take(self._waiting.batches())
                 if stored is None and self._store.current:  # it was opened meanwhile, and may have all that waited
-                    return await self._ask(question)
+                    return await self.ask(question)
                 if self._stand_by is stand_by:  # else something was written meanwhile, and may be in it twice
-                    return await question(stand_by)
+                    return await stand_by.ask(question)
 
     async def _standing_by(self, stored: "SqlConversations | None") -> StandBy:
         async with self._replacing:

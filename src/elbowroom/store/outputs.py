@@ -53,11 +53,11 @@ class WriteBehindToolOutputs:
 
     async def find(self, owner: str, ref_id: str) -> ToolOutputRef | None:
         """Return the reference of what is kept under an id, None where nothing is or it cannot be read."""
-        sql = await self._store.opened()
+        await self._store.opened()
         self._store.write_later()
         if output := self._unwritten.get((owner, ref_id)):
             return output.ref
-        return await self._find(sql, owner, ref_id) if sql else None
+        return await self._stored(owner, ref_id)
 
     async def blocks(self, owner: str, ref_id: str, line: int = 1, column: int = 1) -> AsyncIterator[Block]:
         """Yield the text from the first character at or after a place, in blocks; nothing where no text is kept.
@@ -96,20 +96,16 @@ class WriteBehindToolOutputs:
             sql.tool_outputs.name(owner, ids)
 
     async def _keep(self, owner: str, ref: ToolOutputRef, pack: Callable[[], PackedOutput]) -> None:
-        sql = await self._store.opened()
+        await self._store.opened()
         if not self._unwritten.renew((owner, ref.id)):
-            if sql and await self._find(sql, owner, ref.id):
+            if await self._stored(owner, ref.id):
                 return
             output = await asyncio.to_thread(pack)
             self._unwritten.put((owner, ref.id), output, output.size)
         await self._store.write(self._unwritten)
 
-    async def _find(self, sql: "SqlStore", owner: str, ref_id: str) -> ToolOutputRef | None:
-        try:
-            return await sql.tool_outputs.find(owner, ref_id)
-        except StoreUnavailable as error:
-            self._store.failed(sql, error)
-            return None
+    async def _stored(self, owner: str, ref_id: str) -> ToolOutputRef | None:
+        return await self._store.ask(lambda sql: sql.tool_outputs.find(owner, ref_id))
 
     async def _chunks(self, owner: str, ref_id: str, line: int, column: int) -> AsyncIterator[Chunk]:
         if output := self._unwritten.get((owner, ref_id)):

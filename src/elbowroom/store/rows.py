@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory, memory_of, room_of
 from elbowroom.context.transcript import Message
-from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.base import ALONE, Servers
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry, packed_entry
 from elbowroom.store.write_behind import Waiting, WriteBehindStore
 
@@ -38,9 +38,9 @@ class WriteBehindLedger:
     cannot be read are not found.
     """
 
-    def __init__(self, store: WriteBehindStore, *, is_shared: bool = False) -> None:
+    def __init__(self, store: WriteBehindStore, servers: Servers = ALONE) -> None:
         self._store = store
-        self._is_shared = is_shared
+        self._servers = servers
         self._unwritten: Waiting[str, PackedEntry] = Waiting(
             "compactions", _write_entry, most=MOST_ENTRIES, most_bytes=MOST_ENTRY_BYTES
         )
@@ -48,13 +48,9 @@ class WriteBehindLedger:
 
     async def keys(self) -> Collection[str]:
         """Return the keys of all entries that can be found now; waits a while for a store that is being opened."""
-        sql = await self._store.opened()
+        await self._store.opened()
         self._store.write_later()
-        if sql and self._is_shared:
-            try:
-                await sql.ledger.load_new()
-            except StoreUnavailable as error:
-                self._store.failed(sql, error)
+        await self._servers.in_step(lambda: self._store.ask(lambda sql: sql.ledger.load_new()))
         return self._keys()
 
     def keys_now(self) -> Collection[str] | None:
@@ -63,7 +59,7 @@ class WriteBehindLedger:
         None while the store is being opened, and where other servers may have written what only the database knows.
         """
         self._store.open_soon()
-        if self._store.is_opening or self._is_shared:
+        if self._store.is_opening or not self._servers.may_remember:
             return None
         self._store.write_later()
         return self._keys()
@@ -75,15 +71,12 @@ class WriteBehindLedger:
 
     async def find(self, keys: Sequence[str]) -> list[Entry]:
         """Return the entries with these keys, which count as used now."""
-        sql = await self._store.opened()
+        await self._store.opened()
         self._store.write_later()
         found = [packed.entry for key in dict.fromkeys(keys) if (packed := self._unwritten.get(key))]
-        missing = set(keys).difference(entry.key for entry in found)
-        if sql and missing:
-            try:
-                found += await sql.ledger.find([key for key in keys if key in missing])
-            except StoreUnavailable as error:
-                self._store.failed(sql, error)
+        if missing := set(keys).difference(entry.key for entry in found):
+            wanted = [key for key in keys if key in missing]
+            found += await self._store.ask(lambda sql: sql.ledger.find(wanted)) or []
         return found
 
     async def save(self, entry: Entry, made_from: Sequence[Message]) -> None:
@@ -106,9 +99,9 @@ class WriteBehindMemories:
     What was read last stays in memory until something changes, where no other server can change it.
     """
 
-    def __init__(self, store: WriteBehindStore, *, is_shared: bool = False) -> None:
+    def __init__(self, store: WriteBehindStore, servers: Servers = ALONE) -> None:
         self._store = store
-        self._is_shared = is_shared
+        self._servers = servers
         self._unwritten: Waiting[tuple[str, str], MemoryChange] = Waiting("memories", _write_memory)
         self._read: OrderedDict[str, list[Memory]] = OrderedDict()
         self._read_from: SqlStore | None = None
@@ -152,14 +145,10 @@ class WriteBehindMemories:
             self._read.move_to_end(room)
             return known
         changes, is_all_written = self._changes, not self._unwritten.keys()
-        try:
-            found = await sql.memories.all(room)
-        except StoreUnavailable as error:
-            self._store.failed(sql, error)
-            return []
-        if is_all_written and changes == self._changes and not self._is_shared:
+        found = await self._store.ask(lambda sql: sql.memories.all(room))
+        if found is not None and is_all_written and changes == self._changes and self._servers.may_remember:
             self._keep_read(sql, room, found)
-        return found
+        return found or []
 
     def _keep_read(self, sql: "SqlStore", room: str, found: list[Memory]) -> None:
         if self._read_from is not sql:

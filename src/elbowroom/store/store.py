@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from elbowroom.context.observations import Observations
 from elbowroom.errors import StoreAway, StoreOpening
 from elbowroom.settings.model import StoreSettings
-from elbowroom.store.base import LIMITS_IN_MEMORY, Limits
+from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.lock import secret_beside
 from elbowroom.store.outputs import WriteBehindToolOutputs
 from elbowroom.store.place import Place, ServerPlace, place_of
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
-from elbowroom.store.sharing import Servers
+from elbowroom.store.sharing import Together
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """All that outlives a request, in one database; nothing of it raises anything when that fails."""
+    """All that outlives a request, in one database.
 
-    def __init__(self, behind: WriteBehindStore, place: Place = None, servers: Servers | None = None) -> None:
-        self.ledger = WriteBehindLedger(behind, is_shared=servers is not None)
+    What is asked or told never raises when the database fails: what cannot be read is not found, and what cannot be
+    written waits. `ready` and `check_reachable` alone raise, for callers that cannot go on with less than all.
+    """
+
+    def __init__(self, behind: WriteBehindStore, place: Place = None, servers: Servers = ALONE) -> None:
+        self.ledger = WriteBehindLedger(behind, servers)
         self.tool_outputs = WriteBehindToolOutputs(behind)
-        self.memories = WriteBehindMemories(behind, is_shared=servers is not None)
-        self.conversations = WriteBehindConversations(behind, is_shared=servers is not None)
+        self.memories = WriteBehindMemories(behind, servers)
+        self.conversations = WriteBehindConversations(behind, servers=servers)
         self.servers = servers
         self._behind = behind
         self._place = place
@@ -94,9 +98,8 @@ class Store:
 
     async def aclose(self) -> None:
         """Finish what is under way and close the store."""
-        if self.servers is not None:
-            await self.conversations.settled()
-            await self.servers.aclose()
+        await self.servers.in_step(self.conversations.settled)
+        await self.servers.aclose()
         await self._behind.aclose()
         await self.conversations.aclose()
 
@@ -134,11 +137,10 @@ def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path |
 def _store(place: Place, limits: Limits, observations: Observations | None) -> Store:
     async def begin() -> "SqlStore":
         sql = await asyncio.to_thread(importlib.import_module, "elbowroom.store.sql")
-        opened: SqlStore = await sql.SqlStore.open(place, limits, server=servers.id if servers else "")
+        opened: SqlStore = await sql.SqlStore.open(place, limits, server=servers.id)
         return opened
 
     behind = WriteBehindStore(str(place or "in memory"), begin, observations=observations)
-    servers = Servers(behind, place) if isinstance(place, ServerPlace) else None
-    if servers is not None:
-        behind.when_open(servers.start)
+    servers = Together(behind, place) if isinstance(place, ServerPlace) else ALONE
+    behind.when_open(servers.start)
     return Store(behind, place, servers)

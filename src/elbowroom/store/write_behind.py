@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from elbowroom.context.observations import Observations
-from elbowroom.store.base import UNKNOWN, StoreDamaged, StoreUnavailable, TrackedTasks
+from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
 from elbowroom.store.lock import SECRET_BYTES
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
+Answer = TypeVar("Answer")
 FAILS: Final = (
     "Conversations cannot be saved at the moment: {why}. The chat goes on, and what is new is kept in memory until "
     "that works again."
@@ -246,6 +247,19 @@ class WriteBehindStore:
                 self._waits_until = 0.0
                 log.warning("The store %s takes long to open; chats go on without it until then.", self._name)
         return self._sql
+
+    async def ask(self, question: Callable[["SqlStore"], Awaitable[Answer]]) -> Answer | None:
+        """Return what the database answers; None where it does not open soon enough, or fails, or is held too long."""
+        sql = await self.opened()
+        if sql is None:
+            return None
+        try:
+            return await question(sql)
+        except StoreBusy as error:
+            log.debug("Another server holds what this one needs: %s", error)
+        except StoreUnavailable as error:
+            self.failed(sql, error)
+        return None
 
     async def secret(self) -> bytes:
         """Return the secret that the database keeps; one that is forgotten where it cannot be asked."""

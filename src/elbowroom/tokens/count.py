@@ -2,10 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.tokens.files import StreamCounter
+
+VALUE_LETTERS: Final = 30
+"""What a value in a message or tool counts as beside its text: so many letters take about as long to work on."""
 
 Method = Literal["exact", "engine", "family", "estimate"]
 """exact: by the model's own tokenizer and template, read here. engine: by the program that runs the model.
@@ -76,3 +79,24 @@ class RenderingCounter(Counter, Protocol):
 
     async def prompt_renderer(self) -> PromptRenderer:
         """Return the template. Raises CannotCount where the engine uses another one."""
+
+
+def left_of(room: int, value: Any) -> int:
+    """Return what is left of room for so many letters beside the texts of a JSON value, or none as soon as it is full.
+
+    What is larger than some room is worked on in a thread, so that the event loop goes on.
+    """
+    waiting = [value]
+    while waiting and room > 0:
+        match waiting.pop():
+            case str() as text:
+                room -= len(text)
+            case Mapping() as members:
+                waiting += members.values()
+                room -= VALUE_LETTERS * len(members)
+            case list() | tuple() as items:
+                waiting += items
+                room -= VALUE_LETTERS * len(items)
+            case _:
+                pass  # a number takes little beside its place
+    return room

@@ -9,7 +9,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
-from elbowroom.tokens.count import CannotCount, Counter, PromptRenderer, RenderingCounter, StreamingCounter, TokenCount
+from elbowroom.tokens.count import (
+    CannotCount,
+    Counter,
+    PromptRenderer,
+    RenderingCounter,
+    StreamingCounter,
+    TokenCount,
+    left_of,
+)
 from elbowroom.tokens.families import Family, FamilyCounter, family_of
 from elbowroom.tokens.file_counter import INLINE_CHARACTERS
 from elbowroom.tokens.files import StreamCounter
@@ -22,12 +30,6 @@ OFFSETS_KEPT: Final = 256
 TOLERATED_SHARE: Final = 0.05
 TOLERATED_TOKENS: Final = 64
 END_OF_TURN: Final = 1
-TOOL_CHARACTERS: Final = 700
-"""About as many characters as the description of a tool has."""
-CALL_CHARACTERS: Final = 500
-"""About as many characters as a call of a tool has."""
-FRAME_CHARACTERS: Final = 20
-"""About as many characters as a template puts around a message."""
 Message = Mapping[str, Any]
 
 
@@ -272,20 +274,7 @@ def _family_counter(family: Family) -> FamilyCounter:
 
 def _is_short(messages: Sequence[Message], tools: Sequence[Message]) -> bool:
     """Tell whether a prompt can be counted on the event loop."""
-    return sum(map(_rough_size, messages)) + TOOL_CHARACTERS * len(tools) <= INLINE_CHARACTERS
-
-
-def _rough_size(message: Message) -> int:
-    """Return about how many characters a message has."""
-    content = message.get("content")
-    if isinstance(content, str) and "tool_calls" not in message:
-        return FRAME_CHARACTERS + len(content)
-    texts = [content] if isinstance(content, str) else [str(part.get("text", "")) for part in _parts(content)]
-    return (
-        FRAME_CHARACTERS * (1 + len(texts))
-        + sum(map(len, texts))
-        + CALL_CHARACTERS * len(message.get("tool_calls") or ())
-    )
+    return left_of(INLINE_CHARACTERS, [messages, tools]) > 0
 
 
 def _parts(content: object) -> list[Message]:

@@ -22,7 +22,8 @@ from stored_conversations import (
 )
 
 from elbowroom.context import conversation as kinds
-from elbowroom.context.conversation import Added, Change, Conversations, Heard, QueuedMessage, StepUsage, TurnBegun
+from elbowroom.context.conversation import Added, Change, Heard, QueuedMessage, StepUsage, TurnBegun
+from elbowroom.store.questions import Conversations
 
 
 @pytest.fixture

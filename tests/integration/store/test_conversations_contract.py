@@ -31,7 +31,6 @@ from elbowroom.context.conversation import (
     CompactionDetails,
     CompactionNoted,
     ConversationBegun,
-    Conversations,
     Heard,
     KeptCompaction,
     KeptTurn,
@@ -50,6 +49,7 @@ from elbowroom.context.conversation import (
     TurnEnded,
 )
 from elbowroom.store.conversations import WriteBehindConversations
+from elbowroom.store.questions import Conversations
 
 conversations = store_fixtures.conversations
 

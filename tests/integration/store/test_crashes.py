@@ -34,7 +34,6 @@ from elbowroom.context.conversation import (
     Added,
     Change,
     Conversation,
-    Conversations,
     PageWanted,
     Queued,
     QueueTaken,
@@ -46,6 +45,7 @@ from elbowroom.context.conversation import (
     TurnEnded,
 )
 from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.questions import Conversations
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.write_behind import Patience
 

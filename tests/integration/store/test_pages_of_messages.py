@@ -14,7 +14,6 @@ from elbowroom.context.conversation import (
     Change,
     Conversation,
     ConversationBegun,
-    Conversations,
     Heard,
     KeptMessage,
     PageWanted,
@@ -23,6 +22,7 @@ from elbowroom.context.conversation import (
     TurnBegun,
     TurnEnded,
 )
+from elbowroom.store.questions import Conversations
 
 conversations = store_fixtures.conversations
 LIMITS = (1, 3, 200)

@@ -28,7 +28,7 @@ from stored_conversations import (
 
 from elbowroom.context.conversation import Change, ReplyBegun, ReplyEnded, ReplyGrew
 from elbowroom.settings.model import StoreSettings
-from elbowroom.store import ServerPlace, open_store
+from elbowroom.store import ServerPlace, Together, open_store
 from elbowroom.store.sql import SqlStore, store
 from elbowroom.store.sql.schema import metadata
 from elbowroom.store.write_behind import Patience, WriteBehindStore
@@ -222,9 +222,9 @@ async def test_a_standby_takes_over() -> None:
         settings = StoreSettings(url=f"{both}?target_session_attrs=read-write")
         one, other = open_store(settings, {}), open_store(settings, {})
         try:
-            assert one.servers is not None
-            assert other.servers is not None
-            other.servers.operations["echo"] = echo
+            assert isinstance(one.servers, Together)
+            assert isinstance(other.servers, Together)
+            other.servers.offer({"echo": echo})
             for number, change in enumerate(whole("c")):
                 one.conversations.note([change])
                 if number == 5:

@@ -100,4 +100,4 @@ def test_the_result_is_fit_for_the_model() -> None:
 )
 def test_a_number_tells_names_apart(wanted: str, taken: list[str], name: str) -> None:
     """No two tools have names that LM Studio writes alike, and none is longer than models may call."""
-    assert free_name(wanted, taken) == name
+    assert free_name(wanted, set(map(name_in_lm_studio, taken))) == name

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, TypeVar
 from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
-from elbowroom.store import Servers
+from elbowroom.store import ALONE, Servers
 
 log = logging.getLogger(__name__)
 MAX_WAITING: Final = 128
@@ -75,7 +75,7 @@ class Admission:
         *,
         max_waiting: int = MAX_WAITING,
         clock: Clock | None = None,
-        servers: Servers | None = None,
+        servers: Servers = ALONE,
     ) -> None:
         self.max_waiting = max_waiting
         self.servers = servers
@@ -114,8 +114,7 @@ class Admission:
         try:
             if ticket.state == "waiting":
                 await self._wait(pool_key, pool, ticket, on_wait, leaves)
-            if self.servers is not None:
-                await self._share(self.servers, pool_key, pool, ticket, on_wait, leaves)
+            await self._share(pool_key, pool, ticket, on_wait, leaves)
             pool.start(ticket)
             yield ticket
         except BaseException as error:
@@ -238,7 +237,6 @@ class Admission:
 
     async def _share(
         self,
-        servers: Servers,
         key: PoolKey,
         pool: Pool,
         ticket: Ticket,
@@ -258,7 +256,7 @@ class Admission:
 
         self._sharing[key] += 1
         try:
-            ticket.lease = await servers.hold("/".join(key), pool.capacity, ticket.tokens, ticket.priority, look)
+            ticket.lease = await self.servers.hold("/".join(key), pool.capacity, ticket.tokens, ticket.priority, look)
         finally:
             self._sharing[key] -= 1
 

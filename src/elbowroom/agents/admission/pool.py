@@ -13,6 +13,8 @@ from math import ceil
 from statistics import median
 from typing import Final, Literal, Protocol
 
+from elbowroom.store import ALL_TOKENS, WindowTokens
+
 RECENT: Final = 16
 USUAL_HOLD: Final = 10.0  # seconds; what a request is taken to need while none has ended
 LONGEST_RETRY: Final = 300
@@ -59,16 +61,6 @@ class Clock(Protocol):
         """Call back at that time."""
 
 
-class Shared(Protocol):
-    """Tokens that a ticket holds beside the requests of other servers."""
-
-    def covers(self, tokens: int) -> bool:
-        """Tell whether so many tokens are held."""
-
-    def release(self) -> None:
-        """Give everything back."""
-
-
 class Ticket:
     """A request's share of a pool; `tokens` are those that it holds, 0 while it waits and after its end.
 
@@ -91,7 +83,7 @@ class Ticket:
         self._is_prefilling = True
         self._is_preempted = False
         self._on_preempt: Callable[[], object] | None = None
-        self.lease: Shared | None = None
+        self.lease: WindowTokens = ALL_TOKENS
         self.settled: Callable[[], int] | None = None
         """Counts the tokens that are really needed, where the request holds more in order not to count each time."""
 
@@ -219,7 +211,7 @@ class Pool:
         if to_tokens <= ticket.tokens:
             return True
         has_room = self._has_room(to_tokens, beside=ticket, insists=insists)
-        has_room = has_room and (ticket.lease is None or ticket.lease.covers(to_tokens))
+        has_room = has_room and ticket.lease.covers(to_tokens)
         if has_room:
             ticket.tokens = max(ticket.tokens, min(to_tokens, self.capacity))
         elif insists and ticket.priority is not Priority.BACKGROUND:
@@ -252,8 +244,7 @@ class Pool:
             if ticket.started is not None:
                 self._recent.append(self.clock.time() - ticket.started)
         ticket.state, ticket.tokens = "free", 0
-        if ticket.lease is not None:
-            ticket.lease.release()
+        ticket.lease.release()
         if ticket.timer is not None:
             ticket.timer.cancel()
         self._admit()

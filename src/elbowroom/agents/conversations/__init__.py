@@ -3,6 +3,6 @@
 from elbowroom.agents.conversations.beginning import Recording, new_id
 from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue
 from elbowroom.agents.conversations.recording import HANDED_OVER, TurnRecorder
-from elbowroom.agents.conversations.shared_queue import SharedQueue
+from elbowroom.agents.conversations.shared_queue import queue_of
 
-__all__ = ["HANDED_OVER", "STEER", "Intake", "MessageQueue", "Recording", "SharedQueue", "TurnRecorder", "new_id"]
+__all__ = ["HANDED_OVER", "STEER", "Intake", "MessageQueue", "Recording", "TurnRecorder", "new_id", "queue_of"]

@@ -7,27 +7,21 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import ChatRequest
 from elbowroom.context.chains import Chains
-from elbowroom.context.conversation import (
-    NONE_KNOWN,
-    Change,
-    ConversationBegun,
-    Conversations,
-    Heard,
-    Known,
-    TurnBegun,
-)
+from elbowroom.context.conversation import NONE_KNOWN, Change, ConversationBegun, Heard, Known, TurnBegun
 from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
+from elbowroom.store.questions import Conversations
+from elbowroom.tokens.count import left_of
 
 log = logging.getLogger(__name__)
 OPENING_SECONDS: Final = 5.0
@@ -39,11 +33,8 @@ What was read in the old conversation is not put back then.
 """
 CLOSING_SECONDS: Final = 5.0
 """How long the end of the server waits for conversations that are being looked for."""
-MANY: Final = 1000
-"""Messages from which on a chain is made in a thread, so that others have their turn meanwhile; or so many letters."""
-MANY_LETTERS: Final = 1_000_000
-LETTERS_OF_A_PART: Final = 1000
-"""What a part of a message counts as: it takes about as long."""
+MOST_LETTERS: Final = 100_000
+"""Letters of a history from which on its chain is made in a thread, so that others have their turn meanwhile."""
 AT_ONCE: Final = 500
 """New messages that are noted at once; between so many others have their turn."""
 ID_BYTES: Final = 12
@@ -103,7 +94,7 @@ class Recording:
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
         """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
-        if len(request.messages) < MANY and sum(map(_letters, request.messages)) < MANY_LETTERS:
+        if left_of(MOST_LETTERS, request.messages) > 0:
             return Asked.of(target, request, self.chains)
         return await asyncio.to_thread(Asked.of, target, request, self.chains)
 
@@ -194,12 +185,6 @@ class Recording:
             return NONE_KNOWN
         finally:
             self._patience = LOOK_UP_SECONDS
-
-
-def _letters(message: Mapping[str, Any]) -> int:
-    """Return about how many letters a message has."""
-    content = message.get("content")
-    return len(content) if isinstance(content, str) else 0 if content is None else len(content) * LETTERS_OF_A_PART
 
 
 def _remembered(conversations: Conversations, asked: Asked) -> Known | None:

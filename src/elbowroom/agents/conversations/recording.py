@@ -17,7 +17,6 @@ from elbowroom.context.conversation import (
     CompactionDetails,
     CompactionNoted,
     ContextFill,
-    Conversations,
     KeptMessage,
     KeptTurn,
     Known,
@@ -37,6 +36,7 @@ from elbowroom.context.conversation import (
 from elbowroom.context.ledger import REUSED, Chain
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.providers.base import ReasoningDelta, TextDelta
+from elbowroom.store.questions import Conversations
 
 log = logging.getLogger(__name__)
 MOST_WAITING: Final = 64

@@ -10,7 +10,8 @@ from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.context.conversation import Queued, QueuedMessage, QueueMode
 from elbowroom.context.transcript import Message
-from elbowroom.store import Servers, Store
+from elbowroom.store import Store, Together
+from elbowroom.store.questions import Conversations
 
 UNQUEUE: Final = "unqueue"
 """What another server asks where a person takes messages back that are with this one."""
@@ -23,16 +24,14 @@ class SharedQueue(MessageQueue):
     it, and once a second, and gives back what is left when it has ended the last. So no message is handed out twice.
     """
 
-    def __init__(self, store: Store, servers: Servers, running: Running) -> None:
+    def __init__(self, store: Store, servers: Together, running: Running) -> None:
         super().__init__(store.conversations)
         self._store = store.conversations
         self._seen = None  # nothing is loaded but what is fetched
         self._servers = servers
         self._running = running
         self._fetching = asyncio.Lock()
-        servers.operations[UNQUEUE] = self._unqueue
-        servers.drains.append(self._drain)
-        servers.lapses.append(self._forget)
+        servers.offer({UNQUEUE: self._unqueue}, drain=self._drain, lapse=self._forget)
 
     async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
         """Put a message after all others, and have the server that answers the conversation look for it at once.
@@ -119,3 +118,11 @@ class SharedQueue(MessageQueue):
         for item in [item for items in self._waiting.values() for item in items]:
             del self._numbers[item.id]
         self._waiting.clear()
+
+
+def queue_of(store: Store, conversations: Conversations | None, running: Running) -> MessageQueue:
+    """Return the queue of a server with this store, in memory alone where `conversations` is None."""
+    is_shared_with = store.servers if conversations is not None else None
+    if isinstance(is_shared_with, Together):
+        return SharedQueue(store, is_shared_with, running)
+    return MessageQueue(conversations)

@@ -196,7 +196,7 @@ class SdkAgents:
             await self._tell(call_notice(tool, written))
             result = await self.calls.call(tool, written, settings.tool_timeout)
             await self._tell(result_notice(tool, written, result))
-            text = await keeper.shown(tool, result) if keeper else whole_characters(result.text) or NOTHING
+            text = await keeper.shown(tool, result, written) if keeper else whole_characters(result.text) or NOTHING
             turn.returned(call_id, text)
             return text
 

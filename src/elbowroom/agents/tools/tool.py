@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -298,24 +298,24 @@ def distinct(tools: Sequence[ServerTool], taken: Collection[str] = ()) -> list[S
     shared = Counter(name_in_lm_studio(tool.name) for tool in tools)
     shared.update({name_in_lm_studio(name): 2 for name in taken})
     stays = [not tool.source or shared[name_in_lm_studio(tool.name)] == 1 for tool in tools]
-    used = [*taken, *(tool.name for tool, keeps in zip(tools, stays, strict=True) if keeps)]
+    kept = (tool.name for tool, keeps in zip(tools, stays, strict=True) if keeps)
+    used = set(map(name_in_lm_studio, (*taken, *kept)))
     result = []
     for tool, keeps in zip(tools, stays, strict=True):
         if not keeps:
             name = free_name(f"{tool.source}_{tool.name}", used, f"{tool.source}/{tool.name}")
             tool = replace(tool, name=name)  # the same tool under another name
-            used.append(name)
+            used.add(name)
         result.append(tool)
     return result
 
 
-def free_name(wanted: str, taken: Collection[str], told: str = "") -> str:
-    """Return a name of at most 64 characters that LM Studio does not write like one of those that are taken.
+def free_name(wanted: str, used: Container[str], told: str = "") -> str:
+    """Return a name of at most 64 characters, as LM Studio writes it, that is none of those used.
 
     It is the wanted name where possible. Otherwise it ends in a number, or in a hash of `told`, which depends less on
-    what else is there.
+    what else is there. The names used stand there as LM Studio writes them, in a set where they are many.
     """
-    used = {name_in_lm_studio(name) for name in taken}
     name = name_in_lm_studio(wanted)
     beginning = name if told else name[:LONGEST_TOOL_NAME]
     endings = (f"_{_hashed(told + '/' * tries) if told else tries + 2}" for tries in itertools.count())

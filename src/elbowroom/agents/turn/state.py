@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background, Places
 from elbowroom.agents.catalog import Catalog, Target
-from elbowroom.agents.conversations import MessageQueue, Recording, SharedQueue, TurnRecorder
+from elbowroom.agents.conversations import MessageQueue, Recording, TurnRecorder, queue_of
 from elbowroom.agents.prompt import HistoryCounters, LearnedWindows
 from elbowroom.agents.refusals import Refusals
 from elbowroom.agents.request import ChatRequest, OnlyUser
@@ -16,13 +16,13 @@ from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.agents.tools.outputs import ClientEdits
-from elbowroom.context.conversation import Conversations
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
 from elbowroom.context.reuse import SentPrompts
 from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, TaskHistory, ToolOutputSettings
-from elbowroom.store import Servers, Store, open_temporary
+from elbowroom.store import ALONE, Servers, Store, open_temporary
+from elbowroom.store.questions import Conversations
 
 CLOSING_SECONDS: Final = 10.0
 """How long the end of the server waits for compactions that are being written."""
@@ -47,21 +47,17 @@ class CompactionLock:
     async def __aenter__(self) -> bool:
         """Wait until nobody else has it."""
         await self._own.acquire()
-        try:
+        async with AsyncExitStack() as entered:
+            entered.callback(self._own.release)
             servers = self._notes.servers
-            return servers is not None and await self._held.enter_async_context(servers.alone(self._name))
-        except BaseException:
-            self._own.release()
-            raise
+            was_taken = await entered.enter_async_context(servers.alone(self._name))
+            entered.push_async_callback(servers.in_step, self._notes.saved)
+            self._held = entered.pop_all()
+        return was_taken
 
     async def __aexit__(self, *_: object) -> None:
         """Let the next one have it, which finds what this one has made."""
-        try:
-            if self._notes.servers is not None:
-                await self._notes.saved()
-            await self._held.aclose()
-        finally:
-            self._own.release()
+        await self._held.aclose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class CompactionNotes:
     log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
     and after of compactions in the background that nobody was told of, by the key of the answer before.
     `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared. `servers`
-    are those that share the store, None where this is the only one.
+    are those that share the store.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -88,7 +84,7 @@ class CompactionNotes:
     complaints: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
-    servers: Servers | None = None
+    servers: Servers = ALONE
 
     def lock(self, key: str) -> CompactionLock:
         """Return the lock of the conversation with this last key."""
@@ -153,7 +149,7 @@ class Shared:
             recording=Recording(conversations),
             running=running,
             only_user=OnlyUser(),
-            queue=_queue_of(store, conversations, running),
+            queue=queue_of(store, conversations, running),
             observations=observations,
             sdk=SdkLoader(),
             refusals=Refusals(),
@@ -176,12 +172,6 @@ class Shared:
             await self.temporary.queue.aclose()
             await self.temporary.recording.aclose()
             await self.temporary.store.aclose()
-
-
-def _queue_of(store: Store, conversations: Conversations | None, running: Running) -> MessageQueue:
-    if conversations is None or store.servers is None:
-        return MessageQueue(conversations)
-    return SharedQueue(store, store.servers, running)
 
 
 @dataclass(frozen=True, slots=True)

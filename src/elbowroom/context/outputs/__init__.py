@@ -10,6 +10,7 @@ from elbowroom.context.outputs.edits import (
     Editor,
     PromptSize,
 )
+from elbowroom.context.outputs.failures import Part
 from elbowroom.context.outputs.material import (
     Material,
     has_note,
@@ -49,6 +50,7 @@ from elbowroom.context.outputs.stubs import (
     ref_of_whole,
     stub,
     target_of,
+    telling_parts,
 )
 from elbowroom.context.outputs.tiers import TierLimits, pruned
 from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, Limits, view_of
@@ -69,6 +71,7 @@ __all__ = [
     "Editor",
     "Limits",
     "Material",
+    "Part",
     "PromptSize",
     "TierLimits",
     "ToolOutputRef",
@@ -99,6 +102,7 @@ __all__ = [
     "short_note_on_whole",
     "stub",
     "target_of",
+    "telling_parts",
     "utf8",
     "view_of",
     "with_material",

@@ -1,88 +1,96 @@
-"""Finds what failed in the output of a command: the lines that say so, with the lines around them, word for word.
+"""Finds what failed in an output: the lines that say so, with the lines around them, word for word.
 
-Test runners, compilers, linters and package managers say it in some dozen general forms, which are known here; no
-output is parsed. An exit code decides where there is one.
+No program is known here, and no output is parsed. An exit code decides whether something failed, where there is one; a
+few general words tell it where there is none. Which of the lines with such a word count first, their rarity tells:
+what a program says again and again with other names ("test a ... ok", "Compiling b") is one form, however many lines
+have it, and a line that departs from it stands out.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log
 from typing import Final
 
 MOST_AROUND: Final = 1500
 """Characters that are kept around one failure."""
 MOST_KEPT: Final = 4 * MOST_AROUND
-"""Characters that are kept of one output; of many failures the first ones stay, and the last."""
+"""Characters that are kept of one output."""
 BEFORE, AFTER = 3, 8
 """Lines that are kept before and after the lines that tell of a failure."""
+MOST_BESIDE: Final = 60
+"""Lines before and after that are looked at."""
 LONGEST_LINE: Final = 600
 LEFT_OUT: Final = "[…]"
 """Stands for lines that are left out."""
 REMEMBERED: Final = 512
-
+MOST_READ: Final = 1_000_000
+"""Characters that are read of one output: of a longer one half of them at each end."""
 SHORT: Final = 400
 """Characters up to which the output of a command that reads may be its own complaint."""
+AT_ENDS: Final = 5
+"""Lines at the beginning and at the end among which an exit code, or a program's last complaint, stands."""
 
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+DIGITS: Final = re.compile(r"\d+")
 EXIT: Final = re.compile(
     r"(?:\b(?:exit(?:ed)?(?: with)?[ _-]?(?:code|status)|return[ _-]?code|exited with)\b|^exit\b)[\"']?\s*[:=]?\s*"
     r"(?P<code>-?\d+)\b",
     re.IGNORECASE,
 )
-PASSED: Final = re.compile(
-    r"\b[1-9]\d* (?:passed|passing)\b|\btest result: ok\b|^OK\b|\bBUILD SUCCESS|^# fail 0$|^ok\s+\S+\s+[\d.]+s"
+FAILED: Final = re.compile(
+    r"(?<![\w./-])(?i:errors?|failed|failures?|failing|fails?|fatal|panic(?:ked)?|exception|traceback|abort(?:ed|ing)?"
+    r"|err!|not ok|uncaught|killed|segmentation fault|core dumped|unsuccessful(?:ly)?)(?!\w|[-./]\w)"
+    r"|(?i:\b(?:did not|didn't|not) (?:\w+ )?(?:complete|succeed|successful|pass)\w*)"
+    r"|\b[A-Z]\w*(?:Error|Exception)\b|\bERR_\w+|^\s*[✕✗✘×✖❌●] "
 )
-COUNTED: Final = re.compile(r"\b[1-9]\d* (?:failed|failing|failures?|errors?)\b|\bFAILED\b|^(?:FAIL|not ok)\b")
-"""A verdict that success elsewhere in the output does not take back."""
+"""Words that say by themselves that something failed."""
+AT_PLACE: Final = re.compile(r"^\s*[\w./\\@-]+\.\w+:\d+:\d+:? (?!\s*(?i:warn|note|info|hint|help|remark))")
+"""A diagnosis: a file, a line and a column before the words."""
+COMPLAINT: Final = re.compile(
+    r"(?i)\b(?:not found|no such|does not exist|doesn't exist|cannot|can't|can not|could(?: not|n't)|unable to|denied"
+    r"|refused|rejected|forbidden|unauthorized|not permitted|not allowed|not recognized|unrecognized|unknown|undefined"
+    r"|unresolved|unexpected|invalid|illegal|unsupported|missing|mismatch\w*|conflicts?|violat\w+|already exists"
+    r"|timed[ -]?out|timeout|out of memory|no space left|unreachable|broken|corrupt\w*|incompatible|no rule|requires?"
+    r"|required|expected|exceeded|expired|unsatisfi\w+|not a \w+|is not|problems?|warn(?:ing)?)\b"
+)
+"""Words that tell of a failure where it is known that there is one, or where they are a program's last ones."""
+WARNING: Final = re.compile(r"^\W*(?:\w+ )?(?i:warn(?:ing)?|deprecated)\b")
 NOTHING_FAILED: Final = re.compile(
-    r"\b(?:0|no|without(?: any)?|zero) (?:\w+ )?(?:errors?|failures?|failed|failing)\b"
-    r"|\b(?:errors?|failures?|failed|failing)\s*[:=]\s*(?:0|none|false|null)\b|-W(?:no-)?error",
+    r"\b(?:0|no|without(?: any)?|zero) (?:\w+ )?(?:errors?|failures?|failed|failing|problems?|conflicts?)\b"
+    r"|\b(?:errors?|failures?|failed|failing|fail|problems?)(?:\(s\))?\s*[:=]?\s*(?:0|none|false|null)\b"
+    r"|\bif \w+ fails\b",
     re.IGNORECASE,
 )
-SAID: Final = (
-    r"(?:command )?not found|no such file or directory|does not exist|cannot \w+|can't \w+|unable to \w+|could not \w+"
-    r"|failed to \w+|(?:permission|access|operation) (?:was )?(?:denied|not permitted)|is not recognized"
-    r"|undefined (?:reference|symbol)|connection (?:refused|reset|timed out)|timed out|out of memory|no rule to make"
-    r"|missing script|syntax error|not a git repository|already exists|unexpected \w+|invalid \w+|aborted|requires \w+"
+PASSED: Final = re.compile(
+    r"\b[1-9]\d* (?:passed|passing|succeeded|successful)\b|\bok\. \d|^OK\b|^ok\s+\S+\s+[\d.]+s"
+    r"|(?i:\bsuccess(?:ful(?:ly)?)?\b)"
 )
-VERDICTS: Final = {
-    "test runners": (
-        r"^(?:FAILED|FAIL|ERROR|not ok|--- FAIL)\b|\.\.\. (?:FAILED|FAIL|ERROR)$|\bFAILED\b"
-        r"|\b[1-9]\d* (?:failed|failing|failures?|errors?)\b|^(?:=+|_+|-+) (?:FAILURES|ERRORS)\b|^E\s{2,}\S"
-        r"|^\s*[✕✗×✖❌●] |^\s+\d+\) \S"
-    ),
-    "traces": (
-        r"^\s*Traceback \(most recent call last\)|^Caused by:|^Exception in thread\b|\bUncaught\b|\bpanicked at\b"
-        r"|^panic: |\baborted due to\b|^Segmentation fault|^Killed$|^Aborted\b"
-        r"|^\s*\w*(?:\.\w+)*(?:Error|Exception)\b(?:: |$| \[)"
-    ),
-    "compilers and linters": (
-        r"(?:^|[\s:│])(?:fatal |internal |syntax )?error(?:\[\w+\]| TS\d+)?: |^\s*(?:\w+ )?Error: "
-        r"|^\s*\d+:\d+\s+error\s|^\S+:\d+(?::\d+)?: [A-Z]+\d+\b|^[A-Z]{1,4}\d{3,4} \S"
-        r"|^\S+\.go:\d+:\d+: |\berror generated\b"
-    ),
-    "builders and package managers": (
-        r"\*\*\* |^\[ERROR\]|^ERROR:? |\bBUILD FAIL|^npm (?:ERR!|error)|\bERR_[A-Z]+|^\s*ERR |\bWhat went wrong:"
-        r"|^(?:fatal|critical|abort): |^CONFLICT\b"
-    ),
-    "shells": rf"^(?!\S+:\d+[:-])(?:[^:\n]{{1,80}}+: )++[^\n]*?(?i:{SAID})|^(?i:{SAID})",
-}
-"""What a line has where something failed, by the kind of program that writes it."""
-VERDICT: Final = re.compile("|".join(VERDICTS.values()))
-IN_ANY_CASE: Final = re.compile(
-    r"\berror\b\s*[:\[(]|\bfailed\b|\bfailure\b|\bfatal\b|\bexception\b\s*[:\[(]|\bnot found\b|\bdenied\b|\brefused\b",
-    re.IGNORECASE,
+"""What an output says at its end after all that sounds like a failure, where nothing failed."""
+COUNTED: Final = re.compile(
+    r"\b[1-9]\d* (?:failed|failing|failures?|errors?)\b|\b(?i:failed|failures?|errors?)\s*[:=]\s*[1-9]|\bFAILED\b"
+    r"|^\W*(?:FAIL|not ok)\b"
 )
-"""Words that tell of a failure where it is known already that there is one."""
+"""A verdict that success elsewhere in the output does not take back."""
 
 
-@dataclass(slots=True)
-class _Part:
-    """Lines `first` to `last`, of which those in between tell of one failure."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Lines `first` to `last` of an output, both from 0; the greater the weight, the more they stand out."""
 
     first: int
     last: int
+    weight: float
+
+    def moved(self, by: int) -> "Part":
+        """Return the part so many lines further down."""
+        return Part(self.first + by, self.last + by, self.weight)
+
+    def cut_at(self, line: int) -> "Part":
+        """Return the part without this line and those below it."""
+        return Part(self.first, min(self.last, line - 1), self.weight)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -92,29 +100,55 @@ def failure_in(text: str, *, only_reads: bool = False) -> str | None:
     Each part has at most 1,500 characters; lines are whole, but for very long ones. Left out lines leave a mark. The
     output of a command that `only_reads` speaks of other things: without an exit code only a short one can have failed.
     """
-    lines = text.splitlines()
-    plain = [ESCAPES.sub("", line)[:LONGEST_LINE] for line in lines]
-    code = _exit_code(plain)
-    if code == 0 or (code is None and only_reads and len(text) > SHORT):
-        return None
-    told = _telling(plain, VERDICT)
-    if code is None and (not told or _is_taken_back(plain, told)):
+    parts = failing_parts(text, only_reads=only_reads)
+    if not parts:
         return None
     if len(text) <= MOST_AROUND:
         return text
-    told = told or _telling(plain, IN_ANY_CASE) or [len(lines) - 1]
-    return _joined(lines, _chosen(lines, _parts(told, len(lines))))
+    lines = text.split("\n")
+    return _joined(lines, sorted(_chosen(lines, parts), key=lambda part: part.first))
+
+
+def failing_parts(text: str, *, only_reads: bool = False) -> list[Part]:
+    """Return the parts of an output that tell what failed, in their order; none where nothing failed."""
+    if len(text) > MOST_READ:
+        head, tail = text[: MOST_READ // 2].split("\n"), text[-MOST_READ // 2 :].split("\n")
+        before, after = len(head), text.count("\n") + 1 - len(tail)
+        found = _failing_parts([*head, *tail], len(text), only_reads=only_reads)
+        return [part.moved(after - before) if part.first >= before else part.cut_at(before) for part in found]
+    return _failing_parts(text.split("\n"), len(text), only_reads=only_reads)
+
+
+def _failing_parts(lines: Sequence[str], size: int, *, only_reads: bool) -> list[Part]:
+    plain = [ESCAPES.sub("", line)[:LONGEST_LINE] for line in lines]
+    code = _exit_code(plain)
+    if code == 0 or (code is None and only_reads and size > SHORT):
+        return []
+    told = [at for at, line in enumerate(plain) if _says_failed(line)]
+    if code is None and told and _is_taken_back(plain, told):
+        return []
+    weights = _weights(plain)
+    rare = 2 * sum(weights) / max(1, len(weights))  # twice as rare as the lines are on average
+    if not told:
+        told = [at for at, line in enumerate(plain) if COMPLAINT.search(line) and not NOTHING_FAILED.search(line)]
+        if code is None:
+            last = [at for at, line in enumerate(plain) if line.strip()][-AT_ENDS:]
+            told = [at for at in told if (at in last or weights[at] > rare) and not WARNING.match(plain[at])]
+    if not told and code is not None:
+        told = [max(0, len(plain) - 1)]
+    return list(_parts(told, weights, rare, plain))
+
+
+def _says_failed(line: str) -> bool:
+    found = FAILED.search(line) or AT_PLACE.search(line)
+    return found is not None and not NOTHING_FAILED.search(line) and not WARNING.match(line)
 
 
 def _exit_code(lines: Sequence[str]) -> int | None:
-    """Return the exit code that the first or the last line names."""
-    ends = [line for line in (*lines[:1], *lines[-2:]) if line]
+    """Return the exit code that one of the first or last lines names."""
+    ends = [line for line in (*lines[:AT_ENDS], *lines[-AT_ENDS:]) if line]
     found = next((match for line in reversed(ends) if (match := EXIT.search(line))), None)
     return int(found["code"]) if found else None
-
-
-def _telling(lines: Sequence[str], what: re.Pattern[str]) -> list[int]:
-    return [at for at, line in enumerate(lines) if what.search(line) and not NOTHING_FAILED.search(line)]
 
 
 def _is_taken_back(lines: Sequence[str], told: Sequence[int]) -> bool:
@@ -123,50 +157,66 @@ def _is_taken_back(lines: Sequence[str], told: Sequence[int]) -> bool:
     return has_passed and not any(COUNTED.search(lines[at]) for at in told)
 
 
-def _parts(told: Sequence[int], count: int) -> Iterator[_Part]:
-    """Yield the parts around the telling lines; lines that are near each other are in one."""
-    part: _Part | None = None
-    for at in told:
-        first, last = max(0, at - BEFORE), min(count - 1, at + AFTER)
-        if part is not None and first <= part.last + 1:
-            part.last = last
-            continue
-        if part is not None:
-            yield part
-        part = _Part(first, last)
-    if part is not None:
-        yield part
+def _weights(lines: Sequence[str]) -> list[float]:
+    """Return how much each line stands out among all: the fewer lines have its form, the more.
+
+    The form of a line are those of its words that other lines have too or that tell of a failure, and a gap for each
+    other word.
+    """
+    bags = [DIGITS.sub("0", line).split() for line in lines]
+    spread = Counter(word for bag in bags for word in set(bag))
+    forms = [tuple(word if spread[word] > 1 or FAILED.search(word) else "" for word in bag) for bag in bags]
+    common = Counter(forms)
+    return [log((len(lines) + 1) / common[form]) for form in forms]
 
 
-def _chosen(lines: Sequence[str], parts: Iterator[_Part]) -> list[_Part]:
-    """Return the parts that are kept: the last, which mostly sums up, and the first ones as far as there is room."""
-    *before, last = [shorter for part in parts for shorter in _cut(lines, part)]
+def _parts(told: Iterable[int], weights: Sequence[float], rare: float, lines: Sequence[str]) -> Iterator[Part]:
+    """Yield the parts around the telling lines, each of at most 1,500 characters; neighbouring lines share one."""
+    by_place = {at: weights[at] for at in told}
+    around = sorted({near for at in by_place for near in _around(at, weights, rare)})
+    first = length = 0
+    for place, at in enumerate(around):
+        length += min(len(lines[at]), LONGEST_LINE) + 1
+        follows = place > first and around[place - 1] == at - 1
+        if place and (not follows or length > MOST_AROUND):
+            yield _part(around[first:place], by_place)
+            first, length = place, min(len(lines[at]), LONGEST_LINE) + 1
+    if around:
+        yield _part(around[first:], by_place)
+
+
+def _around(at: int, weights: Sequence[float], rare: float) -> range:
+    """Return the places of the lines around a telling one: a few, and all that stand out beside it."""
+    first, last = max(0, at - BEFORE), min(len(weights) - 1, at + AFTER)
+    while first > max(0, at - MOST_BESIDE) and weights[first - 1] > rare:
+        first -= 1
+    while last < min(len(weights) - 1, at + MOST_BESIDE) and weights[last + 1] > rare:
+        last += 1
+    return range(first, last + 1)
+
+
+def _part(places: Sequence[int], weights: Mapping[int, float]) -> Part:
+    return Part(places[0], places[-1], max(weights.get(at, 0.0) for at in places))
+
+
+def _chosen(lines: Sequence[str], parts: Sequence[Part]) -> list[Part]:
+    """Return the parts that are kept: the last, which mostly sums up, and those that stand out most of the others."""
+    *before, last = parts
     left = MOST_KEPT - _length(lines, last)
-    chosen = []
-    for part in before:
+    chosen = [last]
+    for part in sorted(before, key=lambda part: -part.weight):
         left -= _length(lines, part)
         if left < 0:
             break
         chosen.append(part)
-    return [*chosen, last]
+    return chosen
 
 
-def _cut(lines: Sequence[str], part: _Part) -> Iterator[_Part]:
-    """Yield a part in pieces of at most 1,500 characters."""
-    first, length = part.first, 0
-    for at in range(part.first, part.last + 1):
-        length += min(len(lines[at]), LONGEST_LINE) + 1
-        if length > MOST_AROUND and at > first:
-            yield _Part(first, at - 1)
-            first, length = at, min(len(lines[at]), LONGEST_LINE) + 1
-    yield _Part(first, part.last)
-
-
-def _length(lines: Sequence[str], part: _Part) -> int:
+def _length(lines: Sequence[str], part: Part) -> int:
     return sum(min(len(line), LONGEST_LINE) + 1 for line in lines[part.first : part.last + 1])
 
 
-def _joined(lines: Sequence[str], parts: Sequence[_Part]) -> str:
+def _joined(lines: Sequence[str], parts: Sequence[Part]) -> str:
     """Return the parts as text, with a mark wherever lines are left out."""
     written: list[str] = []
     end = 0

@@ -9,14 +9,14 @@ and cut.
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
 from elbowroom.caches import Recent
 from elbowroom.context.outputs.changes import LONGEST_CHANGE, change_in
-from elbowroom.context.outputs.failures import MOST_AROUND, failure_in
+from elbowroom.context.outputs.failures import MOST_AROUND, Part, failing_parts, failure_in
 from elbowroom.context.outputs.view import bytes_of_whole, ref_in_view
 from elbowroom.context.transcript import Group, as_json, text_of
 from elbowroom.settings.model import ToolKind
@@ -144,18 +144,34 @@ def failure_of(kind: ToolKind, arguments: str, text: str) -> str | None:
     Of a command's output that is no error as a whole, the parts are returned that say what failed.
     """
     error = error_in(text)
-    if kind != "execute" or (error is not None and len(error) <= MOST_AROUND):
+    if kind != "execute" or (error is not None and len(error) <= MOST_AROUND) or _passes_on(arguments):
         return error
+    return failure_in(_unwrapped(text).text, only_reads=_only_reads(arguments)) or error
+
+
+def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
+    """Return the parts of a command's output that say what failed; none for the results of other tools."""
+    if kind != "execute" or _passes_on(arguments):
+        return ()
+    return failing_parts(text, only_reads=_only_reads(arguments))
+
+
+def _command_in(arguments: str) -> str:
     given = _object_in(arguments) or {}
-    command = next((str(given[key]) for key in COMMANDS if given.get(key)), "")
-    if not command and any(isinstance(value, dict | list) for value in given.values()):
-        return error  # it carries out another tool's call
-    return failure_in(_unwrapped(text).text, only_reads=_only_reads(command)) or error
+    return next((str(given[key]) for key in COMMANDS if given.get(key)), "")
 
 
-def _only_reads(command: str) -> bool:
+def _passes_on(arguments: str) -> bool:
+    """Tell whether a call carries out another tool's call, which is no command."""
+    return not _command_in(arguments) and any(
+        isinstance(value, dict | list) for value in (_object_in(arguments) or {}).values()
+    )
+
+
+def _only_reads(arguments: str) -> bool:
     """Tell whether a shell's command only shows what there is: each of its programs is one such as `cat` or `grep`."""
-    programs = [found["program"] for part in SEPARATORS.split(command) if (found := PROGRAM.match(part))]
+    parts = SEPARATORS.split(_command_in(arguments))
+    programs = [found["program"] for part in parts if (found := PROGRAM.match(part))]
     return bool(programs) and all(map(READS.fullmatch, programs))
 
 

@@ -1,13 +1,18 @@
-"""The view that a model gets of a tool's output: all of a small one, else its beginning, its end and how to read on."""
+"""The view that a model gets of a tool's output: all of a small one, else parts of it and how to read on.
+
+What tells of a failure is shown first, wherever it stands, then beginning and end.
+"""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from elbowroom.context.outputs.failures import Part
 from elbowroom.context.outputs.output import ToolOutputRef, largest_fit, utf8
 
 TAIL_SHARE: Final = 3  # one part in so many is the end: commands name their error last
+FAILED_SHARE: Final = 2  # what failed takes at most one part in so many of a view
 LEAST_CUT: Final = 80  # a line cut to less than this would be little more than its mark
 CHARACTERS_PER_TOKEN: Final = 8  # more than text has, white space aside, so that a view has no more
 
@@ -22,6 +27,13 @@ NOTE: Final = re.compile(
     r"\. To search: " + SEARCH_TOOL + r'\(ref_id="(?P=ref)", pattern="…"\)\]$',
     re.MULTILINE,
 )
+GAP: Final = re.compile(
+    r"^\[Lines (?P<first>[0-9]{1,12})-(?P<last>[0-9]{1,12}) are left out here, too\.\]$", re.MULTILINE
+)
+
+
+Telling = Callable[[], Sequence[Part]]
+"""Finds the parts of an output that have to be seen, those between beginning and end too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +65,23 @@ class _Line:
     end: int
 
 
-def view_of(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> View:
+def view_of(
+    text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int], telling: Telling = tuple
+) -> View:
     """Return the view of a text: the very text where it keeps all limits.
 
-    Otherwise whole lines of its beginning and its end, with one note between them that says what is left out and how to
-    read it. Only lines that are too long are changed, each by one mark. `size_of` counts tokens, and is given little
-    more than the view.
+    Otherwise whole lines of its beginning and its end, and between them, within half of the room, the parts that
+    `telling` finds, which is asked only then. The first note says what is left out and how to read it, further ones
+    only what. Lines that are too long are changed, each by one mark. `size_of` counts tokens, and is given little more
+    than the view.
     """
     if _fits(text, ref, limits, size_of):
         return View(text, is_whole=True)
     room = min(len(text), limits.max_bytes, limits.max_tokens * CHARACTERS_PER_TOKEN)
-    ends = _Ends.of(text, ref, limits.max_line_length, room)
-    shown = largest_fit(ends.size, lambda room: _share(ends.view(room), limits, size_of), LEAST_CUT)
-    view = ends.view(shown)
-    return View(view if ref_in_view(view) == ref.id else ends.view(0), is_whole=False)
+    lines = _Shown.of(text, ref, limits.max_line_length, room, telling())
+    shown = largest_fit(lines.size, lambda room: _share(lines.view(room), limits, size_of), LEAST_CUT)
+    view = lines.view(shown)
+    return View(view if ref_in_view(view) == ref.id else lines.view(0), is_whole=False)
 
 
 def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> bool:
@@ -93,7 +108,7 @@ def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _End:
     """Lines as they are shown, each with its break, and the first cut: its line and the column where that goes on."""
 
     shown: str
@@ -102,8 +117,12 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
-    """The lines at both ends of a text that a view may show, found once and shown as far as there is room."""
+class _Shown:
+    """The lines of a text that a view may show, found once and shown as far as there is room.
+
+    `first` are those at its beginning, `last` those at its end, from the last one back; `telling` are stretches of
+    lines in between, those that tell most first.
+    """
 
     text: str
     ref: ToolOutputRef
@@ -111,44 +130,75 @@ class _Ends:
     room: int
     first: tuple[_Line, ...]
     last: tuple[_Line, ...]
+    telling: tuple[tuple[_Line, ...], ...]
 
     @classmethod
-    def of(cls, text: str, ref: ToolOutputRef, longest: int, room: int) -> "_Ends":
+    def of(cls, text: str, ref: ToolOutputRef, longest: int, room: int, telling: Sequence[Part]) -> "_Shown":
         first = tuple(_within(_lines(text), longest, room))
         last = tuple(_within(_lines_backwards(text, ref.lines), longest, room // (TAIL_SHARE + 1)))
-        return cls(text, ref, longest, room, first, last[: ref.lines - 1])
+        wanted = sorted(telling, key=lambda part: -part.weight)
+        parts = _parts(text, wanted) if wanted else ()
+        return cls(text, ref, longest, room, first, last[: ref.lines - 1], tuple(parts))
 
     @property
     def size(self) -> int:
         """Return the room that all lines that can be shown take."""
         taken = sum(min(line.end - line.start, self.longest) + 1 for line in (*self.first, *self.last))
-        return min(self.room, taken * (TAIL_SHARE + 1) if self.last else taken)
+        return self.room if self.telling else min(self.room, taken * (TAIL_SHARE + 1) if self.last else taken)
 
     def view(self, room: int) -> str:
-        """Return the view that shows at most `room` characters of the text beside its note."""
+        """Return the view that shows at most `room` characters of the text beside its notes."""
         total = self.ref.lines
-        tail = self._tail(room // (TAIL_SHARE + 1))
-        head = self._head(room - len(tail.shown), total - tail.lines)
+        chosen, left = self._chosen(room)
+        tail = self._tail(left // (TAIL_SHARE + 1))
+        head = self._head(left - len(tail.shown), total - tail.lines)
         first, last = head.lines + 1, total - tail.lines
         if first <= last:
-            what = f"Lines {first}-{last} of {total} are left out here; the whole output has"
-            note = _note(self.ref, what, f"offset={first}")
-            return f"{head.shown}{note}" + (f"\n{tail.shown}" if tail.lines else "")
+            middle = self._middle([line for line in chosen if first <= line.number <= last], first, last)
+            return f"{head.shown}{middle}" + (f"\n{tail.shown}" if tail.lines else "")
         number, column = head.cut or tail.cut or (1, 1)
         what = f"Long lines are cut where marked; the whole output has {total} lines and"
         shown = head.shown + tail.shown
         broken = "" if shown.endswith("\n") else "\n"
         return f"{shown}{broken}{_note(self.ref, what, f'offset={number}, column={column}')}"
 
-    def _head(self, room: int, most: int) -> _Part:
-        shown, cut = self._shown(self.first[:most], room)
-        return _Part("".join(f"{line}\n" for line in shown), len(shown), cut[0] if cut else None)
+    def _chosen(self, room: int) -> tuple[list[_Line], int]:
+        """Return the telling lines that a view of this size shows, in order, and the room that they leave."""
+        left, chosen = room, list[_Line]()
+        for part in self.telling:
+            taken = sum(min(line.end - line.start, self.longest) + 1 for line in part)
+            if left - taken < room - room // FAILED_SHARE:
+                break
+            chosen += part
+            left -= taken
+        return sorted(chosen, key=lambda line: line.number), left
 
-    def _tail(self, room: int) -> _Part:
+    def _middle(self, shown: Sequence[_Line], first: int, last: int) -> str:
+        """Return the lines between beginning and end that are shown, with a note wherever others are left out."""
+        written: list[str] = []
+        at, is_noted = first, False
+        for line in (*shown, None):
+            end = last if line is None else line.number - 1
+            if at <= end and not is_noted:
+                what = f"Lines {at}-{end} of {self.ref.lines} are left out here; the whole output has"
+                written.append(_note(self.ref, what, f"offset={at}"))
+                is_noted = True
+            elif at <= end:
+                written.append(f"[Lines {at}-{end} are left out here, too.]")
+            if line is not None:
+                written.append(_cut(self.text, line, self.longest)[0])
+                at = line.number + 1
+        return "\n".join(written)
+
+    def _head(self, room: int, most: int) -> _End:
+        shown, cut = self._shown(self.first[:most], room)
+        return _End("".join(f"{line}\n" for line in shown), len(shown), cut[0] if cut else None)
+
+    def _tail(self, room: int) -> _End:
         """Return the lines at the end, which end as the text does."""
         shown, cut = self._shown(self.last, room)
         ending = "\n" if shown and self.text.endswith("\n") else ""
-        return _Part("\n".join(reversed(shown)) + ending, len(shown), cut[-1] if cut else None)
+        return _End("\n".join(reversed(shown)) + ending, len(shown), cut[-1] if cut else None)
 
     def _shown(self, lines: tuple[_Line, ...], room: int) -> tuple[list[str], list[tuple[int, int]]]:
         """Return as many lines as there is room for, and where those that are cut go on."""
@@ -188,6 +238,12 @@ def _lines_backwards(text: str, number: int) -> Iterator[_Line]:
         start = text.rfind("\n", 0, end) + 1
         yield _Line(number, start, end)
         end, number = start - 1, number - 1
+
+
+def _parts(text: str, telling: Sequence[Part]) -> Iterator[tuple[_Line, ...]]:
+    """Yield the lines of these parts of a text."""
+    lines = tuple(_lines(text))
+    yield from (lines[part.first : part.last + 1] for part in telling)
 
 
 def _cut(text: str, line: _Line, most: int) -> tuple[str, int | None]:
@@ -234,12 +290,16 @@ def _notes_in(text: str) -> list[re.Match[str]]:
     if f"To read on: {READ_TOOL}(" not in text:  # a quick test for huge texts
         return []
     lines = text.count("\n") + (not text.endswith("\n") if text else 0)
+    gaps = {gap.start(): int(gap["last"]) - int(gap["first"]) for gap in GAP.finditer(text)}
+    below = lines + sum(gaps.values())  # as if what a short note stands for were there
     before = seen = 0
     found = []
     for match in NOTE.finditer(text):
         before += text.count("\n", seen, match.start())
         seen = match.start()
-        if _is_in_its_place(match, before, lines - before - 1):
+        while gaps and (first := next(iter(gaps))) < seen:
+            below -= gaps.pop(first)
+        if _is_in_its_place(match, before, below - before - 1):
             found.append(match)
     return found
 

@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 
 from elbowroom.agents.running import ENDING_SECONDS, GRACE_SECONDS, RunningAnswer, stopped
 from elbowroom.agents.turn import Shared
-from elbowroom.context.conversation import ContextFill, ConversationRow, Conversations
+from elbowroom.context.conversation import ContextFill, ConversationRow
 from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
 from elbowroom.server.conversations.encode import describe_fill
 from elbowroom.server.encode import to_json
@@ -21,6 +21,7 @@ from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
 from elbowroom.server.state import SHARED, find_conversation
 from elbowroom.store import owner_key
+from elbowroom.store.questions import Conversations
 
 ROUTE: Final = "/api/live"
 PATIENCE_SECONDS: Final = 1.0
@@ -55,40 +56,31 @@ async def refuse_running(request: web.Request, row: ConversationRow, then: str) 
 
 async def answering_elsewhere(shared: Shared, conversation: str) -> list[str]:
     """Return the other servers that answer a conversation now."""
-    return await shared.store.servers.answering(conversation) if shared.store.servers is not None else []
+    return await shared.store.servers.answering(conversation)
 
 
 async def fill_elsewhere(shared: Shared, conversation: str, servers: Sequence[str]) -> ContextFill | None:
     """Return how full the window of a conversation is that other servers answer; None where nobody tells."""
     given = {"conversation": conversation}
-    told = await _asked(shared, servers, FILL, given, PATIENCE_SECONDS)
+    told = await shared.store.servers.ask_all(servers, FILL, given, PATIENCE_SECONDS)
     return next((ContextFill(*answer["fill"]) for answer in told if answer["fill"] is not None), None)
-
-
-async def _asked(
-    shared: Shared, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float
-) -> list[Mapping[str, Any]]:
-    if shared.store.servers is None or not servers:
-        return []
-    return await shared.store.servers.ask_all(servers, operation, given, seconds)
 
 
 async def writer_elsewhere(shared: Shared, owner: str, turn: str) -> str | None:
     """Return the other server that writes the owner's turn now; None for none."""
-    if shared.store.servers is None or await shared.store.conversations.holder(owner, turn) is None:
-        return None
-    return await shared.store.servers.writer(turn)
+    server = await shared.store.servers.writer(turn)
+    is_own = server is not None and await shared.store.conversations.holder(owner, turn) is not None
+    return server if is_own else None
 
 
 async def cancelled_elsewhere(shared: Shared, owner: str, turn: str) -> bool:
     """Stop the owner's turn where another server writes it; tell whether one did."""
-    server, conversation = await asyncio.gather(
-        writer_elsewhere(shared, owner, turn), shared.store.conversations.holder(owner, turn)
-    )
-    if server is None:
+    server = await shared.store.servers.writer(turn)
+    conversation = await shared.store.conversations.holder(owner, turn) if server is not None else None
+    if server is None or conversation is None:
         return False
     given = {"conversation": conversation, "last_words": False, "turn": turn}
-    told = await _asked(shared, [server], CANCEL, given, ENDING_SECONDS + PATIENCE_SECONDS)
+    told = await shared.store.servers.ask_all([server], CANCEL, given, ENDING_SECONDS + PATIENCE_SECONDS)
     return any(answer["cancelled"] for answer in told)
 
 
@@ -158,32 +150,28 @@ async def _cancelled_elsewhere(shared: Shared, conversation: str, wish: Wish) ->
 
     All servers are asked: a turn that has just begun is not in the database yet.
     """
-    if shared.store.servers is None:
-        return 0
     seconds = ENDING_SECONDS + (GRACE_SECONDS if wish.last_words else 0) + PATIENCE_SECONDS
     given = {"conversation": conversation, "last_words": wish.last_words}
-    servers = await shared.store.servers.others()
-    return sum(answer["cancelled"] for answer in await _asked(shared, servers, CANCEL, given, seconds))
+    servers = shared.store.servers
+    answers = await servers.ask_all(await servers.others(), CANCEL, given, seconds)
+    return sum(answer["cancelled"] for answer in answers)
 
 
 def add_live_route(app: web.Application) -> None:
     """Add the route, and let other servers ask what runs here."""
     app.router.add_get(ROUTE, list_live)
-    shared = app[SHARED]
-    if shared.store.servers is not None:
-        told = ToldToOthers(shared)
-        shared.store.servers.operations |= {CANCEL: told.cancel, FILL: told.fill, LIVE: told.live}
+    told = ToldToOthers(app[SHARED])
+    app[SHARED].store.servers.offer({CANCEL: told.cancel, FILL: told.fill, LIVE: told.live})
 
 
 async def list_live(request: web.Request) -> web.Response:
     """List the caller's running turns, the one that has run longest first."""
     shared, owner = request.app[SHARED], owner_asking(request)
     data = await _described(shared, shared.running.of(owner))
-    if shared.store.servers is not None:
-        others = await shared.store.servers.others()
-        for answer in await _asked(shared, others, LIVE, {"owner": owner_key(owner)}, PATIENCE_SECONDS):
-            data += answer["data"]
-        data.sort(key=lambda turn: turn["began"])
+    servers = shared.store.servers
+    for answer in await servers.ask_all(await servers.others(), LIVE, {"owner": owner_key(owner)}, PATIENCE_SECONDS):
+        data += answer["data"]
+    data.sort(key=lambda turn: turn["began"])
     headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
     return web.json_response({"object": "list", "data": data}, dumps=to_json, headers=headers)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, Conversations, PageWanted
+from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, PageWanted
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
@@ -28,6 +28,7 @@ from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.state import SHARED
 from elbowroom.store import Store
+from elbowroom.store.questions import Conversations
 
 LONGEST_TITLE: Final = 200
 MOST_TITLE_BYTES: Final = 65_536
@@ -68,8 +69,7 @@ async def list_conversations(request: web.Request) -> web.Response:
     if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
         rows = await _rows(request, search, before, LARGEST_PAGE)
         page = [row for row in rows if row.updated == rows[0].updated]
-    servers = request.app[SHARED].store.servers
-    elsewhere = await servers.answered([row.id for row in page]) if servers is not None else ()
+    elsewhere = await request.app[SHARED].store.servers.answered([row.id for row in page])
     data = [_described_in_list(request, row, elsewhere) for row in page]
     return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 

@@ -1,5 +1,5 @@
 """How do servers that share a database get along? What they ask each other, and what each holds of models' windows."""
 
-from elbowroom.store.sharing.servers import Servers
+from elbowroom.store.sharing.servers import Together
 
-__all__ = ["Servers"]
+__all__ = ["Together"]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from elbowroom.store.base import LeaseRow, WindowShare
+from elbowroom.store.base import LeaseRow, WindowShare, WindowTokens
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlServerLeases
@@ -39,7 +39,7 @@ class Asking(Protocol):
         """Return the answer, None where the database fails."""
 
 
-class Lease:
+class Lease(WindowTokens):
     """Tokens of a model's window that this server holds beside the others, until they are released."""
 
     def __init__(self, leases: "Leases", share: WindowShare) -> None:

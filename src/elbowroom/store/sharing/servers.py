@@ -10,44 +10,39 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.context.conversation import QueuedMessage
-from elbowroom.store.base import StoreBusy, StoreUnavailable, WindowShare
+from elbowroom.store.base import ANSWERED_SECONDS, Operation, Servers, StoreUnavailable, WindowShare
 from elbowroom.store.place import ServerPlace
 from elbowroom.store.sharing.leases import Lease, Leases
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
-    from elbowroom.store.sql import Call, Listener, NamedLock, SqlServerLeases, SqlServers, SqlStore
+    from elbowroom.store.sql import Call, Listener, NamedLock, SqlServers, SqlStore
 
 log = logging.getLogger(__name__)
 DRAINED_SECONDS: Final = 1.0
 """How often a server looks for what it is asked, where nothing wakes it."""
 SWEPT_SECONDS: Final = 3.0
 """How often it looks for what dead servers have left."""
-ANSWERED_SECONDS: Final = 5.0
-"""How long a server that is asked may take, as a rule."""
 LOCK_SECONDS: Final = 0.25
 """How often a server looks whether another one has done what both want."""
 TAKEN_SECONDS: Final = 2.0
 """How long a server that is there needs to take what it is asked, as a rule; who has died does not take it."""
 FAILED: Final[Mapping[str, Any]] = {"failed": True}
-Operation = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Answers what another server asks: both are JSON objects."""
+AGENTS: Final = "agents"
+"""What another server is asked to look at, where this one has saved them."""
 Answer = TypeVar("Answer")
 
 
-class Servers:
-    """This server among all that share a database on a PostgreSQL server.
+class Together(Servers):
+    """This server among all that share a database on a PostgreSQL server; where that fails, no other one is known."""
 
-    Nothing here raises: where the database fails, no other server is known. `operations` are what others may ask of
-    this one, `drains` what is done whenever it is woken, and at least once a second, and `lapses` what is done when
-    others may have taken it for dead for a while.
-    """
+    may_remember = False
 
     def __init__(self, store: WriteBehindStore, place: ServerPlace) -> None:
         self.id = f"server_{secrets.token_hex(8)}"
-        self.operations: dict[str, Operation] = {}
-        self.drains: list[Callable[[], Awaitable[None]]] = []
-        self.lapses: list[Callable[[], object]] = []
+        self._operations: dict[str, Operation] = {}
+        self._drains: list[Callable[[], Awaitable[None]]] = []
+        self._lapses: list[Callable[[], object]] = []
         self._store = store
         self._place = place
         self._listener: Listener | None = None
@@ -56,10 +51,10 @@ class Servers:
         self._work: set[asyncio.Task[None]] = set()
         self._draining: asyncio.Task[None] | None = None
         self._keeping = asyncio.Lock()
-        self._leases = Leases(self._asked_of_leases, self._begin)
+        self._leases = Leases(lambda question: store.ask(lambda sql: question(sql.leases)), self._begin)
         self._swept = 0.0
 
-    def start(self, _: "SqlStore") -> None:
+    def start(self, sql: "SqlStore") -> None:
         """Begin to listen, now that the database is open; once."""
         if self._listener is None:
             loop = asyncio.get_running_loop()
@@ -74,6 +69,22 @@ class Servers:
             )
             self._listener.start()
             self._draining = asyncio.create_task(self._drain())
+
+    def offer(
+        self,
+        operations: Mapping[str, Operation],
+        *,
+        drain: Callable[[], Awaitable[None]] | None = None,
+        lapse: Callable[[], object] | None = None,
+    ) -> None:
+        """Answer what others ask of this server, and call back when it is woken or may have been taken for dead."""
+        self._operations |= operations
+        self._drains += [drain] if drain is not None else []
+        self._lapses += [lapse] if lapse is not None else []
+
+    async def in_step(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do it."""
+        await work()
 
     async def answering(self, conversation: str) -> list[str]:
         """Return the other servers that answer a conversation now."""
@@ -149,25 +160,33 @@ class Servers:
         return await self._asked(lambda servers: servers.agents(known))
 
     async def save_agents(self, known: int, rows: str) -> bool | None:
-        """Put rows in place of those of a revision; tell whether it was the newest, None where that fails."""
-        return await self._asked(lambda servers: servers.save_agents(known, rows))
+        """Put rows in place of those of a revision; tell whether it was the newest, None where that fails.
+
+        All other servers that answer have looked at them when this returns.
+        """
+        is_saved = await self._asked(lambda servers: servers.save_agents(known, rows))
+        if is_saved:
+            await self.ask_all(await self.others(), AGENTS, {})
+        return is_saved
+
+    def when_agents_change(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Call this whenever another server has saved agents, and once a second in case that was not heard."""
+
+        async def looked(_: Mapping[str, Any]) -> Mapping[str, Any]:
+            await look()
+            return {}
+
+        self.offer({AGENTS: looked}, drain=look)
 
     async def hold(
         self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
     ) -> Lease:
-        """Hold tokens of the window of a model as soon as there is room for them beside all other servers.
-
-        First come first served over all servers, but a lower `rank` goes before. `look` is awaited every second with
-        the seconds waited, and may raise. Where the database does not tell, each server goes by its own requests.
-        """
+        """Hold tokens of the window of a model; where the database does not tell, beside its own requests alone."""
         return await self._leases.hold(WindowShare(pool, capacity, tokens, rank), look)
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:
-        """Hold the right to do something beside all other servers; give whether another one had it first.
-
-        Where the database fails, nobody is waited for.
-        """
+        """Hold a lock in the database under this name; where that fails, nobody is waited for."""
         module = importlib.import_module("elbowroom.store.sql")
         lock: NamedLock = module.NamedLock(self._place, name)
         has_waited = False
@@ -224,13 +243,13 @@ class Servers:
     async def _keep(self) -> None:
         """Look after what waits, and after what dead servers have left."""
         async with self._keeping:
-            for drain in self.drains:
+            for drain in self._drains:
                 await drain()
             await self._sweep()
 
     async def _answer(self, call: "Call") -> None:
         try:
-            answer = await self.operations[call.operation](call.given)
+            answer = await self._operations[call.operation](call.given)
         except Exception:
             log.exception("What another server asks could not be answered: %s", call.operation)
             answer = FAILED
@@ -253,25 +272,9 @@ class Servers:
 
     def _has_lapsed(self) -> None:
         log.warning("This server could not say that it is there for a while; others may have taken it for dead.")
-        for lapse in self.lapses:
+        for lapse in self._lapses:
             lapse()
 
     async def _asked(self, question: Callable[["SqlServers"], Awaitable[Answer]]) -> Answer | None:
         """Return what the database says; None where it fails."""
-        return await self._asked_store(lambda sql: question(sql.servers))
-
-    async def _asked_of_leases(self, question: Callable[["SqlServerLeases"], Awaitable[Answer]]) -> Answer | None:
-        return await self._asked_store(lambda sql: question(sql.leases))
-
-    async def _asked_store(self, question: Callable[["SqlStore"], Awaitable[Answer]]) -> Answer | None:
-        sql = await self._store.opened()
-        if sql is None:
-            return None
-        try:
-            return await question(sql)
-        except StoreBusy as error:
-            log.debug("Another server holds what this one needs: %s", error)
-            return None
-        except StoreUnavailable as error:
-            self._store.failed(sql, error)
-            return None
+        return await self._store.ask(lambda sql: question(sql.servers))

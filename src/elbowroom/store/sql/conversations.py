@@ -1,26 +1,39 @@
 """Conversations in a database."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Row, Select, Table, insert, select, update
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.conversation import (
-    LARGEST_PAGE,
     Conversation,
     ConversationRow,
     KeptTurn,
     Known,
     MessagePage,
     Overview,
-    PageWanted,
     QueuedMessage,
 )
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, Released, TurnDeleted, is_sound_id, left_out
 from elbowroom.store.index import IndexedConversation
+from elbowroom.store.questions import (
+    AskedConversations,
+    Find,
+    Holder,
+    Look,
+    LookUp,
+    OneMessage,
+    Page,
+    Pins,
+    Question,
+    Queue,
+    Read,
+    Rows,
+    Turns,
+)
 from elbowroom.store.sql.database import Database, browsing, reading, writing
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
 from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
@@ -44,9 +57,10 @@ FIRST_COPIED_NUMBER: Final = 2**40
 """From here on rows are numbered beside such as were copied with their numbers."""
 Copied = Mapping[Table, Sequence[Mapping[str, Any]]]
 """Rows of conversations by their tables."""
+Answer = TypeVar("Answer")
 
 
-class SqlConversations:
+class SqlConversations(AskedConversations):
     """Conversations in a database. All methods raise StoreUnavailable.
 
     `server` is which of the servers that share it this one is, empty for the only one.
@@ -82,17 +96,14 @@ class SqlConversations:
         """
         await self.database.on_writer(partial(self._write, changes, number))
 
-    @reading
-    def look_up(
-        self, connection: Connection, owner: str, name: str, keys: Sequence[str], common: int = 0
-    ) -> Known | None:
-        """Find the conversation with this name or id, or where that is empty, the one with the longest beginning."""
-        if name:
-            row = connection.execute(_named(owner, name)).first() or _found(connection, owner, name)
-            found = row.id if row else None
-        else:
-            found = longest_known(connection, owner_key(owner), keys, common)
-        return known_of(connection, found, keys) if found else None
+    async def ask(self, question: Question[Answer]) -> Answer:
+        """Return the answer; turns wait for none that people ask for, and nobody for a search."""
+        answer: Callable[[Connection], Answer] = partial(_ANSWERS[type(question)], question)
+        if question.is_of_turn:
+            return await self.database.read(answer)
+        if isinstance(question, Rows) and question.search:
+            return await self.database.search(answer)
+        return await self.database.browse(answer)
 
     @browsing
     def indexed(self, connection: Connection, after: tuple[float, str] | None) -> list[IndexedConversation]:
@@ -103,73 +114,6 @@ class SqlConversations:
     def indexed_again(self, connection: Connection, ids: Sequence[str]) -> list[IndexedConversation]:
         """Return these conversations with their keys, as far as they are there."""
         return some_of_index(connection, ids)
-
-    @reading
-    def turns(self, connection: Connection, conversation: str, keys: Sequence[str]) -> list[KeptTurn]:
-        """Return the turns that hold more than a reply and whose answer, or else whose parent, has one of the keys."""
-        return read_turns(connection, conversation, set(keys)) if is_sound_id(conversation) else []
-
-    @reading
-    def pins(self, connection: Connection, conversation: str) -> frozenset[str]:
-        """Return the keys of a conversation's pinned messages; of one that was said in a turn the key of the turn."""
-        return read_pins(connection, conversation) if is_sound_id(conversation) else frozenset()
-
-    @reading
-    def queue(self, connection: Connection) -> list[QueuedMessage]:
-        """Return all messages that wait in the queues of all conversations, in order."""
-        return read_queue(connection)
-
-    async def rows(
-        self, owner: str, *, search: str = "", before: float | None = None, limit: int = 50
-    ) -> list[ConversationRow]:
-        """Return conversations, the one used last first; with `search` only those that hold this text."""
-        statement, size = _newest(owner), page_size(limit)
-        if before is not None:
-            statement = statement.where(conversations.c.updated < before)
-        if search:
-            return await self.database.search(lambda connection: searched(connection, statement, search, size))
-        found = await self.database.browse(lambda connection: connection.execute(statement.limit(size)).all())
-        return list(map(conversation_row, found))
-
-    @browsing
-    def find(self, connection: Connection, owner: str, conversation: str) -> ConversationRow | None:
-        """Return the conversation with this id, or else with this name."""
-        row = _found(connection, owner, conversation)
-        return conversation_row(row) if row else None
-
-    @browsing
-    def holder(self, connection: Connection, owner: str, turn: str) -> str | None:
-        """Return the id of the conversation that has the turn with this id."""
-        if not is_sound_id(turn):
-            return None
-        own = conversations.c.owner == owner_key(owner)
-        statement = select(conversations.c.id).join(turns, turns.c.conversation == conversations.c.id)
-        found: str | None = connection.scalar(statement.where(own, turns.c.id == turn))
-        return found
-
-    @browsing
-    def read(self, connection: Connection, owner: str, conversation: str) -> Conversation | None:
-        """Return all of the conversation with this id, or else with this name."""
-        row = _found(connection, owner, conversation)
-        return read_conversation(connection, row) if row else None
-
-    @browsing
-    def overview(self, connection: Connection, owner: str, conversation: str) -> Overview | None:
-        """Return what the conversation with this id, or else with this name, is."""
-        row = _found(connection, owner, conversation)
-        return read_overview(connection, row) if row else None
-
-    @browsing
-    def page(self, connection: Connection, owner: str, conversation: str, wanted: PageWanted) -> MessagePage | None:
-        """Return some messages of the conversation with this id, or else with this name."""
-        row = _found(connection, owner, conversation)
-        return read_page(connection, row, wanted) if row else None
-
-    @browsing
-    def message(self, connection: Connection, owner: str, conversation: str, message: str) -> MessagePage | None:
-        """Return one message, alone on its page, of the conversation with this id, or else with this name."""
-        row = _found(connection, owner, conversation)
-        return read_message(connection, row, message) if row else None
 
     @reading
     def copied(self, connection: Connection, changes: Sequence[KeptChange], known: Collection[str]) -> Copied:
@@ -229,11 +173,6 @@ class SqlConversations:
         self._tails = tails
 
 
-def page_size(limit: int) -> int:
-    """Return how many conversations a page has where so many are asked for."""
-    return min(max(limit, 1), LARGEST_PAGE)
-
-
 def _rows_of(table: Table) -> Any:
     order = list(table.primary_key)
 
@@ -284,7 +223,7 @@ def _conversations_of(connection: Connection, changes: Sequence[KeptChange]) -> 
     return set(filter(is_sound_id, found))
 
 
-def _found(connection: Connection, owner: str, conversation: str) -> Row[Any] | None:
+def _found(owner: str, conversation: str, connection: Connection) -> Row[Any] | None:
     """Return the conversation with this id, or else the one used last with this name."""
     own = select(conversations).where(conversations.c.owner == owner_key(owner), conversations.c.id == conversation)
     if is_sound_id(conversation) and (row := connection.execute(own).first()):
@@ -299,6 +238,93 @@ def _named(owner: str, name: str) -> Select[Any]:
     return named.order_by((own.updated + 0).desc(), own.id.desc())
 
 
-def _newest(owner: str) -> Select[Any]:
+_ANSWERS: Final[dict[type[Question[Any]], Callable[[Any, Connection], Any]]] = {}
+"""What answers each kind of question."""
+
+
+def _answers(kind: Callable[..., Question[Answer]]) -> Callable[[Callable[[Any, Connection], Answer]], object]:
+    """Let a function answer this kind of question."""
+
+    def note(answer: Callable[[Any, Connection], Answer]) -> object:
+        _ANSWERS[cast("type[Question[Answer]]", kind)] = answer
+        return answer
+
+    return note
+
+
+@_answers(LookUp)
+def _look_up(asked: LookUp, connection: Connection) -> Known | None:
+    if asked.name:
+        row = connection.execute(_named(asked.owner, asked.name)).first() or _found(asked.owner, asked.name, connection)
+        found = row.id if row else None
+    else:
+        found = longest_known(connection, owner_key(asked.owner), asked.keys, asked.common)
+    return known_of(connection, found, asked.keys) if found else None
+
+
+@_answers(Turns)
+def _turns(asked: Turns, connection: Connection) -> list[KeptTurn]:
+    is_sound = is_sound_id(asked.conversation)
+    return read_turns(connection, asked.conversation, set(asked.keys)) if is_sound else []
+
+
+@_answers(Pins)
+def _pins(asked: Pins, connection: Connection) -> frozenset[str]:
+    return read_pins(connection, asked.conversation) if is_sound_id(asked.conversation) else frozenset()
+
+
+@_answers(Queue)
+def _queue(_: Queue, connection: Connection) -> list[QueuedMessage]:
+    return read_queue(connection)
+
+
+@_answers(Rows)
+def _rows(asked: Rows, connection: Connection) -> list[ConversationRow]:
     own = conversations.c
-    return select(conversations).where(own.owner == owner_key(owner)).order_by(own.updated.desc(), own.id.desc())
+    statement = select(conversations).where(own.owner == owner_key(asked.owner))
+    statement = statement.order_by(own.updated.desc(), own.id.desc())
+    if asked.before is not None:
+        statement = statement.where(own.updated < asked.before)
+    if asked.search:
+        return searched(connection, statement, asked.search, asked.size)
+    return list(map(conversation_row, connection.execute(statement.limit(asked.size)).all()))
+
+
+@_answers(Find)
+def _find(asked: Find, connection: Connection) -> ConversationRow | None:
+    row = _found(asked.owner, asked.conversation, connection)
+    return conversation_row(row) if row else None
+
+
+@_answers(Holder)
+def _holder(asked: Holder, connection: Connection) -> str | None:
+    if not is_sound_id(asked.turn):
+        return None
+    own = conversations.c.owner == owner_key(asked.owner)
+    statement = select(conversations.c.id).join(turns, turns.c.conversation == conversations.c.id)
+    found: str | None = connection.scalar(statement.where(own, turns.c.id == asked.turn))
+    return found
+
+
+@_answers(Read)
+def _read(asked: Read, connection: Connection) -> Conversation | None:
+    row = _found(asked.owner, asked.conversation, connection)
+    return read_conversation(connection, row) if row else None
+
+
+@_answers(Look)
+def _overview(asked: Look, connection: Connection) -> Overview | None:
+    row = _found(asked.owner, asked.conversation, connection)
+    return read_overview(connection, row) if row else None
+
+
+@_answers(Page)
+def _page(asked: Page, connection: Connection) -> MessagePage | None:
+    row = _found(asked.owner, asked.conversation, connection)
+    return read_page(connection, row, asked.wanted) if row else None
+
+
+@_answers(OneMessage)
+def _message(asked: OneMessage, connection: Connection) -> MessagePage | None:
+    row = _found(asked.owner, asked.conversation, connection)
+    return read_message(connection, row, asked.message) if row else None

@@ -129,6 +129,34 @@ def test_an_exit_code_decides() -> None:
     assert failure_in(f"{NOISE}\nall is quiet\nexited with code 4") is not None
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Process exited with code 1\n\nDuration: 3 s",
+        '{"stdout": "", "exitCode": 2}',
+        "Command failed\nexit status 3\n(took 1.2 s)\n\n",
+        "[exit code: 1]",
+    ],
+)
+def test_an_exit_code_counts_wherever_it_stands(end: str) -> None:
+    """It is found in the last lines of an output, and in JSON, whatever follows."""
+    kept = failure_in(f"{NOISE}\nthe flux is not aligned\n{end}")
+    assert kept is not None
+    assert "the flux is not aligned" in kept
+    assert (
+        failure_in(f"{NOISE}\nthe flux is not aligned\n{end}".replace("1", "0").replace("2", "0").replace("3", "0"))
+        is None
+    )
+
+
+def test_what_failed_stands_out_among_lines_that_repeat() -> None:
+    """Where more lines sound like failures than can stay, those stay whose form is rare."""
+    usual = "\n".join(f"retry {number}: upload error, trying again" for number in range(2000))
+    kept = failure_in(f"{usual}\nthe disk of node 7 has an error at block 4711\n{usual}\nexit code: 1")
+    assert kept is not None
+    assert "the disk of node 7 has an error at block 4711" in kept
+
+
 def test_reading_about_errors_is_no_failure() -> None:
     """A command that only shows a file has not failed because the file speaks of errors; its own complaint has."""
     source = "class ParseError(Exception):\n    error: str = 'not found'\n" * 40

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from elbowroom.context.outputs.failures import failing_parts
 from elbowroom.context.outputs.output import ref_to
 from elbowroom.context.outputs.view import Limits, View, ref_in_view, view_of
 
@@ -198,3 +199,49 @@ def test_a_limit_below_the_note_still_says_where_the_output_is() -> None:
     view = viewed(text, Limits(80, 256, 10))
     assert ref_in_view(view.text) == ref_to("anna", text).id
     assert len(view.text) <= 250
+
+
+def seen(text: str, limits: Limits) -> str:
+    """Return what is seen of the output of a command."""
+    return view_of(text, ref_to("anna", text), limits, quarter, lambda: failing_parts(text)).text
+
+
+def test_what_failed_in_the_middle_is_seen() -> None:
+    """Of a long output the lines that say what failed are in the view, with what stands around them, and both ends."""
+    before = [f"test parser::case_{number} ... ok" for number in range(600)]
+    failure = ["test parser::empty_input ... FAILED", "  left: 3", " right: 4", "  at src/parser.rs:88"]
+    text = "\n".join([*before, *failure, *before, "600 passed; 1 failed"])
+    view = seen(text, Limits(2000, 4000, 1000))
+    assert "\n".join(failure) in view
+    assert view.startswith(before[0])
+    assert view.endswith("600 passed; 1 failed")
+    assert len(view) <= 4000
+    assert ref_in_view(view) == ref_to("anna", text).id
+
+
+def test_every_line_of_a_view_with_failures_is_shown_or_counted() -> None:
+    """The notes of a view name exactly the lines that are not shown, in order, so that each can be read."""
+    text = "\n".join(f"error: {number} is broken" if number % 97 == 0 else f"step {number}" for number in range(3000))
+    lines = text.split("\n")
+    shown: list[str] = []
+    for line in seen(text, Limits(2000, 3000, 750)).split("\n"):
+        if left_out := re.match(r"\[Lines (\d+)-(\d+) (?:of 3000 )?are left out here", line):
+            first, last = map(int, left_out.groups())
+            assert first == len(shown) + 1
+            shown += lines[first - 1 : last]
+        else:
+            shown.append(line)
+    assert shown == lines
+
+
+@given(text=texts, limits=limits_of_views, size_of=counters)
+def test_views_with_failures_keep_the_limits(text: str, limits: Limits, size_of: Callable[[str], int]) -> None:
+    """Whatever is found to tell of a failure, a view keeps its limits, or is no larger than the one without it."""
+    ref = ref_to("anna", text)
+    view = view_of(text, ref, limits, size_of, lambda: failing_parts(f"{text}\nexit code: 1"))
+    plain = view_of(text, ref, limits, size_of)
+    if view.is_whole:
+        assert view == plain
+    else:
+        assert ref_in_view(view.text) in (ref.id, ref_in_view(plain.text))
+        assert size_of(view.text) <= max(limits.max_tokens, size_of(plain.text))

@@ -29,18 +29,20 @@ class McpTool:
 def mcp_tools(server: str, listed: Sequence[types.Tool], call: Call) -> list[McpTool]:
     """Return the tools of a server, in its order, under names that models can call and that are distinct."""
     tools: dict[str, McpTool] = {}
+    used = set[str]()
     for one in listed:
         if one.name not in tools:  # a name that is listed twice means one tool
-            name = _callable_name(one.name, [known.tool.name for known in tools.values()])
+            name = _callable_name(one.name, used)
+            used.add(name)
             tools[one.name] = McpTool(one.name, _server_tool(server, name, one, call))
     return list(tools.values())
 
 
-def _callable_name(name: str, taken: Sequence[str]) -> str:
+def _callable_name(name: str, used: set[str]) -> str:
     """Return a name that a model can call; one that would only be underscores is `tool` with a hash."""
     if name_in_lm_studio(name).strip("_"):
-        return free_name(name, taken, name)
-    return free_name("tool", [*taken, "tool"], name)
+        return free_name(name, used, name)
+    return free_name("tool", used | {"tool"}, name)
 
 
 def mend_tool_list(result: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 from elbowroom.agents.tools.outputs.pages import shown_within
@@ -14,13 +15,16 @@ from elbowroom.context.outputs import (
     READ_TOOL,
     SEARCH_TOOL,
     Limits,
+    Part,
     TierLimits,
     ToolOutputRef,
     ToolOutputs,
     is_stub,
+    kind_of,
     pruned,
     ref_of_whole,
     ref_to,
+    telling_parts,
     view_of,
 )
 from elbowroom.context.transcript import Message, text_of, with_text
@@ -93,13 +97,13 @@ class OutputKeeper:
         new = self._new.get(shown)
         return new.ref.bytes if new is not None else None
 
-    async def shown(self, tool: ServerTool, result: ToolResult) -> str:
-        """Keep what a tool returned, and return what the model is shown of it."""
+    async def shown(self, tool: ServerTool, result: ToolResult, arguments: str = "") -> str:
+        """Keep what a call with these arguments returned, and return what the model is shown of it."""
         if not tool.keeps_output:
             return whole_characters(result.text) or NOTHING
         kept = [await self._kept(tool.name, part) for part in result.media]
         text = "\n".join(filter(None, [result.text, *kept])) or NOTHING
-        return await self._view(tool.name, text, result.page if not kept else None)
+        return await self._view(tool.name, arguments, text, result.page if not kept else None)
 
     async def take_in(self, messages: Sequence[Message], of_client: Sequence[Message] = ()) -> list[Message] | None:
         """Keep all results of a history, so that they can be shortened and read again.
@@ -119,7 +123,7 @@ class OutputKeeper:
             if not is_new and await self._is_known(name, arguments, text):
                 continue
             if place >= unread:
-                view = await self._view(name, text)
+                view = await self._view(name, arguments, text)
                 changed[place] = message if view == text else with_text(message, view)
             else:
                 self._refs[text] = await self._outputs.keep(self._owner, name, text)
@@ -200,8 +204,9 @@ class OutputKeeper:
     async def _kept(self, name: str, part: Media) -> str:
         return told_media(await self._outputs.keep_media(self._owner, name, part.mime_type, part.data))
 
-    async def _view(self, name: str, text: str, page: Callable[[int], str] | None = None) -> str:
-        new = _NewResult(await self._outputs.keep(self._owner, name, text), text, page)
+    async def _view(self, name: str, arguments: str, text: str, page: Callable[[int], str] | None = None) -> str:
+        telling = cache(partial(telling_parts, kind_of(name, self._kinds), arguments, text))
+        new = _NewResult(await self._outputs.keep(self._owner, name, text), text, page, telling)
         if len(text) < LONG:
             view = self._view_within(new, self._room)
         else:
@@ -211,7 +216,7 @@ class OutputKeeper:
     def _view_within(self, new: "_NewResult", tokens: int) -> str:
         """Return a result within so many tokens: whole, as a page that says how to read on, or beginning and end."""
         limits = Limits(self._settings.max_line_length, self._settings.max_message_bytes, tokens)
-        view = view_of(new.text, new.ref, limits, self._size_of)
+        view = view_of(new.text, new.ref, limits, self._size_of, new.telling)
         if view.is_whole or new.page is None:
             return view.text
         return shown_within(new.page, len(new.text), limits.max_bytes, tokens, self._size_of) or view.text
@@ -225,11 +230,15 @@ class OutputKeeper:
 
 @dataclass(frozen=True, slots=True)
 class _NewResult:
-    """A result that came in this step, whole, and its reference; `page` makes a shorter one where the tool can."""
+    """A result that came in this step, whole, and its reference; `page` makes a shorter one where the tool can.
+
+    `telling` finds the parts of it that say what failed.
+    """
 
     ref: ToolOutputRef
     text: str
     page: Callable[[int], str] | None
+    telling: Callable[[], Sequence[Part]]
 
 
 def _unread_from(messages: Sequence[Message]) -> int:
