@@ -14,10 +14,12 @@ from typing import Any
 
 from servers import Checkout
 
+from elbowroom.agents.prompt import carried_out
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.ladder import Ladder
 from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.compaction.outcome import Compaction
+from elbowroom.context.effects import Count, Effect
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import family_of
@@ -65,10 +67,6 @@ class AtOnce:
 
     window = 2 * WINDOW
     shares_prefix = True
-
-    async def ask(self, messages: Sequence[Message], cap: int) -> str:
-        """Return a plan."""
-        return ANSWER
 
 
 def prose(chance: random.Random, words: int) -> str:
@@ -120,14 +118,19 @@ async def compactions(count: int) -> Compactions:
     messages = await history(counter, TOKENS)
     before = await counter.prompt(messages)
     budget = Budget(WINDOW)
-    ladder = Ladder(budget, budget.target(0), counter, AtOnce(), Wishes())
+    ladder = Ladder(budget, budget.target(0), counter.text, AtOnce(), Wishes())
+
+    async def answer(effect: Effect) -> object:
+        return await counter.prompt(effect.messages) if isinstance(effect, Count) else ANSWER
+
     seconds, blocks = [], []
     for _ in range(count + 1):
         stop = asyncio.Event()
         watch = asyncio.create_task(longest_block(stop))
         await asyncio.sleep(0)
         start = time.perf_counter()
-        done = await ladder.climb(Transcript.of(messages), before)
+        climb = ladder.climb(Transcript.of(messages), before)
+        done = await carried_out(climb, answer, in_thread=False)
         seconds.append(time.perf_counter() - start)
         stop.set()
         blocks.append(await watch)

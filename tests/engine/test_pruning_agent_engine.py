@@ -13,7 +13,7 @@ from shared_state import bare_shared
 
 from elbowroom.agents.prompt.counters import HistoryCounters
 from elbowroom.agents.turn.pruner import Conversation, PruningAgent
-from elbowroom.context.compaction.order import PrunerFailed
+from elbowroom.context.effects import PrunerFailed
 from elbowroom.context.templates.repair import repair
 from elbowroom.errors import ContextOverflow, UpstreamRejected
 from elbowroom.providers.lmstudio.provider import LMStudio

@@ -20,7 +20,8 @@ from elbowroom.agents.prompt.counters import HistoryCounters
 from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import Shared
 from elbowroom.context.compaction.answer import Plan, read_prune_answer
-from elbowroom.context.compaction.order import PrunerFailed, Wishes, listing_order
+from elbowroom.context.compaction.order import Wishes, listing_order
+from elbowroom.context.effects import PrunerFailed
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.script import Cut, Error, Pause, Raw, Reasoning, Reply, Script, Text, ToolCall
 from elbowroom.providers.base import Provider

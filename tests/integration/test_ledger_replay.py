@@ -20,7 +20,7 @@ from scripted_pruner import KnowsByHeart, is_prune_order
 from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
-from elbowroom.agents.turn.history import CONTINUE
+from elbowroom.context.seam import CONTINUE
 from elbowroom.demo import RecordedRequest, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.server.state import Timing
 

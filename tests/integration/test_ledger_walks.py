@@ -15,7 +15,7 @@ from serving import Served
 from small_window import ask_whole, orders_of, small_window
 from told_summaries import SignedPlans, signatures_in
 
-from elbowroom.agents.turn.history import CONTINUE
+from elbowroom.context.seam import CONTINUE
 from elbowroom.demo import SimulatedLMStudio
 from elbowroom.server.state import Timing
 

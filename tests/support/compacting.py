@@ -3,13 +3,17 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from elbowroom.agents.prompt import carried_out
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction.ladder import Ladder
-from elbowroom.context.compaction.order import PrunerFailed, Wishes
-from elbowroom.context.transcript import Message
+from elbowroom.context.compaction.ladder import Cannot, Ladder
+from elbowroom.context.compaction.order import Wishes
+from elbowroom.context.compaction.outcome import Compaction
+from elbowroom.context.effects import AskPruner, Count, Effect, Progress, PrunerFailed, RungFailed
+from elbowroom.context.transcript import Message, Transcript
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import family_of
 
@@ -85,13 +89,47 @@ def size(messages: Sequence[Message]) -> int:
     return qwen().count_chat(messages).tokens
 
 
-def ladder(window: int, pruner: ScriptedPruner, messages: Sequence[Message] = (), **more: Any) -> Ladder:
+@dataclass(frozen=True)
+class Climber:
+    """A ladder with the counter and the pruning agent that answer what it asks for.
+
+    `told` are the reasons why rungs failed; `asked` is what the agent was asked, and how often it had been before.
+    """
+
+    ladder: Ladder
+    counter: FamilyPrompts
+    pruner: ScriptedPruner
+    told: list[str] = field(default_factory=list)
+    asked: list[tuple[Progress, int]] = field(default_factory=list)
+
+    @property
+    def target(self) -> int:
+        """Return the size that a compaction has to reach."""
+        return self.ladder.target
+
+    async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
+        """Return the outcome of the ladder."""
+        return await carried_out(self.ladder.climb(transcript, before), self._answer, in_thread=False)
+
+    async def _answer(self, effect: Effect) -> object:
+        match effect:
+            case Count(messages):
+                return await self.counter.prompt(messages)
+            case AskPruner(messages, cap, progress):
+                self.asked.append((progress, len(self.pruner.asked)))
+                return await self.pruner.ask(messages, cap)
+            case RungFailed(reason):
+                self.told.append(reason)
+                return None
+
+
+def ladder(window: int, pruner: ScriptedPruner, messages: Sequence[Message] = (), **more: Any) -> Climber:
     """Return a ladder for a window, with the target that a decision would set for these messages."""
     budget = Budget(window)
     fixed = [message for message in messages if message["role"] == "system"]
     target = more.pop("target", None) or budget.target(budget.occupied(size([*fixed, *messages[-1:]])))
     counter = more.pop("counter", None) or FamilyPrompts()
-    return Ladder(budget, target, counter, pruner, Wishes(), **more)
+    return Climber(Ladder(budget, target, counter.text, pruner, Wishes(), **more), counter, pruner)
 
 
 def said(role: str, text: str) -> dict[str, Any]:

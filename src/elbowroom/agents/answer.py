@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from elbowroom.context.compaction import Progress
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.effects import Progress
 from elbowroom.context.outputs import AppliedEdit
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import Message, text_of

@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Places, Prompt
+from elbowroom.agents.admission import Places, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.by_hand import answer_command
 from elbowroom.agents.catalog import Target
@@ -138,10 +138,10 @@ async def _relay_completion(target: Target, request: ChatRequest, settings: RunS
     return await settings.shared.places.on_machine(target, completion, lambda: _prompt_of(request))
 
 
-def _prompt_of(request: ChatRequest) -> Prompt:
+def _prompt_of(request: ChatRequest) -> PromptToPlace:
     """Return the prompt of a relayed chat, whose conversation only the client knows."""
     caller = request.caller
-    return Prompt(request.messages, talk_of(caller.owner, caller.chat_id, "", request.messages))
+    return PromptToPlace(request.messages, talk_of(caller.owner, caller.chat_id, "", request.messages))
 
 
 async def relay_stream(

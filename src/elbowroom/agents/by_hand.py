@@ -10,11 +10,12 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import check_compacts, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn
+from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn, put_in_words, standing_summary, take_back
 from elbowroom.context.budget import TARGET_RATIO, Budget
-from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, smallest, with_words
+from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, with_words
+from elbowroom.context.outputs import is_shortened
 from elbowroom.context.seam import command_in, notice_line, without_notices
-from elbowroom.context.transcript import Group, Message, Transcript, text_of, with_text, written
+from elbowroom.context.transcript import Group, Message, text_of, with_text, written
 from elbowroom.errors import Conflict
 from elbowroom.providers.base import TextDelta
 
@@ -100,21 +101,16 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
     turn = Turn(target, offered.request, tell_nobody, settings)
-    fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
-    budget, messages = fit.manager.budget, fit.history.messages
-    before, outcome = await fit.preview(info, asks_pruner=asks_pruner)
-    done = outcome if isinstance(outcome, Compaction) else None
-    staying = {id(message) for message in (done.messages if done is not None else messages)}
-    pinned = {
-        id(each)
-        for group in Transcript.of(messages).pinning(await fit.pinned()).groups
-        for each in group.messages
-        if group.is_pinned
-    }
+    fit = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
+    budget, history = fit.manager.budget, fit.manager.history
+    done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
+    staying = frozenset(history.places(done.messages if done is not None else messages))
+    pinned = [group.is_pinned for group in history.transcript.groups for _ in group.messages]
     sizes = await asyncio.to_thread(lambda: [fit.counter.text(written(message)) for message in messages])
     foreseen = (
-        Foreseen(message, size, id(message) in staying, id(message) in pinned)
-        for message, size in zip(messages, sizes, strict=True)
+        Foreseen(message, size, place in staying, is_pinned)
+        for place, (message, size, is_pinned) in enumerate(zip(messages, sizes, pinned, strict=True))
     )
     summary = inner_summary(done.summary) if done is not None and asks_pruner else ""
     after, rung = (done.after, done.rung) if done is not None else (before, None)
@@ -164,7 +160,7 @@ async def undo(chat: KeptChat) -> tuple[str, int]:
     async with recall.lock():
         standing = await _standing(recall)
         needed = await chat.fitting(standing.without, ORIGINALS_TOO_LARGE)
-        await recall.undo(standing)
+        await take_back(recall, standing)
     return inner_summary(text_of(standing.summary)), needed
 
 
@@ -180,12 +176,12 @@ async def edit(chat: KeptChat, words: str) -> tuple[str, str, int]:
         summary = with_text(standing.summary, with_words(before, words))
         changed = [summary if message == standing.summary else message for message in standing.messages]
         needed = await chat.fitting(changed, SUMMARY_TOO_LARGE)
-        await recall.edit(standing, summary)
+        await put_in_words(recall, standing, summary)
     return inner_summary(before), inner_summary(text_of(summary)), needed
 
 
 async def _standing(recall: Recall) -> Standing:
-    standing = await recall.standing()
+    standing = await standing_summary(recall)
     if standing is None:
         raise Conflict(NOTHING_STANDS, code="nothing_compacted")
     return standing
@@ -199,14 +195,14 @@ async def check_pin(chat: KeptChat, key: str) -> None:
     if key not in chain.keys:
         raise Conflict("Only messages of the branch that was used last can be pinned.", code="other_branch")
     wanted = recall.of_client[chain.ends[chain.keys.index(key)] - 1]
-    restored = await recall.restored()
-    if not any(group.is_pinned for group in Transcript.of(restored).pinning([wanted]).groups):
+    pins, restored = await recall.pins(), await recall.restored()
+    stands = restored.pinned({key: wanted}).items
+    if not any(item.is_pinned and not is_shortened(item.message, wanted) for item in stands):
         raise Conflict(
             "This message was summarised already. Take the compaction back first, and pin it then.",
             code="already_summarised",
         )
-    pins = [*await recall.pinned(restored), wanted]
-    needed, budget = await chat.size_of(smallest(restored, pins))
+    needed, budget = await chat.size_of(restored.pinned({**pins, key: wanted}).smallest())
     if budget is not None and needed > (most := int(budget.window * TARGET_RATIO)):
         raise Conflict(
             f"With this message pinned, {needed:,} of the window's {budget.window:,} tokens could never be freed, and "

@@ -118,13 +118,13 @@ async def compact_request(
         await settings.shared.background.end(settings.live.conversation)  # this compaction takes its place
     offered = await offered_unasked(target, request, settings)
     turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
-    fit, info = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
-    messages = fit.history.messages
-    before, outcome = await fit.compact_by_hand(info)
+    fit = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    messages = fit.manager.history.messages
+    before, outcome = await fit.run(fit.planner.by_hand(fit.recall.begun_with()))
     seconds = time.monotonic() - began
     if isinstance(outcome, Cannot):
         return CompactedRequest(tuple(messages), before, before, None, seconds)
-    left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.history.messages)
+    left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.manager.history.messages)
     return CompactedRequest(left, outcome.before, outcome.after, outcome.rung, seconds)
 
 

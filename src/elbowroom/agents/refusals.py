@@ -17,7 +17,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepRequest, is_short, template_arguments
 from elbowroom.caches import Recent
 from elbowroom.context.compaction import smallest
-from elbowroom.context.transcript import Message, as_json
+from elbowroom.context.transcript import Message, Transcript, as_json
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
@@ -59,7 +59,7 @@ class AskedPrompt:
         return await asyncio.to_thread(self._digest, is_final=is_final)
 
     def _digest(self, *, is_final: bool) -> str:
-        messages = smallest(self.messages) if is_final else self.messages
+        messages = smallest(Transcript.of(self.messages)) if is_final else self.messages
         body = self.shape.body(self.shape.with_instructions(messages))
         prompt = [body["messages"], body.get("tools"), self.shape.max_tokens, dict(template_arguments(body))]
         asked = (*self.place, self.window, self.chosen, self.target.agent, is_final)

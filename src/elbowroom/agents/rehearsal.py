@@ -5,7 +5,7 @@ Nothing of them is recorded, kept in the ledger, counted in metrics or shown.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -15,18 +15,13 @@ from elbowroom.agents.ask import ReplyReader, ask, beside
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, StepCounter, StepRequest
 from elbowroom.agents.request import own_request
-from elbowroom.agents.turn import (
-    CompactionNotes,
-    Compactor,
-    ConversationSource,
-    RunSettings,
-    decide,
-)
-from elbowroom.context.budget import Budget, Compact
-from elbowroom.context.compaction import Cannot, Compaction
+from elbowroom.agents.turn import CompactionNotes, Compactor, PromptFit, Recall, RunSettings
+from elbowroom.context.budget import Budget
+from elbowroom.context.compaction import Compaction
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.observations import Observations
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.prompt import Prompt
+from elbowroom.context.transcript import Message
 from elbowroom.errors import EmptyReply, ModelUnavailable, WindowTooSmall, WindowUnknown
 from elbowroom.providers.base import ModelInfo
 
@@ -48,7 +43,6 @@ class Rehearsal:
     history: HistoryCounter
     window: int
     whole: int
-    _dressed: Callable[[Sequence[Message]], Sequence[Message]] = field(default=list)
 
     @classmethod
     async def of(cls, target: Target, settings: RunSettings, pruner: str, window: int) -> "Rehearsal":
@@ -91,18 +85,16 @@ class Rehearsal:
 
         Raises ElbowroomError where that cannot be done, or the pruning agent cannot be had.
         """
-        shape = _shape(self.target, ())
-        counter = StepCounter(self.history, await self.history.counter.stream(), self._dressed)
-        decision = await decide(messages, counter, AgentContextManager(self.budget), must_shrink=True)
-        if not isinstance(decision, Compact):
-            raise self.too_small()
+        shape, shared = _shape(self.target, ()), self.settings.shared
+        counter = StepCounter(self.history, await self.history.counter.stream(), list)
+        manager = AgentContextManager(self.budget, history=Prompt.of(messages))
+        recall = Recall(shared.store.ledger, shared.notes, shape.request.caller, self.target.name, messages)
         compactor = Compactor(self.target, self.settings, tell_nobody, job)
-        removed = await compactor.removed_calls(None, messages)
-        source = ConversationSource(shape, self.info, self._dressed, removed=removed)
-        outcome = await compactor.compact(Transcript.of(messages), decision, self.budget, counter, source)
+        fit = PromptFit(shape, counter, manager, compactor, recall, self.info)
+        outcome = await fit.run(fit.planner.rehearsal())
         for complaint in self.settings.shared.notes.complaints:
             raise ModelUnavailable(f"The pruning agent cannot be had: {complaint}")
-        if isinstance(outcome, Cannot):
+        if not isinstance(outcome, Compaction):
             raise self.too_small()
         return outcome
 

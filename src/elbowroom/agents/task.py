@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from elbowroom.agents.admission import Priority, Prompt
+from elbowroom.agents.admission import Priority, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.ask import Question, ask
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest
+from elbowroom.agents.prompt import HistoryCounter, PromptSize, StepRequest, carried_out, is_short
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.task_history import (
     longest_middle,
@@ -31,6 +31,7 @@ from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Shared
 from elbowroom.context.budget import Budget, leaves_room
 from elbowroom.context.compaction import Compaction, Ladder, Wishes
+from elbowroom.context.effects import Count, Effect
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript
 from elbowroom.errors import ContextOverflow, WindowUnknown
@@ -66,7 +67,7 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
         return settings.shared.places.on_machine(
             target,
             lambda bound: _answer(bound, request, seen, settings),
-            lambda: Prompt(request.messages),
+            lambda: PromptToPlace(request.messages),
             has_begun=lambda: has_said,
         )
 
@@ -222,11 +223,16 @@ class TaskStep:
     async def _with_digest(self) -> PromptSize:
         """Return the prompt with a digest for the oldest messages; the order loses its middle only where it must."""
         short = with_short_calls(with_short_middles(self.messages, 0, self.order))
-        ladder = Ladder(self.budget, self.budget.window, self.counter, None, Wishes())
-        done = await ladder.climb(Transcript.of(short))
+        ladder = Ladder(self.budget, self.budget.window, self.counter.text, None, Wishes())
+        climb = ladder.climb(Transcript.of(short))
+        done = await carried_out(climb, self._count, in_thread=not is_short(short))
         shorter = done.messages if isinstance(done, Compaction) else self._alone
         prompt = await self._measured(shorter)
         return prompt if self._fits(prompt) else await self._without_middles(self._alone, "")
+
+    async def _count(self, effect: Effect) -> int:
+        """Answer the ladder, which asks no pruning agent here."""
+        return await self.counter.prompt(effect.messages) if isinstance(effect, Count) else 0
 
     @property
     def _alone(self) -> list[Message]:

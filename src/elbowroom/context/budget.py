@@ -120,6 +120,10 @@ class Budget:
         return max(0, self.max_tokens or 0)
 
 
+NO_WINDOW: Final = Budget(1)
+"""Stands for the budget until a window is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """The sizes of one prompt: the whole, and the part of it that no compaction can free.

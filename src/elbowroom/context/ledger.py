@@ -1,16 +1,20 @@
 """The ledger: earlier compactions, found again by a hash chain over the client's own messages."""
 
 import hashlib
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
 
 KEY_BYTES = 16
+SHORTENED: Final = "shortened results"
+"""The rung of an entry whose messages are the client's, one for one, some of them shortened."""
+PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
+UNCHANGED: Final = "unchanged"  # the rung of an entry that a client wanted though nothing could be made shorter
+UNDONE: Final = "undone"
+"""The rung of an entry without messages, whose compaction a person has taken back."""
 REUSED: Final = "reused"
 """The rung of a compaction that another conversation with the same beginning has made."""
 
@@ -93,6 +97,16 @@ class Entry:
     created: float
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How messages that are kept were made: for which window, the prompt's size before and after, and by which rung."""
+
+    window: int
+    before: int
+    after: int
+    rung: str
+
+
 class Archived(NamedTuple):
     """A message as the client sent it, as a node in the tree of all messages.
 
@@ -119,41 +133,6 @@ class LedgerRows(Protocol):
 
     async def save(self, entry: Entry, made_from: Sequence[Message]) -> None:
         """Keep an entry; the outputs of tools that these messages refer to are kept as long as it is."""
-
-
-def restored(messages: Sequence[Message], chain: Chain, place: int, entry: Entry) -> list[Message]:
-    """Return the conversation with an entry in place of the messages that it covers.
-
-    The system messages among those come first, each once, then the entry, then the rest as it is.
-    """
-    end = chain.ends[place]
-    system = [messages[at] for at in _system_places(messages[:end])]
-    return [*system, *entry.messages, *messages[end:]]
-
-
-def replacement(
-    messages: Sequence[Message], chain: Chain, compacted: Sequence[Message], untouched: int | None = None
-) -> tuple[int, list[Message]]:
-    """Return the place in the chain for an entry that makes `compacted` out of these messages, and its messages.
-
-    It covers as little as possible: messages that were left word for word at the end stay the client's, who may edit
-    them or ask again, and the entry is found all the same. A summary may speak of all but the last `untouched`
-    messages, also of kept ones: those are covered. Where a system message stands so that no entry can bring it back to
-    its place, the entry covers all, and `restored` puts that message first.
-    """
-    unchanged = _common_start(messages[::-1], compacted[::-1])
-    least = len(messages) - (unchanged if untouched is None else min(unchanged, untouched))
-    system = _system_places(messages)
-    leading = _common_start([messages[at] for at in system], compacted)
-    systems_before = list(accumulate(map(is_system, compacted), initial=0))
-    for place, end in enumerate(chain.ends):
-        splits_group = end < len(messages) and messages[end].get("role") == "tool"
-        if end < least or splits_group:
-            continue
-        opening, head = bisect_left(system, end), len(compacted) - (len(messages) - end)
-        if opening <= leading and systems_before[head] == opening:
-            return place, list(compacted[opening:head])
-    return len(chain.keys) - 1, [message for message in compacted if not is_system(message)]
 
 
 def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
@@ -210,16 +189,9 @@ def _continued(answer: Message, more: Message) -> Message:
     return {**more, "role": "assistant", "content": old + new}
 
 
-def _system_places(messages: Iterable[Message]) -> list[int]:
-    """Return the places of the system messages, without those that repeat an earlier one."""
-    places: dict[bytes, int] = {}
-    for at, message in enumerate(messages):
-        if is_system(message):
-            places.setdefault(json_form(message), at)
-    return list(places.values())
-
-
-def _common_start(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Return how many messages at the beginning are equal in both."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((count for count, (first, second) in pairs if first != second), min(len(one), len(other)))
+def systems_of(messages: Iterable[Message]) -> list[Message]:
+    """Return the system messages, without those that repeat an earlier one."""
+    found: dict[bytes, Message] = {}
+    for message in filter(is_system, messages):
+        found.setdefault(json_form(message), message)
+    return list(found.values())

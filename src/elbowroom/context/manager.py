@@ -1,11 +1,12 @@
 """AgentContextManager: the size of one request's window, and the decision at each of the three checks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from elbowroom.context.budget import Budget, Compact, Decision, Measure, Refuse, Send, least_gain, least_room, plan_step
 from elbowroom.context.compaction import Rung
+from elbowroom.context.prompt import Prompt
 
 StreamVerdict = Literal["go on", "stop at a good place", "stop now"]
 ToolVerdict = Literal["fits", "restart", "too large"]
@@ -24,16 +25,18 @@ TRIES = 8
 class AgentContextManager:
     """Counts and decides for one request; makes no calls and is shared with no other request.
 
-    `prompt` is the size of the prompt last sent, in tokens; `filled` is the known size of the window's content: of a
-    prompt that was measured, was sent or has become shorter, later with the reply added. A restart is a model call that
-    is cut or blocked and sent again after a compaction: at most `max_restarts` for each step; `restarts` are those of
-    the whole request. A strike is a compaction that freed too little, or for which the pruning agent had no good
-    answer: after two of them it is not asked again within the request.
+    `history` is the conversation as the model gets it now. `prompt` is the size of the prompt last sent, in tokens;
+    `filled` is the known size of the window's content: of a prompt that was measured, was sent or has become shorter,
+    later with the reply added. A restart is a model call that is cut or blocked and sent again after a compaction: at
+    most `max_restarts` for each step; `restarts` are those of the whole request. A strike is a compaction that freed
+    too little, or for which the pruning agent had no good answer: after two of them it is not asked again within the
+    request.
     """
 
     budget: Budget
     max_restarts: int = 3
     auto: bool = True
+    history: Prompt = field(default_factory=Prompt)
     prompt: int = 0
     filled: int = 0
     restarts: int = 0

@@ -6,13 +6,14 @@ may have lost it, or the end of it: then what was kept stands there. The message
 same each time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from elbowroom.context.canonical import without_thoughts
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain
+from elbowroom.context.prompt import Item
 from elbowroom.context.templates import TakenIds, answers_in, with_free_id
 from elbowroom.context.transcript import Message, calls_of, text_of, with_safe_calls
 
@@ -25,14 +26,12 @@ Calls = list[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A history with turns that were put back. `chain` has the client's keys, and ends that are places in `messages`.
+    """A history with `turns` that were put back, the oldest first. What stands for an answer now has its key.
 
-    `turns` are these turns, the oldest first. `lost` says which of them the client has lost, or a part of it, where
-    that was the answer before its last message.
+    `lost` says which of them the client has lost, or a part of it, where that was the answer before its last message.
     """
 
-    messages: list[Message]
-    chain: Chain
+    items: tuple[Item, ...]
     turns: tuple[KeptTurn, ...] = ()
     lost: KeptTurn | None = None
 
@@ -60,45 +59,45 @@ class _Said:
         return replace(self, message={**self.message, "content": content})
 
 
-def expanded(messages: Sequence[Message], chain: Chain, place: int, turns: Sequence[KeptTurn]) -> Expanded:
-    """Return a history with the kept turns in place of their answers, where these come after `place`.
+def expanded(items: Sequence[Item], chain: Chain, place: int, turns: Sequence[KeptTurn]) -> Expanded:
+    """Return a client's history with the kept turns in place of their answers, where these come after `place`.
 
     `place` is one in the chain, -1 for before all. An answer at the very end, which is to be continued, stays as it is.
     """
-    if not turns:
-        return Expanded(list(messages), chain)
     kept = _Kept(turns)
     begin = chain.ends[place] if place >= 0 else 0
-    whole, ends = list(messages[:begin]), list(chain.ends[: place + 1])
-    taken = TakenIds(call_id for message in whole for call_id in _ids_of(message))
+    whole = list(items[:begin])
+    taken = TakenIds(call_id for item in whole for call_id in _ids_of(item.message))
     put_back: list[KeptTurn] = []
     lost, last = None, len(chain.keys) - 1
     for number in range(place + 1, len(chain.keys)):
-        end = chain.ends[number]
-        answer, parent = messages[end - 1], chain.keys[number - 1] if number else chain.seed
-        if _follows_a_question(messages, chain, number) and (unseen := kept.lost_after(parent)) is not None:
-            whole += _with_free_ids(unseen[1], NO_ANSWER, taken)
+        end, key = chain.ends[number], chain.keys[number]
+        answer, parent = items[end - 1].message, chain.keys[number - 1] if number else chain.seed
+        if _follows_a_question(items, chain, number) and (unseen := kept.lost_after(parent)) is not None:
+            whole += _items("", _with_free_ids(unseen[1], NO_ANSWER, taken))
             put_back.append(unseen[0])
             lost = unseen[0] if number == last else lost
-        whole += messages[begin : end - 1]
+        whole += items[begin : end - 1]
         begin = end
-        turn, told = (None, []) if number == last else kept.turn_of(answer, chain.keys[number], parent)
+        turn, told = (None, []) if number == last else kept.turn_of(answer, key, parent)
         if turn is None:
-            whole.append(answer)
+            whole.append(items[end - 1])
             taken.update(_ids_of(answer))
         else:
-            whole += _with_free_ids(told, answer, taken)
+            whole += _items(key, _with_free_ids(told, answer, taken))
             put_back.append(turn)
             lost = turn if number == last - 1 and _says_more(told, answer) else lost
-        ends.append(len(whole))
-    whole += messages[begin:]
-    return Expanded(whole, replace(chain, ends=tuple(ends)), tuple(put_back), lost)
+    return Expanded((*whole, *items[begin:]), tuple(put_back), lost)
 
 
-def _follows_a_question(messages: Sequence[Message], chain: Chain, number: int) -> bool:
+def _items(key: str, messages: Iterable[Message]) -> list[Item]:
+    return [Item(message, key, "put back") for message in messages]
+
+
+def _follows_a_question(items: Sequence[Item], chain: Chain, number: int) -> bool:
     """Tell whether two messages of the person follow each other, as after an answer that the client has lost."""
-    before = messages[chain.ends[number - 1] - 1] if number else NO_ANSWER
-    return before.get("role") == messages[chain.ends[number] - 1].get("role") == "user"
+    before = items[chain.ends[number - 1] - 1].message if number else NO_ANSWER
+    return before.get("role") == items[chain.ends[number] - 1].message.get("role") == "user"
 
 
 class _Kept:

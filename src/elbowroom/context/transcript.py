@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 Message = Mapping[str, Any]
@@ -66,26 +66,10 @@ class Transcript:
                 groups.append([message])
         return cls(tuple(Group(tuple(group)) for group in groups))
 
-    def pinning(self, pins: Sequence[Message]) -> "Transcript":
-        """Return the conversation with the groups that hold one of these messages, or a part of its text, pinned."""
-        if not pins:
-            return self
-        return Transcript(tuple(replace(group, is_pinned=_holds(group, pins)) for group in self.groups))
-
     @property
     def messages(self) -> list[Message]:
         """Return the messages of all groups, in order."""
         return messages_of(self.groups)
-
-
-def _holds(group: Group, pins: Sequence[Message]) -> bool:
-    """Tell whether a group is one of these messages; of an answer in several steps each step that says something is."""
-    first = group.messages[0]
-    said = text_of(first).strip()
-    return any(
-        first == pin or (first.get("role") == pin.get("role") == "assistant" and said and said in text_of(pin))
-        for pin in pins
-    )
 
 
 def messages_of(groups: Sequence[Group]) -> list[Message]:

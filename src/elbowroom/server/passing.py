@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.admission import Admission, Priority, Prompt, Ticket
+from elbowroom.agents.admission import Admission, Priority, PromptToPlace, Ticket
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.turn import Shared
 from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
@@ -155,9 +155,9 @@ async def _pass_on(
         await shared.places.on_machine(target, pass_from, lambda: _prompt_of(body), has_begun=lambda: has_begun)
 
 
-def _prompt_of(body: Mapping[str, Any]) -> Prompt:
+def _prompt_of(body: Mapping[str, Any]) -> PromptToPlace:
     prompt = body.get("prompt")
-    return Prompt([{"role": "user", "content": prompt}] if isinstance(prompt, str) else ())
+    return PromptToPlace([{"role": "user", "content": prompt}] if isinstance(prompt, str) else ())
 
 
 async def _passed(admission: Admission, target: Target, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:

@@ -7,11 +7,11 @@ from ledger_chats import ANSWER, ASK, THANKS
 from memory_stores import MemoryLedgerRows
 
 from elbowroom.agents.request import Caller
-from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.ledger import Chain, Entry
+from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message
 
 SUMMARY: Message = {"role": "user", "content": "A summary."}
@@ -31,10 +31,9 @@ async def test_where_the_entry_ends(covered: int, sent: int) -> None:
     rows = MemoryLedgerRows()
     await rows.save(Entry(key, (SUMMARY,), window=4096, before=4000, after=900, rung="plan", created=0.0), [])
     messages = WHOLE[:sent]
-    history = History(messages)
     recall = Recall(rows, CompactionNotes(), Caller("ada"), "coder", messages)
-    is_found = await recall.recall(history, Budget(4096), size)
+    prompt, is_found = await recall.recall(Prompt.of(messages), Budget(4096), size)
     asks_behind_it = sent > covered and any(message["role"] == "user" for message in messages[covered:])
     assert is_found is asks_behind_it
-    assert history.messages == ([SUMMARY, *messages[covered:]] if asks_behind_it else list(messages))
-    assert history.untouched == (sent - covered if asks_behind_it else sent)
+    assert prompt.messages == ([SUMMARY, *messages[covered:]] if asks_behind_it else list(messages))
+    assert [item.is_as_sent for item in prompt.items].count(True) == (sent - covered if asks_behind_it else sent)

@@ -10,7 +10,8 @@ from ledger_chats import ANSWER, ASK, RETRY, THANKS, call, chain_of, longest, sp
 from random_histories import Json, always_the_same, histories
 
 from elbowroom.context.compaction.division import NumberedGroup, build, divide
-from elbowroom.context.ledger import Archived, Entry, archive_of, is_system, replacement, restored
+from elbowroom.context.ledger import Archived, Entry, archive_of, is_system
+from elbowroom.context.prompt import Prompt, items_of, recalled
 from elbowroom.context.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -63,10 +64,18 @@ def compactions(draw: st.DrawFn, *, system_anywhere: bool) -> tuple[list[Message
 
 
 def entry_for(messages: Sequence[Message], compacted: Sequence[Message]) -> tuple[int, Entry]:
-    """Return the entry for a compaction, with its place."""
+    """Return the entry for a compaction, which has left what is the same at the end as it was, with its place."""
+    pairs = zip(reversed(messages), reversed(compacted), strict=False)
+    tail = next((at for at, (one, other) in enumerate(pairs) if one is not other), min(len(messages), len(compacted)))
     chain = chain_of(messages)
-    place, stands = replacement(messages, chain, compacted)
-    return place, entry_of(chain.keys[place], *stands)
+    key, stands = Prompt.of(messages, chain).summarised(compacted, tail).entry()
+    return chain.keys.index(key), entry_of(key, *stands)
+
+
+def restored(messages: Sequence[Message], place: int, entry: Entry) -> list[Message]:
+    """Return a conversation with an entry in place of all up to a place in its chain."""
+    chain = chain_of(messages)
+    return [item.message for item in recalled(items_of(messages, chain), chain.keys[place], entry.messages)]
 
 
 @given(compactions(system_anywhere=False), histories())
@@ -76,7 +85,7 @@ def test_compaction_comes_back_as_it_was_sent(made: tuple[list[Message], list[Me
     messages, compacted = made
     place, entry = entry_for(messages, compacted)
     longer = [*messages, *following]
-    after = restored(longer, chain_of(longer), place, entry)
+    after = restored(longer, place, entry)
     assert after == [*compacted, *following]
     untouched = len(longer) - chain_of(longer).ends[place]
     assert all(new is old for new, old in zip(after[len(after) - untouched :], longer[-untouched:], strict=False))
@@ -91,12 +100,12 @@ def test_compaction_loses_nothing_wherever_system_messages_stand(
     messages, compacted = made
     place, entry = entry_for(messages, compacted)
     longer = [*messages, *following]
-    after = restored(longer, chain_of(longer), place, entry)
+    after = restored(longer, place, entry)
     assert not any(is_system(message) for message in entry.messages)
     assert spoken(after) == spoken([*compacted, *following])
     assert all(message in after for message in longer if is_system(message))
     even_longer = [*longer, THANKS]
-    assert restored(even_longer, chain_of(even_longer), place, entry) == [*after, THANKS]
+    assert restored(even_longer, place, entry) == [*after, THANKS]
 
 
 def test_replacement_leaves_what_the_person_may_edit() -> None:
@@ -108,7 +117,7 @@ def test_replacement_leaves_what_the_person_may_edit() -> None:
     edited = [system("Today is Tuesday."), *messages[1:-1], ASK]
     chain = chain_of(edited)
     assert longest(chain, [entry]) == (1, entry)
-    assert restored(edited, chain, 1, entry) == [edited[0], summary, THANKS, ANSWER, ASK]
+    assert restored(edited, 1, entry) == [edited[0], summary, THANKS, ANSWER, ASK]
 
 
 def test_replacement_of_what_the_client_never_saw_covers_all() -> None:
@@ -117,7 +126,7 @@ def test_replacement_of_what_the_client_never_saw_covers_all() -> None:
     compacted = [system(), {"role": "user", "content": "A summary."}, {"role": "assistant", "content": "Unseen."}]
     place, entry = entry_for(messages, compacted)
     assert place == 2
-    assert restored([*messages, ASK], chain_of(messages), place, entry) == [*compacted, ASK]
+    assert restored([*messages, ASK], place, entry) == [*compacted, ASK]
 
 
 def test_replacement_splits_no_group() -> None:
@@ -135,7 +144,7 @@ def test_replacement_by_less_than_the_system_messages() -> None:
     messages = [system(), ASK, system("Short."), THANKS]
     place, entry = entry_for(messages, [system("Short."), THANKS])
     assert (place, entry.messages) == (1, (THANKS,))
-    assert restored(messages, chain_of(messages), place, entry) == [system(), system("Short."), THANKS]
+    assert restored(messages, place, entry) == [system(), system("Short."), THANKS]
 
 
 def test_system_messages_come_first_and_once() -> None:
@@ -143,7 +152,7 @@ def test_system_messages_come_first_and_once() -> None:
     messages = [system(), ASK, system(), ANSWER, system("Short."), THANKS, system()]
     summary = {"role": "user", "content": "A summary."}
     chain = chain_of(messages)
-    after = restored(messages, chain, 2, entry_of(chain.keys[2], summary))
+    after = restored(messages, 2, entry_of(chain.keys[2], summary))
     assert after == [system(), system("Short."), summary, system()]
 
 

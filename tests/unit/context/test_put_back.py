@@ -13,6 +13,7 @@ from random_histories import always_the_same
 from elbowroom.agents.answer import BETWEEN_STEPS
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain
+from elbowroom.context.prompt import items_of
 from elbowroom.context.put_back import BETWEEN_REPLIES, Expanded, expanded
 from elbowroom.context.templates.repair import MISSING_RESULT, repair
 from elbowroom.context.transcript import Message, text_of
@@ -34,16 +35,16 @@ SAID = reply(shown(READ))
 
 def told(messages: Sequence[Message], *turns: KeptTurn, place: int = -1) -> Expanded:
     """Return a history of ada's with these turns put back."""
-    return expanded(messages, chain_of(messages), place, turns)
+    return expanded(items_of(messages, chain_of(messages)), chain_of(messages), place, turns)
 
 
 def test_what_was_read_is_read_again() -> None:
     """Calls and results stand where they stood in the turn, and the chain's ends are behind them."""
     messages = [system(), ASK, SAID, system("It is noon."), MORE]
     whole = told(messages, kept_turn([ASK], READ, SAID))
-    assert whole.messages == [system(), ASK, *AS_READ, system("It is noon."), MORE]
-    assert whole.chain.keys == chain_of(messages).keys
-    assert whole.chain.ends == (2, 8, 10)
+    assert stands(whole) == [system(), ASK, *AS_READ, system("It is noon."), MORE]
+    keys = ("", *chain_of(messages).keys, "")
+    assert [item.key for item in whole.items] == [*keys[:2], *keys[2:3] * 6, "", keys[3]]
     assert [turn.id for turn in whole.turns] == ["turn_1"]
 
 
@@ -57,25 +58,30 @@ def test_what_a_compaction_covers_is_left_alone() -> None:
     messages = [ASK, SAID, MORE, SAID, ASK]
     turns = [kept_turn([ASK], READ, SAID), kept_turn(messages[:3], READ, SAID, number=2)]
     assert [turn.id for turn in told(messages, *turns, place=1).turns] == ["turn_2"]
-    assert told(messages, *turns, place=1).messages == [
+    assert stands(told(messages, *turns, place=1)) == [
         ASK,
         SAID,
         MORE,
         *renamed(AS_READ, told(messages, turns[1])),
         ASK,
     ]
-    assert told(messages, *turns, place=3).messages == messages
+    assert stands(told(messages, *turns, place=3)) == messages
+
+
+def stands(whole: Expanded) -> list[Message]:
+    """Return the messages of a history."""
+    return [item.message for item in whole.items]
 
 
 def renamed(messages: list[Json], whole: Expanded) -> list[Message]:
     """Return as many messages as these, as they stand before the last one of a history."""
-    return whole.messages[-len(messages) - 1 : -1]
+    return stands(whole)[-len(messages) - 1 : -1]
 
 
 def test_ids_that_are_taken() -> None:
     """The same turn twice, as no client would send it: each call has an id of its own, and its own result."""
     messages = [ASK, SAID, MORE, SAID, ASK]
-    whole = told(messages, kept_turn([ASK], READ, SAID), kept_turn(messages[:3], READ, SAID, number=2)).messages
+    whole = stands(told(messages, kept_turn([ASK], READ, SAID), kept_turn(messages[:3], READ, SAID, number=2)))
     assert len(ids_in(whole)) == len(set(ids_in(whole))) == 6
     assert repair(whole) == whole
 
@@ -93,7 +99,7 @@ def test_ids_that_are_taken() -> None:
 def test_another_answer_stays(answer: Json) -> None:
     """Where the client has other words than were said, it has them all."""
     messages = [ASK, answer, MORE]
-    assert told(messages, kept_turn([ASK], READ, SAID)).messages == messages
+    assert stands(told(messages, kept_turn([ASK], READ, SAID))) == messages
 
 
 def test_other_agents_and_owners() -> None:
@@ -101,29 +107,30 @@ def test_other_agents_and_owners() -> None:
     messages = [ASK, SAID, MORE]
     turns = [kept_turn([ASK], READ, SAID, agent="writer"), kept_turn([ASK], READ, SAID)]
     assert not told(messages, turns[0]).turns
-    assert not expanded(messages, Chain.of("bob", "coder", messages), -1, turns).turns
+    bob = Chain.of("bob", "coder", messages)
+    assert not expanded(items_of(messages, bob), bob, -1, turns).turns
 
 
 def test_an_answer_to_be_continued() -> None:
     """An answer at the end goes on from its own words; what was read for it is not put between."""
-    assert told([ASK, SAID], kept_turn([ASK], READ, SAID)).messages == [ASK, SAID]
+    assert stands(told([ASK, SAID], kept_turn([ASK], READ, SAID))) == [ASK, SAID]
 
 
 def test_words_of_the_client() -> None:
     """The last reply is the client's, with what it keeps beside the text; a lone one in the very parts it has."""
     said = {**SAID, "content": f"\n{SAID['content']}\n ", "reasoning_content": "Hm."}
-    whole = told([ASK, said, MORE], kept_turn([ASK], READ, SAID)).messages
+    whole = stands(told([ASK, said, MORE], kept_turn([ASK], READ, SAID)))
     assert whole[-2] == {"role": "assistant", "content": "It was painted.\n ", "reasoning_content": "Hm."}
     turn = [READ[2], *READ[3:5], READ[5]]
     parts = reply([{"type": "text", "text": "It was painted."}])  # type: ignore[arg-type]
-    assert told([ASK, parts, MORE], kept_turn([ASK], turn, reply("It was painted."))).messages[-2] == parts
+    assert stands(told([ASK, parts, MORE], kept_turn([ASK], turn, reply("It was painted."))))[-2] == parts
 
 
 def test_thoughts_in_the_text() -> None:
     """Thoughts that the client has folded away stay before what is read again, and are not added to its own words."""
     turn = [reply("<think>Hm.</think>Let me look.", called("aaaaaaaa1")), result("aaaaaaaa1"), reply("Painted.")]
     said = reply("Let me look.\n\nPainted.")
-    whole = told([ASK, said, MORE], kept_turn([ASK], turn, reply(shown(turn)))).messages
+    whole = stands(told([ASK, said, MORE], kept_turn([ASK], turn, reply(shown(turn)))))
     assert whole == [ASK, *turn, MORE]
 
 
@@ -131,7 +138,7 @@ def test_messages_from_the_queue() -> None:
     """What a person said while the agent worked stands where the agent was told."""
     turn = [*READ[:2], user("Be quick."), READ[5]]
     said = reply(shown(turn))
-    assert told([ASK, said, MORE], kept_turn([ASK], turn, said)).messages == [ASK, *turn, MORE]
+    assert stands(told([ASK, said, MORE], kept_turn([ASK], turn, said))) == [ASK, *turn, MORE]
 
 
 def test_calls_of_the_client() -> None:
@@ -140,7 +147,7 @@ def test_calls_of_the_client() -> None:
     said = reply("Both.", called("client-id", name="look"))
     messages = [ASK, said, result("client-id", "Nothing."), MORE]
     turn = [reply("Both.", mine, theirs), result("aaaaaaaa1")]
-    whole = told(messages, kept_turn([ASK], turn, reply("Both.", theirs))).messages
+    whole = stands(told(messages, kept_turn([ASK], turn, reply("Both.", theirs))))
     assert whole == [ASK, reply("Both.", mine, said["tool_calls"][0]), result("aaaaaaaa1"), *messages[2:]]
     assert repair(whole) == whole
 
@@ -149,10 +156,10 @@ def test_calls_without_results() -> None:
     """A turn that was stopped has called what never answered: its words stay, and the calls that have results."""
     turn = [reply("Let me look.", called("aaaaaaaa1"), called("aaaaaaaa2")), result("aaaaaaaa2", "Two.")]
     said = reply("Let me look.")
-    whole = told([ASK, said, MORE], kept_turn([ASK], turn, said, status="interrupted")).messages
+    whole = stands(told([ASK, said, MORE], kept_turn([ASK], turn, said, status="interrupted")))
     assert whole == [ASK, reply("Let me look.", called("aaaaaaaa2")), result("aaaaaaaa2", "Two."), MORE]
     nothing = kept_turn([ASK], [reply("Let me look.", called("aaaaaaaa1"))], said, status="interrupted")
-    assert told([ASK, said, MORE], nothing).messages == [ASK, said, MORE]
+    assert stands(told([ASK, said, MORE], nothing)) == [ASK, said, MORE]
 
 
 BROKEN_OFF = [*READ[:2], reply("It was pain")]
@@ -174,7 +181,7 @@ BROKEN_OFF = [*READ[:2], reply("It was pain")]
 def test_a_turn_that_nobody_ended(answer: str, expected: list[Json]) -> None:
     """The process died: what was kept of the turn stands where the client has less of it; it may have more."""
     messages = [ASK, reply(answer), MORE]
-    assert told(messages, kept_turn([ASK], BROKEN_OFF)).messages == [ASK, *expected, MORE]
+    assert stands(told(messages, kept_turn([ASK], BROKEN_OFF))) == [ASK, *expected, MORE]
 
 
 @pytest.mark.parametrize("turn", [BROKEN_OFF, [reply("It was pain")]], ids=["several messages", "one reply"])
@@ -185,26 +192,26 @@ def test_an_answer_that_the_client_has_lost(turn: list[Json]) -> None:
     """
     kept = kept_turn([ASK], turn)
     whole = told([system(), ASK, system("Noon."), MORE], kept)
-    assert whole.messages == [system(), ASK, *turn, system("Noon."), MORE]
+    assert stands(whole) == [system(), ASK, *turn, system("Noon."), MORE]
     assert whole.lost == kept
     later = told([ASK, MORE, reply("Fine."), user("And then?")], kept)
-    assert later.messages == [ASK, *turn, MORE, reply("Fine."), user("And then?")]
+    assert stands(later) == [ASK, *turn, MORE, reply("Fine."), user("And then?")]
     assert later.lost is None
-    assert told([ASK], kept).messages == [ASK]
-    assert told([ASK, MORE], kept_turn([ASK], [reply("")])).messages == [ASK, MORE]
+    assert stands(told([ASK], kept)) == [ASK]
+    assert stands(told([ASK, MORE], kept_turn([ASK], [reply("")]))) == [ASK, MORE]
 
 
 def test_the_last_of_several_lost_answers() -> None:
     """A question that was asked twice in vain has the last answer; a whole one goes before all."""
     kept = [kept_turn([ASK], [reply(f"Answer {number}")], number=number) for number in range(2)]
-    assert told([ASK, MORE], *kept).messages == [ASK, reply("Answer 1"), MORE]
-    assert told([ASK, reply("Mine."), MORE], *kept).messages == [ASK, reply("Mine."), MORE]
+    assert stands(told([ASK, MORE], *kept)) == [ASK, reply("Answer 1"), MORE]
+    assert stands(told([ASK, reply("Mine."), MORE], *kept)) == [ASK, reply("Mine."), MORE]
 
 
 def test_more_than_was_kept_behind_a_result() -> None:
     """The last reply had not been written yet: the client's words are one."""
     messages = [ASK, reply("Let me look.\n\nIt was painted."), MORE]
-    assert told(messages, kept_turn([ASK], READ[:2])).messages == [ASK, *READ[:2], READ[5], MORE]
+    assert stands(told(messages, kept_turn([ASK], READ[:2]))) == [ASK, *READ[:2], READ[5], MORE]
 
 
 @pytest.mark.parametrize("answer", [shown(READ[:2]), "Let me look.\n\nIt was painted."])
@@ -212,7 +219,7 @@ def test_what_was_taken_in_before_a_turn_broke_off(answer: str) -> None:
     """A queued message left the queue when the model read it: it is in the turn that nobody ended, or nowhere."""
     turn = [*READ[:2], user("Be quick."), READ[5]]
     whole = told([ASK, reply(answer), MORE], kept_turn([ASK], turn))
-    assert whole.messages == [ASK, *turn, MORE]
+    assert stands(whole) == [ASK, *turn, MORE]
 
 
 def ids_in(messages: Sequence[Message]) -> list[str]:
@@ -271,16 +278,16 @@ def test_whatever_was_kept(drawn: tuple[list[Json], list[KeptTurn], int]) -> Non
     """The history is sound, holds all words of the client in order, and its chain fits it; the same each time."""
     messages, kept, place = drawn
     before = chain_of(messages)
-    whole = expanded(messages, before, place, kept)
+    whole = expanded(items_of(messages, before), before, place, kept)
     assert repair(messages) == messages
-    assert repair(whole.messages) == whole.messages
-    assert whole.messages == expanded(messages, before, place, kept).messages
-    assert whole.chain.keys == before.keys
+    assert repair(stands(whole)) == stands(whole)
+    assert whole == expanded(items_of(messages, before), before, place, kept)
     covered = before.ends[place] if place >= 0 else 0
-    assert whole.messages[:covered] == messages[:covered]
+    assert stands(whole)[:covered] == messages[:covered]
     begin = 0
-    for own, end in zip(before.ends, whole.chain.ends, strict=True):
-        message, instead = messages[own - 1], whole.messages[begin:end]
+    ends = {item.key: at for at, item in enumerate(whole.items, 1) if item.key}
+    for own, end in zip(before.ends, map(ends.__getitem__, before.keys), strict=True):
+        message, instead = messages[own - 1], stands(whole)[begin:end]
         if message["role"] != "assistant":
             assert instead[-1] == message
         said = " ".join(text_of(one) for one in instead if one["role"] == "assistant")
@@ -294,6 +301,6 @@ def test_whatever_was_kept(drawn: tuple[list[Json], list[KeptTurn], int]) -> Non
 def test_whole_turns(turn: list[Json]) -> None:
     """Of a turn that the client has as it was, no result is lost whose call is there."""
     said = reply(shown(turn))
-    whole = told([ASK, said, MORE], kept_turn([ASK], turn, said)).messages
+    whole = stands(told([ASK, said, MORE], kept_turn([ASK], turn, said)))
     answered = [one for one in repair(turn) if one["role"] == "tool" and one["content"] != MISSING_RESULT]
     assert [one["content"] for one in whole if one["role"] == "tool"] == [one["content"] for one in answered]

@@ -9,7 +9,7 @@ from chatting import chunks_of, split_frames
 from watched_stream import statuses_of
 
 from elbowroom.agents.answer import Answer, Notice
-from elbowroom.context.compaction.order import Progress
+from elbowroom.context.effects import Progress
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import TextDelta
 from elbowroom.server.encode import FrameEncoder

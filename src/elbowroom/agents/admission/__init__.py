@@ -2,7 +2,7 @@
 
 from elbowroom.agents.admission.admission import Admission, Leaving
 from elbowroom.agents.admission.jobs import QUIET_SECONDS, Background, Job, Work
-from elbowroom.agents.admission.places import Placement, Places, Prompt
+from elbowroom.agents.admission.places import Placement, Places, PromptToPlace
 from elbowroom.agents.admission.pool import PoolKey, Priority, Ticket
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "Places",
     "PoolKey",
     "Priority",
-    "Prompt",
+    "PromptToPlace",
     "Ticket",
     "Work",
 ]

@@ -45,7 +45,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptToPlace:
     """About what is sent, and the keys by which the last prompt of its conversation is found, if it has one."""
 
     messages: Sequence[Message] = ()
@@ -67,7 +67,7 @@ class Places:
         self,
         target: Target,
         work: Callable[[Target], Awaitable[Done]],
-        prompt: Callable[[], Prompt] = Prompt,
+        prompt: Callable[[], PromptToPlace] = PromptToPlace,
         *,
         embeds: bool = False,
         has_begun: Callable[[], bool] = lambda: False,
@@ -153,7 +153,7 @@ class Placement:
         self._rounds = 1
         self._failure: ElbowroomError | None = None
 
-    async def choose(self, prompt: Prompt) -> Target:
+    async def choose(self, prompt: PromptToPlace) -> Target:
         """Return the target on the machine that a prompt goes to.
 
         Raises the last failure where no other machine is left, ModelNotFound, or what listing the models raises.
@@ -235,7 +235,7 @@ class Placement:
             self._places.claims.discard(self._claim)
             self._claim = None
 
-    def _measure(self, prompt: Prompt) -> None:
+    def _measure(self, prompt: PromptToPlace) -> None:
         """Find the prompt before this one, and estimate the size of this one."""
         self._talk, before = prompt.talk, None
         if prompt.talk is not None:

@@ -8,9 +8,16 @@ from elbowroom.agents.prompt.body import (
     with_instructions,
     without_answer_fields,
 )
-from elbowroom.agents.prompt.counters import HistoryCounter, HistoryCounters, StepCounter, Unreported, is_short
+from elbowroom.agents.prompt.counters import (
+    HistoryCounter,
+    HistoryCounters,
+    StepCounter,
+    Unreported,
+    is_short,
+    warn_of_orphans,
+)
+from elbowroom.agents.prompt.effects import carried_out
 from elbowroom.agents.prompt.fitting_tools import fitting_tools
-from elbowroom.agents.prompt.material import fitting_material
 from elbowroom.agents.prompt.size import (
     LEAST_GUESS,
     LEAST_LESSON,
@@ -34,7 +41,7 @@ __all__ = [
     "StepRequest",
     "Unreported",
     "cached_of",
-    "fitting_material",
+    "carried_out",
     "fitting_tools",
     "is_short",
     "prompt_size",
@@ -44,6 +51,7 @@ __all__ = [
     "step_usage_of",
     "template_arguments",
     "thinking_off",
+    "warn_of_orphans",
     "with_instructions",
     "without_answer_fields",
 ]

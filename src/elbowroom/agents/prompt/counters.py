@@ -20,6 +20,7 @@ from elbowroom.context.templates import (
     asked_demands,
     asked_without_tools,
     normalise,
+    orphans_in,
 )
 from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ElbowroomError
@@ -201,6 +202,10 @@ class HistoryCounter:
         return known
 
 
+ORPHANS: Final = (
+    "{count} of the results of tools that the client sent answer no call, or one that has its result already; the "
+    "model reads them as messages of the user."
+)
 TEMPLATES_KEPT: Final = 64
 MANY: Final = 500
 """Messages or calls from which on a history is brought into its form in a thread."""
@@ -243,6 +248,12 @@ def is_short(messages: Sequence[Message]) -> bool:
 def _calls_and_parts(message: Message) -> int:
     content = message.get("content")
     return len(message.get("tool_calls") or ()) + (len(content) if isinstance(content, list) else 0)
+
+
+async def warn_of_orphans(name: str, sent: Sequence[Message]) -> None:
+    """Tell the log of results of tools in a client's history that answer no call."""
+    if orphans := orphans_in(sent) if is_short(sent) else await asyncio.to_thread(orphans_in, sent):
+        log.warning("%s: %s", name, ORPHANS.format(count=orphans))
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
 """How is one answer given inside the model's window?"""
 
-from elbowroom.agents.turn.compactor import Compactor, ConversationSource
-from elbowroom.agents.turn.recall import Recall, Standing
-from elbowroom.agents.turn.room import decide
+from elbowroom.agents.turn.compactor import Compactor
+from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.recall import Recall
+from elbowroom.agents.turn.standing import Standing, put_in_words, standing_summary, take_back
 from elbowroom.agents.turn.state import CompactionNotes, RunSettings, Shared
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.agents.turn.turn import Turn
@@ -10,12 +11,14 @@ from elbowroom.agents.turn.turn import Turn
 __all__ = [
     "CompactionNotes",
     "Compactor",
-    "ConversationSource",
+    "PromptFit",
     "Recall",
     "ReplyStream",
     "RunSettings",
     "Shared",
     "Standing",
     "Turn",
-    "decide",
+    "put_in_words",
+    "standing_summary",
+    "take_back",
 ]

@@ -10,13 +10,15 @@ from typing import Any, Final, TypeVar
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import StepCounter, StepRequest
+from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
-from elbowroom.context.compaction import Cannot, Compaction, Ladder, Progress, RemovedCalls, TaskState, inner_summary
+from elbowroom.context.compaction import Cannot, Compaction, Ladder, RemovedCalls, TaskState, inner_summary
 from elbowroom.context.conversation import CompactionDetails, StepUsage
+from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
+from elbowroom.context.planner import COMPACTED
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
@@ -24,7 +26,6 @@ from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 COMPACTING = "Compacting conversation history..."
-COMPACTED = "Context compacted, continuing..."
 COUNTING_SECONDS: Final = 0.05
 """How long the first notice waits for the size of the prompt, which a distant engine may count slowly."""
 SECONDS_BETWEEN: Final = 2.0
@@ -38,8 +39,8 @@ class ConversationSource:
     """The request that a conversation belongs to, its loaded model, and how a history becomes messages for it.
 
     `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
-    the compaction takes out. With `foresees` the last message stands for the one that the person will write next. What
-    the person has pinned (`pins`) stays. A preview is not logged as a compaction.
+    the compaction takes out. With `foresees` the last message stands for the one that the person will write next. A
+    preview is not logged as a compaction.
     """
 
     shape: StepRequest
@@ -48,7 +49,6 @@ class ConversationSource:
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
-    pins: Sequence[Message] = ()
     is_preview: bool = False
 
 
@@ -68,11 +68,19 @@ class Work:
     reason: str = ""
     closing: Notice = field(default_factory=lambda: _closing(None, None))
 
-    def ask(self, progress: Progress) -> None:
-        """Note what the pruning agent is asked now."""
-        self.asked = progress
+    async def answer(self, effect: Effect, counter: StepCounter, pruner: PruningAgent) -> object:
+        """Answer what the ladder asks for; raises PrunerFailed."""
+        match effect:
+            case Count(messages):
+                return await counter.prompt(messages)
+            case AskPruner(messages, cap, progress):
+                self.asked = progress
+                return await pruner.ask(messages, cap)
+            case RungFailed(reason):
+                self._fail(reason)
+                return None
 
-    def fail(self, reason: str) -> None:
+    def _fail(self, reason: str) -> None:
         """Note and log why a rung failed."""
         self.reason = reason
         fields = {"event": "rung failed", "agent": self.name, "reason": reason}
@@ -154,15 +162,14 @@ class Compactor:
         details = CompactionDetails(done.seconds, done.groups_kept, kept, removed, summary, focus, str(done.verdict))
         self.settings.live.compacted(done.before, done.after, done.rung, details)
 
-    def note_shortened(self, before: int, after: int) -> None:
-        """Log that results of tools were shortened, with the sizes of the prompt in tokens."""
+    def note_event(self, event: str, before: int, after: int) -> None:
+        """Note that results of tools were shortened, with the sizes of the prompt, or that nothing could be."""
+        if event == "not compacted":
+            self.settings.shared.observations.not_compacted()
+            return
         fields = {"event": "pruned", "agent": self.target.name, "before": before, "after": after}
         text = "Results of tools are shortened: %d tokens instead of about %d."
         log.info(text, after, before, extra={FIELDS: fields})
-
-    def note_failure(self) -> None:
-        """Record that the conversation could not be made any shorter."""
-        self.settings.shared.observations.not_compacted()
 
     def _note_use(self, pruner: PruningAgent) -> None:
         """Record the tokens of a pruning agent's calls, also where its work was ended early."""
@@ -225,25 +232,25 @@ class Compactor:
         before = await work.before
         conversation = Conversation(source.shape.body(await counter.sent(messages)), messages, source.dress)
         history = counter.history.with_body(source.shape.body(()))
-        work.pruner = await choose_pruner(
+        work.pruner = pruner = await choose_pruner(
             self.settings, self.target, source.info, conversation, history, budget.window, self.job
         )
         ladder = Ladder(
             budget=budget,
             target=decision.target,
-            counter=counter,
-            pruner=work.pruner,
+            size=counter.text,
+            pruner=pruner,
             wishes=wishes_of(chosen, asked.instructions if asked is not None else "", source.shape.request.focus),
             turns=chosen.retain_last_turns,
-            on_rung=work.fail,
-            on_progress=work.ask,
             asks_pruner=decision.asks_pruner,
             tells_all=decision.is_wanted,
             state=source.state,
             removed=source.removed,
             foresees=source.foresees,
         )
-        outcome = await ladder.climb(transcript.pinning(source.pins), before)
+        climb = ladder.climb(transcript, before)
+        in_thread = not is_short(transcript.messages)
+        outcome = await carried_out(climb, lambda effect: work.answer(effect, counter, pruner), in_thread=in_thread)
         return work.end(outcome, before)
 
     async def await_job(self, job: Job, seconds: float | None = None) -> Compaction | Cannot | None:
@@ -267,10 +274,6 @@ class Compactor:
     async def tell_of_another(self) -> None:
         """Tell the person that another request is compacting the conversation; its end has to be told as well."""
         await self.tell([Notice("compacting", COMPACTING, is_done=False)])
-
-    async def tell_done_by_another(self) -> None:
-        """Tell the person that another request has compacted the conversation."""
-        await self.tell([Notice("compacted", COMPACTED)])
 
 
 def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: str = "") -> Notice:

@@ -1,76 +1,251 @@
-"""Makes the history of a model step fit the window: by an earlier compaction, shorter results, or a new compaction."""
+"""Carries out what a `Planner` decides about the history of a model step: counts, asks, keeps, and tells the person."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_material
-from elbowroom.agents.request import CompactionRequest, tool_name
+from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
+from elbowroom.agents.request import tool_name
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
-from elbowroom.agents.turn.history import History
-from elbowroom.agents.turn.recall import PRUNED, SHORTENED, UNCHANGED, Recall, Written
-from elbowroom.agents.turn.room import (
-    by_hand,
-    cut_results,
-    decide,
-    fitting_results,
-    freed_by,
-    has_room_for,
-    overflow_error,
-    smallest_of,
-    tight_notice,
-    without_conversation,
-)
-from elbowroom.context.budget import Compact, Decision, Refuse, Send
-from elbowroom.context.compaction import Cannot, Compaction
+from elbowroom.agents.turn.recall import Recall
+from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
+from elbowroom.context.budget import Compact, Decision, Refuse
+from elbowroom.context.compaction import Cannot, Compaction, state_of
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
+from elbowroom.context.fitting import Edit, Keep, Note, Shortener, TakeResults
+from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.planner import (
+    BEFORE_REQUEST,
+    PREVIEW,
+    Alone,
+    Climb,
+    FindPins,
+    Flush,
+    HandOut,
+    Offer,
+    Overflow,
+    Planner,
+    PutBackLess,
+    RecallOthers,
+)
+from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
-PASSES: Final = 2
-"""How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
-OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class PromptFit:
-    """Decides about `history` and changes it until its prompt fits; `recall` keeps the result for later turns.
+    """Drives the `planner` of one model step, or of the work after it, over the history of `manager`.
 
-    `keeper` keeps whole results of tools where the model can read them again; without one, old results are not
-    shortened. `recaller` is None where its tool must not be offered. `refusal` is the overflow by which the engine has
-    refused the history as it is. `has_handed_out` tells that the client has got a compaction of what it has sent;
-    `edits` are those of the client that were applied. `pins` are the messages that a person has pinned, None until a
-    compaction asks for them.
+    `keeper` keeps whole results of tools where the model can read them again. `recaller` is None where its tool must
+    not be offered. `said` is the answer as the client has it, once the history holds one that no client has sent.
+    `has_handed_out` tells that the client has got a compaction of what it has sent; `edits` are those of the client
+    that were applied.
     """
 
     shape: StepRequest
     counter: StepCounter
-    history: History
     manager: AgentContextManager
     compactor: Compactor
     recall: Recall
+    info: ModelInfo
     keeper: OutputKeeper | None = None
     recaller: Recaller | None = None
-    refusal: ContextOverflow | None = None
+    said: Message | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
-    pins: Sequence[Message] | None = None
-    _unshortened: list[Message] | None = None
+    planner: Planner = field(init=False)
+    _unoffered: StepRequest = field(init=False)
+
+    def __post_init__(self) -> None:
+        request, step, has_answer = self.shape.request, self.shape.step, self.said is not None
+        enabled = self.compactor.settings.compaction.enabled
+        wanted = request.compaction if step == 1 and enabled and not has_answer else None
+        self._unoffered = self.shape
+        shortener = Shortener(
+            self.manager,
+            self.counter.text,
+            self.keeper,
+            has_edits=bool(request.edits) and step == 1,
+            shortens=enabled,
+            has_reader=any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools),
+        )
+        is_first = step == 1 and not has_answer
+        is_new = is_first and not any(message.get("role") == "assistant" for message in request.messages)
+        self.planner = Planner(self.manager, shortener, step, wanted.at if wanted is not None else None, is_new)
+
+    def after(self, reply: Message, said: Message) -> "PromptFit":
+        """Return what makes room after the reply, which the client has as `said`, for a next message."""
+        history = self.manager.history.followed_by(reply)
+        fit = replace(self, manager=AgentContextManager(self.manager.budget, history=history), said=said)
+        fit.counter = replace(self.counter)
+        fit.use(self.shape)
+        return fit
+
+    async def run(self, plan: Work[T]) -> T:
+        """Carry a plan out, and return what comes of it. A cancellation or failure ends it where it is."""
+        return await carried_out(plan, self._done, in_thread=not is_short(self.manager.history.messages))
+
+    async def _done(self, effect: Any) -> Any:
+        """Do what a plan needs; return the answer."""
+        match effect:
+            case Count():
+                return await self.counter.prompt(effect.messages)
+            case Aside():
+                return await asyncio.to_thread(effect.work)
+            case Tell():
+                notice = Notice(effect.kind, effect.text, before=effect.before, after=effect.after)
+                return await self.compactor.tell([notice])
+            case FindPins():
+                return await self.recall.pins()
+            case TakeResults():
+                return await self._take_results(effect)
+            case KeepText():
+                outputs = self.compactor.settings.shared.store.tool_outputs
+                return await outputs.keep(self.shape.request.caller.owner, effect.name, effect.text)
+            case Edit():
+                return await self._edit()
+            case Keep():
+                return await self._keep(effect)
+            case _:
+                return await self._done_for_compaction(effect)
+
+    async def _done_for_compaction(self, effect: Any) -> Any:
+        match effect:
+            case Alone():
+                return await self._alone(effect)
+            case RecallOthers():
+                return await self.recall_compactions(), self.recall.begun_with()
+            case Flush():
+                return await self._flush(effect)
+            case Offer():
+                return await self._offer(effect)
+            case Climb():
+                return await self._climb(effect)
+            case HandOut():
+                return await self.hand_out(effect.written)
+            case PutBackLess():
+                if (less := self.recall.put_back_less(self.manager.history)) is not None:
+                    self.manager.history = less
+                return less is not None
+            case Note():
+                return self.compactor.note_event(effect.event, effect.before, effect.after)
+            case Overflow():
+                return await self.overflow()
+            case _:
+                raise TypeError(effect)
+
+    async def _edit(self) -> list[Message] | None:
+        """Edit what the client has sent as it wants, and keep whole what that clears."""
+        chain = self.recall.chain
+        edits = self.compactor.settings.edits(self.compactor.target, self.shape.request)
+        done = await edits.applied_to(self.manager.history.messages, chain, self.counter.prompt)
+        if not done.applied:
+            return None
+        self.edits = done.applied
+        await edits.keep(done, chain)
+        return done.messages
+
+    async def _take_results(self, effect: TakeResults) -> list[Message] | None:
+        if self.keeper is None:
+            return None
+        self.keeper.begin_step(self.counter.text, self.manager.budget.window, effect.fixed, effect.room)
+        return await self.keeper.take_in(self.manager.history.messages, self.recall.of_client)
+
+    async def _keep(self, effect: Keep) -> None:
+        """Keep the history for later turns; of a compaction it is told, and a next memory flush may come."""
+        history, done = self.manager.history, effect.done
+        if done is not None:
+            self.compactor.note(done, effect.messages, self.shape.request.focus)
+        if self.said is None:
+            self.recall.keep(history, effect.written)
+        else:
+            self.recall.keep_with_answer(history, self.said, effect.written)
+        if done is None:
+            return
+        if (flush := self.flush()) is not None:
+            flush.begin_cycle()
+        job, memories = self.compactor.job, self.shape.memories
+        if self.said is None:
+            await self.hand_out(effect.written)
+        elif job is not None and not job.waiting:
+            self.recall.note_summarised(self.said, done.before, done.after)
+        if memories is not None:
+            await memories.refresh(self.recall.chain, self.counter.text)
+            if self.said is not None:
+                memories.end(self.recall.chain, self.recall.answer_key(self.said))
+
+    async def _alone(self, effect: Alone) -> Any:
+        """Carry a plan out while nobody else compacts: of several that have waited in vain only one does."""
+        lock = self.recall.lock()
+        if (waits := lock.locked()) and effect.tells:
+            await self.compactor.tell_of_another()
+        async with lock as has_waited:
+            return await self.run(effect.plan(waits or has_waited))
+
+    async def _flush(self, effect: Flush) -> None:
+        if (flush := self.flush()) is None:
+            return
+        job = self.compactor.job
+        try:
+            if job is not None:
+                job.is_flushing = True
+            await flush.run(*effect.histories)
+        finally:
+            if job is not None:
+                job.is_flushing = False
+
+    async def _offer(self, effect: Offer) -> bool:
+        if effect.is_offered:
+            self._unoffered = self.shape
+            await self.offer_recall()
+        elif self.recaller is not None:
+            self.recaller.is_offered = False
+            self.use(self._unoffered)
+        return self.shape is not self._unoffered
+
+    async def _climb(self, effect: Climb) -> Compaction | Cannot:
+        """Ask for a compaction after the beginning that the engine has read: without a tool that is offered now."""
+        asked, history, foresees = self._unoffered, effect.prompt, effect.purpose.foresees
+        transcript, messages = history.transcript, history.messages[: -1 if foresees else None]
+        state = state_of(transcript.groups[-2:-1]) if foresees else "in progress" if history.is_stopped else None
+        source = ConversationSource(
+            asked,
+            self.info,
+            lambda said: asked.with_instructions(history.joined(said)),
+            state,
+            await self.compactor.removed_calls(self.keeper, messages),
+            foresees,
+            is_preview=effect.purpose == PREVIEW,
+        )
+        return await self.compactor.compact(transcript, effect.decision, self.manager.budget, self.counter, source)
+
+    async def hand_out(self, written: Written | None) -> None:
+        """Give a client that can keep it what stands for all that it has sent."""
+        wants = self.shape.step == 1 and self.shape.request.compaction is not None
+        if written is None or not wants or not self.planner.shortener.shortens or self.manager.history.is_stopped:
+            return
+        handed = self.recall.handed_out(self.manager.history, written, sum(self.compactor.used, StepUsage()))
+        self.has_handed_out = True
+        await self.compactor.tell([handed])
 
     async def recall_compactions(self, *, waits: bool = True) -> bool:
         """Take over what other requests have compacted of this conversation; tell whether there is something."""
-        found = await self.recall.recall(self.history, self.manager.budget, self.counter.prompt, waits=waits)
+        manager, size = self.manager, self.counter.prompt
+        manager.history, found = await self.recall.recall(manager.history, manager.budget, size, waits=waits)
         if self.recall.has_summary:
             await self.offer_recall()
         return found
@@ -80,34 +255,24 @@ class PromptFit:
         recaller = self.recaller
         if recaller is None or recaller.is_offered or not self.shape.takes_more_tools:
             return
-        if await has_room_for(recaller.tool.spec, self.history.messages, self.counter, self.manager.budget):
+        if await has_room_for(recaller.tool.spec, self.manager.history.messages, self.counter, self.manager.budget):
             recaller.is_offered = True
-            self._use(self.shape.offering(recaller.tool.spec))
+            self.use(self.shape.offering(recaller.tool.spec))
 
-    async def offering_recall(self, decision: Compact, counter: StepCounter) -> tuple[StepRequest, Compact]:
-        """Offer it before a compaction, whose target grows by the tool; return the request as it was before as well."""
-        before, messages = self.shape, self.history.messages
-        size = await counter.prompt(messages)
-        await self.offer_recall()
-        if self.shape is before:
-            return before, decision
-        if counter is not self.counter:
-            counter.use(self.shape.body(()), self.shape.with_instructions)
-        return before, replace(decision, target=decision.target + await counter.prompt(messages) - size)
-
-    def _use(self, shape: StepRequest) -> None:
+    def use(self, shape: StepRequest) -> None:
+        """Send and count from now on with this request."""
         self.shape = shape
-        self.counter.use(shape.body(()), lambda messages: shape.with_instructions(self.history.sent(messages)))
+        self.counter.use(shape.body(()), lambda messages: shape.with_instructions(self.manager.history.sent(messages)))
 
     async def room(self) -> ResultRoom:
         """Return how much room a result of a tool has in the next step."""
-        size = await without_conversation(self.history.messages, self.counter)
+        size = await without_conversation(self.manager.history.messages, self.counter)
         return ResultRoom(room_for_results(self.manager.budget, size) // 2, self.counter.text)
 
     async def catch_up(self, job: Job) -> None:
         """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""
         try:
-            decision = await self.decision()
+            decision = await self.run(self.planner.decision(BEFORE_REQUEST))
         except Exception:  # noqa: BLE001  # the next decision meets the same error and tells it
             return
         if not isinstance(decision, Compact):
@@ -124,325 +289,30 @@ class PromptFit:
         elif outcome is not None:
             self.manager.could_not_compact()
 
-    async def first_decision(self) -> Decision:
-        """Return what to do with the history as it has come in, after shortening results that are too large."""
-        await self._take_in()
-        return await self.next_decision()
-
-    async def next_decision(self, *, must_shrink: bool = False) -> Decision:
-        """Return what to do with the history now; shortening old results may spare a compaction."""
-        decision = await self.decision(must_shrink=must_shrink)
-        whole = self.history.messages
-        self._unshortened = None
-        if isinstance(decision, Compact) and await self._free():
-            self._unshortened = whole
-            return await self.decision(must_shrink=must_shrink)
-        return decision
-
-    async def decision(self, *, must_shrink: bool = False) -> Decision:
-        """Return what to do with the history now; with `must_shrink` it needs room even below the trigger."""
-        decided = partial(
-            decide,
-            self.history.messages,
-            self.counter,
-            self.manager,
-            must_shrink=must_shrink,
-            tells_tight=self._is_new_conversation,
-            is_stopped=self.history.is_stopped,
-            asked=self._asked,
-        )
-        decision = await decided(pins=self.pins or ())
-        asks_for_pins = isinstance(decision, Compact) and self.pins is None
-        return await decided(pins=pins) if asks_for_pins and (pins := await self.pinned()) else decision
-
-    async def pinned(self) -> Sequence[Message]:
-        """Return the messages that a person has pinned."""
-        if self.pins is None:
-            self.pins = await self.recall.pinned(self.history.messages)
-        return self.pins
-
-    @property
-    def _asked(self) -> CompactionRequest | None:
-        """Return what the client wants of compactions, while the history stands for what the client has sent alone."""
-        stands = self.shape.step == 1 and not self.history.is_stopped and self.compactor.settings.compaction.enabled
-        return self.shape.request.compaction if stands else None
-
-    async def tell_if_tight(self, decision: Decision, model: str) -> None:
+    async def tell_if_tight(self, decision: Decision) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        if isinstance(decision, Refuse) or not decision.is_tight or not self._is_new_conversation:
+        if isinstance(decision, Refuse) or not decision.is_tight or not self.planner.is_new:
             return
-        told = await tight_notice(self.history.messages, self.shape, self.counter, self.manager.budget)
+        told = await tight_notice(self.manager.history.messages, self.shape, self.counter, self.manager.budget)
         if told:
             line, text = told
-            log.warning("%s: %s", model, text)
+            log.warning("%s: %s", self.info.id, text)
             await self.compactor.tell([Notice("tight", text), Notice("tight", line)])
-
-    @property
-    def _is_new_conversation(self) -> bool:
-        has_answer = any(message.get("role") == "assistant" for message in self.shape.request.messages)
-        return self.shape.step == 1 and not has_answer
-
-    async def carry_out(self, decision: Decision, info: ModelInfo, *, has_said: bool) -> bool:
-        """Do what was decided; tell whether the prompt may be sent.
-
-        Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
-        """
-        if isinstance(decision, Compact):
-            outcome = await self.compact(decision, info)
-            if not isinstance(outcome, Cannot):
-                self.refusal = None
-            if outcome is None:
-                return await self.carry_out(await self.first_decision(), info, has_said=has_said)
-        if self.refusal is None and (  # else the engine has refused the very same prompt
-            isinstance(decision, Send) or (not isinstance(decision, Refuse) and await self._fits_window())
-        ):
-            return True
-        if has_said:
-            return False
-        if self.recall.put_back_less(self.history):
-            self.refusal = None
-            return await self.carry_out(await self.first_decision(), info, has_said=has_said)
-        raise self.refusal or await self.overflow()
-
-    async def _fits_window(self) -> bool:
-        """Tell whether the prompt can be sent, even without the reserve for its reply."""
-        return await self.counter.prompt(self.history.messages) < self.manager.budget.window
-
-    async def could_be_freed(self) -> int:
-        """Return how many tokens of the history a compaction could free at most."""
-        whole = self.history.messages
-        return max(0, await self.counter.prompt(whole) - await self.counter.prompt(await smallest_of(whole)))
 
     async def overflow(self) -> ContextOverflow:
         """Return the error for a history that cannot fit."""
         chosen = self.compactor.settings.compaction
         switched_off = "" if self.manager.auto else "compaction.auto" if chosen.enabled else "compaction.enabled"
-        messages, budget = self.history.messages, self.manager.budget
+        messages, budget = self.manager.history.messages, self.manager.budget
         return await overflow_error(messages, self.shape, self.counter, budget, switched_off=switched_off)
 
-    async def compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot | None:
-        """Compact the history, and take over the outcome.
-
-        Return None where another request with the same messages has compacted them meanwhile: then decide anew.
-        """
-        if self.shape.step > 1 or self.history.is_stopped:
-            return await self._flush_then_compact(decision, info)
-        lock = self.recall.lock()
-        if waits := lock.locked():
-            await self.compactor.tell_of_another()
-        async with lock as has_waited:  # held while looking: of several that have waited in vain only one compacts
-            if not (waits or has_waited) or not await self.recall_compactions():
-                return await self._flush_then_compact(decision, info)
-        await self.compactor.tell_done_by_another()
-        return None
-
-    async def compact_by_hand(self, info: ModelInfo) -> tuple[int, Compaction | Cannot | Written]:
-        """Compact because a person wants it, below the trigger too; return the size before as well.
-
-        Where another request has compacted the same messages meanwhile, the outcome is how it did.
-        """
-        lock, known = self.recall.lock(), self.recall.begun_with()
-        waits = lock.locked()
-        async with lock as has_waited:
-            made = self.recall.begun_with() if (waits or has_waited) and await self.recall_compactions() else None
-            if made is not None and made != known:
-                await self._hand_out(made)
-                return made.before, made
-            await self._take_in()
-            before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
-            outcome = await self._flush_then_compact(decision, info)
-        if not isinstance(outcome, Compaction):
-            await self._hand_out(Written(self.manager.budget.window, before, before, UNCHANGED))
-        return before, outcome
-
-    async def preview(self, info: ModelInfo, *, asks_pruner: bool) -> tuple[int, Compaction | Cannot]:
-        """Compact as by hand and keep nothing of it; return the size before as well."""
-        before, decision = await by_hand(self.history.messages, self.counter, self.manager, await self.pinned())
-        return before, await self._shorter(replace(decision, asks_pruner=asks_pruner), info, is_preview=True)
-
-    async def _flush_then_compact(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
-        """Let the agent save what must last of the conversation, then compact it."""
-        flush = self.flush(info)
-        if flush is not None:
-            whole = [self._unshortened] if self._unshortened is not None else []
-            await flush.run(*whole, self.history.messages)
-        outcome = await self._compacted(decision, info)
-        if flush is not None and isinstance(outcome, Compaction):
-            flush.begin_cycle()
-        return outcome
-
-    def flush(self, info: ModelInfo) -> MemoryFlush | None:
+    def flush(self) -> MemoryFlush | None:
         """Return the memory flush of the conversation; None where its agent cannot save anything."""
-        return memory_flush(
-            self.compactor, self.shape, info, self.counter, self.recall, self.manager.budget, self._dressed
+        flush = memory_flush(
+            self.compactor, self.shape, self.info, self.counter, self.recall, self.manager.budget, self._dressed
         )
+        return flush.with_answer(self.recall.answer_key(self.said)) if flush is not None and self.said else flush
 
     def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""
-        return self.shape.with_instructions(self.history.joined(messages))
-
-    async def _compacted(self, decision: Compact, info: ModelInfo) -> Compaction | Cannot:
-        await self._free(at_any_gain=True)
-        whole = len(self.history.messages)
-        outcome = await self._shorter(decision, info)
-        if isinstance(outcome, Compaction):
-            self.history.replace(outcome.messages, outcome.tail)
-            self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-            self.compactor.note(outcome, whole, self.shape.request.focus)
-            written = Written.by(outcome, self.manager.budget)
-            self.recall.keep(self.history, written)
-            await self._hand_out(written)
-            if self.shape.memories is not None:
-                await self.shape.memories.refresh(self.recall.chain, self.counter.text)
-        else:
-            self.manager.could_not_compact()
-            self.compactor.note_failure()
-        return outcome
-
-    async def _shorter(self, decision: Compact, info: ModelInfo, *, is_preview: bool = False) -> Compaction | Cannot:
-        """Return the history made shorter; it is not changed."""
-        asked, decision = await self.offering_recall(decision, self.counter)
-        source = ConversationSource(
-            asked,  # which the engine has read: the pruning agent is asked after the same beginning
-            info,
-            self._dressed,
-            "in progress" if self.history.is_stopped else None,
-            await self.compactor.removed_calls(self.keeper, self.history.messages),
-            pins=await self.pinned(),
-            is_preview=is_preview,
-        )
-        transcript = Transcript.of(self.history.messages)
-        outcome = await self.compactor.compact(transcript, decision, self.manager.budget, self.counter, source)
-        if self.recaller is not None and asked is not self.shape and isinstance(outcome, Cannot):
-            self.recaller.is_offered = False
-            self._use(asked)
-        return outcome
-
-    async def hand_out_recalled(self) -> None:
-        """Give the client the earlier compaction that stands for what it has sent, where it has got none since."""
-        recalled = self.recall.begun_with()
-        if recalled is not None and not self.has_handed_out:
-            await self._hand_out(recalled)
-
-    async def _hand_out(self, written: Written) -> None:
-        """Give a client that can keep it what stands for all that it has sent."""
-        if self._asked is not None:
-            handed = self.recall.handed_out(self.history, written, sum(self.compactor.used, StepUsage()))
-            self.has_handed_out = True
-            await self.compactor.tell([handed])
-
-    async def _take_in(self) -> None:
-        """Let the model have as much of the results that have come in as there is room for."""
-        await self._edit()
-        await self._shorten_material()
-        whole = self.history.messages
-        try:
-            if self.keeper is not None:
-                await self._keep_results(self.keeper)
-            await self._shorten_results()
-            await self._tell_cut(whole)
-        finally:
-            if self.keeper is not None:
-                self.keeper.let_go()
-
-    async def _edit(self) -> None:
-        """Edit what the client has sent as it wants, and keep whole what that clears."""
-        request = self.shape.request
-        if not request.edits or self.shape.step > 1:
-            return
-        chain = self.recall.chain
-        edits = self.compactor.settings.edits(self.compactor.target, request)
-        done = await edits.applied_to(self.history.messages, chain, self.counter.prompt)
-        if done.applied:
-            self.edits = done.applied
-            self.history.shorten(done.messages)
-            await edits.keep(done, chain)
-
-    async def _shorten_material(self) -> None:
-        """Show the beginning and end of files and pasted text that would leave no room; keep the whole.
-
-        Where compaction is off nothing is shortened.
-        """
-        whole, settings = self.history.messages, self.compactor.settings
-        if not settings.compaction.enabled or await self.counter.prompt(whole) < self.manager.budget.window // 2:
-            return
-        shared, owner = settings.shared, self.shape.request.caller.owner
-        outputs = shared.store.tool_outputs
-        keep = partial(outputs.keep, owner)
-        has_reader = any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools)
-        shorter = await fitting_material(whole, self.counter, self.manager, keep, has_reader=has_reader)
-        if shorter is None:
-            return
-        self.history.shorten(shorter.messages)
-        sizes = await self.counter.prompt(whole), await self.counter.prompt(shorter.messages)
-        self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
-        await self.compactor.tell([shorter.notice])
-
-    async def _keep_results(self, keeper: OutputKeeper) -> None:
-        """Keep the results that have come in, show views of those that are too large, and shorten old ones."""
-        whole = self.history.messages
-        budget = self.manager.budget
-        size = await without_conversation(whole, self.counter)
-        fixed = budget.occupied(size)
-        keeper.begin_step(self.counter.text, budget.window, fixed, room_for_results(budget, size))
-        seen = await keeper.take_in(whole, self.recall.of_client) or whole
-        await self._take_shorter(whole, seen)
-        if (shorter := keeper.pruned(seen, must_shrink=False)) is not None:
-            await self._tell_old(await self._take_shorter(seen, shorter))
-
-    async def _free(self, *, at_any_gain: bool = False) -> bool:
-        """Shorten all results that may be shortened; tell whether that brought enough."""
-        if self.keeper is None:
-            return False
-        whole = self.history.messages
-        shorter = self.keeper.pruned(whole, must_shrink=True, at_any_gain=at_any_gain)
-        if shorter is None:
-            return False
-        sizes = await self._take_shorter(whole, shorter)
-        if not at_any_gain:  # else a compaction follows, which is told of
-            await self._tell_old(sizes)
-        return True
-
-    async def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> tuple[int, int]:
-        """Take over a history with shorter results; return the size of its prompt before and after."""
-        if shorter is whole:
-            return 0, 0
-        before = self.history.of_client
-        self.history.shorten(shorter)
-        after = await self.counter.prompt(shorter)
-        # Their differences are added up: the whole prompt may hold results that take too long to count.
-        freed = freed_by(whole, shorter, self.counter.text)
-        self.compactor.note_shortened(after + freed, after)
-        if self.history.of_client != before:
-            self.recall.keep(self.history, Written(self.manager.budget.window, after + freed, after, PRUNED))
-        return after + freed, after
-
-    async def _tell_old(self, sizes: tuple[int, int]) -> None:
-        await self.compactor.tell([Notice("results shortened", OLD.format(*sizes), before=sizes[0], after=sizes[1])])
-
-    async def _tell_cut(self, whole: Sequence[Message]) -> None:
-        """Tell the person which results that have just come in the model does not get whole; `whole` came in."""
-        bytes_of = self.keeper.whole_bytes if self.keeper is not None else None
-        cut = cut_results(whole, self.history.messages, self.counter.text, bytes_of)
-        if cut is not None:
-            log.info("%s", cut.text)
-            await self.compactor.tell([cut])
-
-    async def _shorten_results(self) -> None:
-        """Check 2: leave results that have just come in whole where they fit, else their beginning and end."""
-        fitting = await self._fitting()
-        if fitting is not None and await self._free():  # what is old makes room first
-            fitting = await self._fitting()
-        whole, left = self.history.messages, PASSES if self.keeper is not None else 1
-        is_whole = fitting is None
-        while fitting is not None and left:
-            self.history.shorten(fitting)
-            left -= 1
-            fitting = await self._fitting() if left else None
-        if not is_whole:
-            sizes = await self.counter.prompt(whole), await self.counter.prompt(self.history.messages)
-            self.recall.keep(self.history, Written(self.manager.budget.window, *sizes, SHORTENED))
-
-    async def _fitting(self) -> list[Message] | None:
-        view = self.keeper.shorter if self.keeper is not None else None
-        return await fitting_results(self.history.messages, self.counter, self.manager, view)
+        return self.shape.with_instructions(self.manager.history.joined(messages))

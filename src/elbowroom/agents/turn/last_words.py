@@ -10,8 +10,8 @@ from elbowroom.agents.admission import Admission
 from elbowroom.agents.ask import Question, ask, beside
 from elbowroom.agents.prompt import HistoryCounter, StepRequest, without_answer_fields
 from elbowroom.agents.running import GRACE_SECONDS
-from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.stream import ReplyStream
+from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -27,7 +27,7 @@ ORDER: Final[Message] = {
 OF_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
 
-def messages_at_stop(history: History, reply: Message, results: Mapping[str, str]) -> list[Message]:
+def messages_at_stop(history: Prompt, reply: Message, results: Mapping[str, str]) -> list[Message]:
     """Return the conversation up to the place in the model's last `reply` where it was stopped, and the order.
 
     `results` are the results of the calls that had ended, by their ids, as the model is shown them. It reads of the

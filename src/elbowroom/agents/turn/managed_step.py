@@ -19,13 +19,13 @@ from elbowroom.agents.prompt import (
     template_arguments,
 )
 from elbowroom.agents.turn.fit import PromptFit
-from elbowroom.agents.turn.history import History
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
 from elbowroom.context.budget import Decision
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
 from elbowroom.context.reuse import Kept, SentPrompt, Talk, alike_in_cache, change_between, loss_of
 from elbowroom.context.transcript import Message, size_in_bytes, text_of
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
@@ -47,17 +47,16 @@ BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has b
 class ManagedStep:
     """Asks for one reply and keeps it within the window by the three checks of `manager`.
 
-    `fit` makes `history` fit the window. `talk` returns the keys of the conversation, by which its last prompt is
-    found. `job` is a background compaction of this very conversation that is under way since its last answer. `leaves`
-    tells whether another machine has room, None where there is none. After `run`, `size` is that of the last prompt,
-    None where the reply took more than one request; `used` are the tokens that each request has used, also one that
-    was answered in part.
+    `fit` makes the history of `manager` fit the window. `talk` returns the keys of the conversation, by which its last
+    prompt is found. `job` is a background compaction of this very conversation that is under way since its last answer.
+    `leaves` tells whether another machine has room, None where there is none. After `run`, `size` is that of the last
+    prompt, None where the reply took more than one request; `used` are the tokens that each request has used, also
+    one that was answered in part.
     """
 
     target: Target
     info: ModelInfo
     counter: StepCounter
-    history: History
     manager: AgentContextManager
     fit: PromptFit
     stream: ReplyStream
@@ -114,14 +113,15 @@ class ManagedStep:
         if self.job is not None:
             await self.fit.catch_up(self.job)
         try:
-            decision = await self.fit.first_decision()
+            decision = await self.fit.run(self.fit.planner.first_decision())
         except Exception as error:  # a chat must not fail for its count: the engine may judge
             log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
             await self._ask_uncounted()
             return await self.stream.close()
-        await self.fit.tell_if_tight(decision, self.info.id)
+        await self.fit.tell_if_tight(decision)
         fits = await self._carry_out(decision)
-        await self.fit.hand_out_recalled()
+        if not self.fit.has_handed_out:  # what it has been given before stands for what it has sent
+            await self.fit.hand_out(self.fit.recall.begun_with())
         if self._pauses and self.fit.has_handed_out:
             return await self.stream.close()
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
@@ -138,11 +138,11 @@ class ManagedStep:
 
     async def _restart(self) -> bool:
         """Make room for the rest of the reply; tell whether there is some."""
-        before = self.manager.filled
+        before, purpose = self.manager.filled, BEFORE_REQUEST if self._lacks_room else IN_ANSWER
         self._note_where_it_stopped()
-        fits = await self._carry_out(await self.fit.next_decision(must_shrink=not self._lacks_room))
+        fits = await self._carry_out(await self.fit.run(self.fit.planner.next_decision(purpose)))
         if not self._lacks_room:
-            self._log_restart(before, await self.counter.prompt(self.history.messages))
+            self._log_restart(before, await self.counter.prompt(self.manager.history.messages))
         return fits
 
     def _log_restart(self, before: int, after: int) -> None:
@@ -159,11 +159,12 @@ class ManagedStep:
         )
 
     async def _carry_out(self, decision: Decision) -> bool:
-        return await self.fit.carry_out(decision, self.info, has_said=self._visible > 0)
+        self.fit.info = self.info
+        return await self.fit.run(self.fit.planner.carry_out(decision, has_said=self._visible > 0))
 
     async def _ask_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
-        body = self.shape.body(await self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.manager.history.messages))
         window = self.manager.budget.window
         await ask(
             Question(self.target.provider, self.info, body, window, window),
@@ -183,7 +184,7 @@ class ManagedStep:
         """
         self._lacks_room = self._was_sent = False
         self._watch = self._kept = None
-        body = self.shape.body(await self.counter.sent(self.history.messages))
+        body = self.shape.body(await self.counter.sent(self.manager.history.messages))
         size = await self.counter.size(body)
         said, failure = self._visible, None
         try:
@@ -271,9 +272,9 @@ class ManagedStep:
 
         The beginning of an answer with the order to go on is left out: the whole answer will stand in its place.
         """
-        if self.history.is_stopped:
+        if self.manager.history.is_stopped:
             body = {**body, "messages": body["messages"][:-2]}
-        compacted = (self.fit.recall.recalled_key, self.history.changes)
+        compacted = (self.fit.recall.recalled_key, self.manager.history.changes)
         window = self.info.loaded_context
         prompt = SentPrompt.of(self.name, window, body, template_arguments(body), compacted, tokens)
         return self.shared.prompts.keep(self.talk(), prompt)
@@ -316,11 +317,11 @@ class ManagedStep:
         """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
         if isinstance(failure, ModelUnavailable):  # it was unloaded or has crashed, and reads nothing any more
             self.shared.admission.forget(self.pool_key)
-        self.fit.refusal = await self._recovery.after(failure, prompt)
-        if self.fit.refusal is not None and not isinstance(failure, ContextOverflow):
+        self.fit.planner.refusal = await self._recovery.after(failure, prompt)
+        if self.fit.planner.refusal is not None and not isinstance(failure, ContextOverflow):
             self.shared.observations.overflowed(self.name)  # it broke down over the prompt
         self.info = self._recovery.info
-        if self.fit.refusal is None and self._recovery.fits(prompt) and self.manager.may_restart():
+        if self.fit.planner.refusal is None and self._recovery.fits(prompt) and self.manager.may_restart():
             self._log_restart(prompt, prompt)
             return await self._ask()
         return True
@@ -332,7 +333,7 @@ class ManagedStep:
             return False
         self._has_insisted = True
         log.info("%s has begun its answer anew and is told to go on with it.", self.info.id)
-        self.history.insist()
+        self.manager.history = self.manager.history.insisting()
         return await self._ask()
 
     def _wants_more(self, watch: StreamWatch) -> bool:
@@ -354,14 +355,16 @@ class ManagedStep:
     def _note_where_it_stopped(self) -> None:
         """Let the answer so far stand at the end of the history, with the order to go on after it."""
         if not self._said:
-            self.history.stop_thinking("".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:])
+            thoughts = "".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:]
+            self.manager.history = self.manager.history.thinking_on(thoughts)
             return
         budget = self.manager.budget
         room = max(budget.window // LEAST_PIECE, (budget.stop_at - self.manager.prompt) // PIECES_OF_ROOM)
         share = min(budget.window // PIECES_OF_WINDOW, room)  # of a larger piece a full window could free nothing
-        self.history.stop_at(self._said, len(self._said) * share // max(1, self.counter.text(self._said)))
+        length = len(self._said) * share // max(1, self.counter.text(self._said))
+        self.manager.history = self.manager.history.stopped(self._said, length)
         if self._has_insisted:
-            self.history.insist()
+            self.manager.history = self.manager.history.insisting()
 
     def _has_filled_the_window(self) -> bool:
         """Tell whether the last request has gone to the very end of the window, which the person should know."""
@@ -378,7 +381,7 @@ class ManagedStep:
         if not fits or self.manager.can_restart or not self.manager.auto:
             return FULL.format(window=window)
         self._note_where_it_stopped()
-        freed = await self.fit.could_be_freed()
+        freed = await self.fit.run(self.fit.planner.could_be_freed())
         return AT_LIMIT.format(window=window, most=most, freed=freed)
 
     async def _end_with(self, reason: str) -> None:

@@ -16,8 +16,6 @@ from elbowroom.context.compaction import (
     CUT_OFF,
     EMPTY,
     ONLY_THOUGHT,
-    Progress,
-    PrunerFailed,
     Unusable,
     Wishes,
     find_values,
@@ -25,6 +23,7 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.effects import Progress, PrunerFailed
 from elbowroom.context.transcript import Message, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider, StreamEvent

@@ -1,70 +1,40 @@
 """Recalls the compactions of earlier turns, and keeps those of this one for the turns after it."""
 
-import asyncio
-import hashlib
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
 from elbowroom.agents.answer import Compacted, Notice
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
-from elbowroom.agents.turn.history import History
+from elbowroom.agents.turn.entries import Entries, key_set_aside
 from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import Compaction, inner_summary, is_summary, is_summary_message, sealed_key
+from elbowroom.context.compaction import inner_summary, is_summary, is_summary_message, sealed_key
 from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
-from elbowroom.context.ledger import KEY_BYTES, Chain, Entry, LedgerRows, is_system, replacement, restored
-from elbowroom.context.outputs import is_shortened
+from elbowroom.context.ledger import (
+    PRUNED,
+    SHORTENED,
+    UNCHANGED,
+    Chain,
+    Entry,
+    LedgerRows,
+    Written,
+    is_system,
+)
+from elbowroom.context.prompt import Item, Prompt, items_of, recalled, stands_for
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, Transcript, text_of
 
 log = logging.getLogger(__name__)
-SHORTENED: Final = "shortened results"
-"""The rung of an entry whose messages are the client's, one for one, some of them shortened."""
-UNDONE: Final = "undone"
-"""The rung of an entry without messages, whose compaction a person has taken back."""
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
-PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
 MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
-UNCHANGED: Final = "unchanged"  # the rung of an entry that a client wanted though nothing could be made shorter
 SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
 KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """How messages that are kept were made: for which window, the prompt's size before and after, and by which rung."""
-
-    window: int
-    before: int
-    after: int
-    rung: str
-
-    @classmethod
-    def by(cls, compaction: Compaction, budget: Budget) -> "Written":
-        """Return what there is to note about a compaction."""
-        return cls(budget.window, compaction.before, compaction.after, compaction.rung)
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The newest summary of a conversation: its message, the entries that hold it, and the prompt without any of them.
-
-    `messages` is the prompt with the newest of the entries, `replaced` what stood in the place of each before it.
-    """
-
-    summary: Message
-    entries: tuple[Entry, ...]
-    replaced: tuple[Entry | None, ...]
-    messages: list[Message]
-    without: list[Message]
 
 
 class KeptTurns(Protocol):
@@ -101,14 +71,14 @@ class Recall:
         kept: KeptTurns | None = None,
         chain: Chain | None = None,
     ) -> None:
-        self._rows = rows
+        self.entries = Entries(rows, notes)
         self._notes = notes
         self._caller, self._agent = caller, agent
         self._kept = kept if caller.may_have_hidden else None
         self.of_client = list(messages)
-        self._place = -1
-        self._entry: Entry | None = None
-        self._began_with = self.of_client
+        self._found: tuple[int, Entry] | None = None
+        self._turns: Sequence[KeptTurn] = ()  # that were put back, the oldest first
+        self._lost: KeptTurn | None = None
         self._has_begun = False
         self._beyond: Written | None = None
         self._chain = chain
@@ -119,21 +89,23 @@ class Recall:
         return self._chain or Chain.of(self._caller.keeps_as, self._agent, self.of_client)
 
     @cached_property
-    def _whole(self) -> Expanded:
-        """The client's messages with those that were put back, at first none."""
-        return Expanded(self.of_client, self.chain)
+    def _items(self) -> tuple[Item, ...]:
+        return items_of(self.of_client, self.chain)
+
+    @property
+    def _entry(self) -> Entry | None:
+        """Return the compaction that was recalled; None where none was."""
+        return self._found[1] if self._found is not None else None
 
     @property
     def recalled_key(self) -> str:
         """Return the key of the compaction that was recalled; empty where none was."""
         return self._entry.key if self._entry is not None else ""
 
-    async def pinned(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the client's messages that the person has pinned, and those of `messages` that show a part of one."""
+    async def pins(self) -> dict[str, Message]:
+        """Return the client's messages that the person has pinned, by their keys."""
         keys = await self._kept.pins() if self._kept is not None else frozenset()
-        places = zip(self.chain.keys, self.chain.ends, strict=True) if keys else ()
-        pins = [self.of_client[end - 1] for key, end in places if key in keys]
-        return [*pins, *(each for each in messages if any(is_shortened(each, pin) for pin in pins))]
+        return {item.key: item.message for item in self._items if item.key in keys} if keys else {}
 
     @property
     def has_summary(self) -> bool:
@@ -144,38 +116,39 @@ class Recall:
             map(is_summary_message, self._entry.messages)
         )
 
-    async def past(self, history: History, tool: str) -> Past:
+    async def past(self, prompt: Prompt, tool: str) -> Past:
         """Return all that was said in the conversation, and what of it the model no longer has; `tool` tells it."""
         kept = await self._kept.branch() if self._kept is not None else []
         said: list[tuple[Message, float | None]] = [(one.message, one.at) for one in kept]
-        said = said or [(message, None) for message in (*self.of_client, *history.appended)]
-        return Past.of(said, history.messages, tool)
+        said = said or [(message, None) for message in (*self.of_client, *prompt.appended)]
+        return Past.of(said, prompt.messages, tool)
 
     def lock(self) -> CompactionLock:
         """Return the lock by which only one of several requests with the same messages compacts them."""
         return self._notes.lock(self.chain.keys[-1] if self.chain.keys else self.chain.seed)
 
-    async def recall(self, history: History, budget: Budget, size: Measured, *, waits: bool = True) -> bool:
-        """Put the compaction of the longest beginning in the history's place; tell whether there was one.
+    async def recall(
+        self, prompt: Prompt, budget: Budget, size: Measured, *, waits: bool = True
+    ) -> tuple[Prompt, bool]:
+        """Return the prompt with the compaction of the longest beginning in its place, and whether there was one.
 
         After it, or everywhere where there was none, the messages are put back that the client never saw. A compaction
         for a much smaller window is taken only where the conversation, whole or with an earlier compaction, would fill
         more than half of this one. Without `waits` only a conversation that does so waits for a store that is opening.
         """
-        found = await self._found(budget, size, waits=waits)
+        found = await self._fitting(budget, size, waits=waits)
         if found is not None:
-            self._place, self._entry = found
-        elif self._whole.turns:
-            return False  # it has been put back already
-        self._begin(history, await self._put_back(self._place))
+            self._found = found
+        elif self._turns:
+            return prompt, False  # it has been put back already
+        prompt = self._begun(prompt, await self._put_back(self._found))
         if found is not None and self._kept is not None and found[1].rung not in (PRUNED, SHORTENED):
             self._kept.reused(found[1].before, found[1].after)
-        return found is not None
+        return prompt, found is not None
 
-    async def put_back(self, history: History) -> None:
+    async def put_back(self, prompt: Prompt) -> Prompt:
         """Put back the messages that the client never saw, once, where no window is known and nothing compacted."""
-        if not self._has_begun:
-            self._begin(history, await self._put_back(-1))
+        return prompt if self._has_begun else self._begun(prompt, await self._put_back(None))
 
     def note_summarised(self, said: Message, before: int, after: int) -> None:
         """Note a compaction of the conversation with its answer, which nobody has waited for."""
@@ -190,152 +163,105 @@ class Recall:
         summarised = [
             Notice("compacted", SUMMARISED.format(before, after), before=before, after=after) for before, after in found
         ]
-        return [*summarised, *self._lost()]
+        return [*summarised, *self._news_of_lost()]
 
-    def _lost(self) -> list[Notice]:
-        lost = self._whole.lost
+    def _news_of_lost(self) -> list[Notice]:
+        lost = self._lost
         if lost is None or lost.id in self._notes.lost:
             return []
         self._notes.lost.add(lost.id)
         words = sum(len(text_of(message).split()) for message in lost.messages if message.get("role") == "assistant")
         return [Notice("kept", KEPT.format(words=words))]
 
-    def put_back_less(self, history: History) -> bool:
-        """Take out the older half of the messages put back; False where none are left that no summary holds."""
-        count = len(self._whole.turns)
-        if not count or history.has_taken_in_own or len(history.of_client) != len(self._began_with):
-            return False
-        turns = self._whole.turns[(count + 1) // 2 :]
-        self._begin(history, expanded(self.of_client, self.chain, self._place, turns))
-        return True
+    def put_back_less(self, prompt: Prompt) -> Prompt | None:
+        """Take out the older half of the messages put back; None where none are left that no summary holds."""
+        count = len(self._turns)
+        if not count or prompt.has_taken_in_own or len(prompt.of_client) != len(prompt.base):
+            return None
+        return self._begun(prompt, self._expanded(self._turns[(count + 1) // 2 :], self._found))
 
-    async def _found(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
+    async def _fitting(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
         found: list[tuple[int, Entry]] = []
-        keys = self._rows.keys_now()
+        keys = self.entries.rows.keys_now()
         is_first = len(self.chain.keys) == 1  # it can have been compacted only if it was asked before
         if keys is None and (is_first or not waits) and await _is_half_empty(budget, size, self.of_client):
             keys = ()
-        async for place, entry in self.recalled(keys):
+        async for place, entry in self.entries.of(self.chain, keys):
             shows_too_much = entry.rung == SHORTENED and entry.window > budget.window  # it is shortened anew
-            if shows_too_much or not self._asks(restored(self.of_client, self.chain, place, entry)):
+            if shows_too_much or not self._asks(place, entry):
                 continue
             found.append((place, entry))
             if budget.window * larger < entry.window * much:
                 break
         else:
-            if found and await self._is_half_empty(budget, size, -1, None):
+            if found and await self._is_half_empty(budget, size, None):
                 return None
-        if len(found) > 1 and await self._is_half_empty(budget, size, *found[-1]):
+        if len(found) > 1 and await self._is_half_empty(budget, size, found[-1]):
             return found[-1]
         return found[0] if found else None
 
-    async def recalled(self, keys: Collection[str] | None = None) -> AsyncIterator[tuple[int, Entry]]:
-        """Yield the entries for beginnings of the conversation with their places in its chain, the longest first."""
-        stored = await self._rows.keys() if keys is None else keys
-        for place in reversed(range(len(self.chain.keys))):
-            if (entry := await self._entry_of(self.chain.keys[place], stored)) is not None:
-                yield place, entry
-
-    async def _entry_of(self, key: str, stored: Collection[str]) -> Entry | None:
-        """Return the entry with a key; None where there is none, or its compaction was taken back."""
-        entry = self._notes.unsaved.get(key)
-        if entry is None and key in stored:
-            entry = next(iter(await self._rows.find([key])), None)
-        return entry if entry is not None and entry.rung != UNDONE else None
-
-    async def restored(self) -> list[Message]:
+    async def restored(self) -> Prompt:
         """Return the conversation as the model gets it: with its newest entry, and what the client never saw."""
-        return await self._restored([each async for each in self.recalled()])
+        return await self.restored_with([each async for each in self.entries.of(self.chain)])
 
-    async def standing(self) -> Standing | None:
-        """Return the newest summary that stands for a beginning of the conversation; None where there is none."""
-        found = [each async for each in self.recalled()]
-        summary = next((summary for _, entry in found if (summary := summary_in(entry.messages)) is not None), None)
-        if summary is None:
-            return None
-        stored = await self._rows.keys()
-        before = [
-            (place, await self._entry_of(_key_of_replaced(entry), stored) if summary in entry.messages else entry)
-            for place, entry in found
-        ]
-        held = [at for at, (_, entry) in enumerate(found) if summary in entry.messages]
-        return Standing(
-            summary,
-            tuple(found[at][1] for at in held),
-            tuple(before[at][1] for at in held),
-            await self._restored(found),
-            await self._restored([(place, entry) for place, entry in before if entry is not None]),
-        )
+    async def restored_with(self, found: Sequence[tuple[int, Entry]]) -> Prompt:
+        """Return the conversation with the first of these entries, and what the client never saw."""
+        newest = found[0] if found else None
+        return Prompt(self._with_entry(newest, (await self._put_back(newest)).items))
 
-    async def _restored(self, found: Sequence[tuple[int, Entry]]) -> list[Message]:
-        place, entry = found[0] if found else (-1, None)
-        return _compacted(entry, place, await self._put_back(place))
+    def _with_entry(self, found: tuple[int, Entry] | None, items: tuple[Item, ...]) -> tuple[Item, ...]:
+        """Return the conversation with an entry in place of the messages it covers, unchanged without an entry."""
+        return items if found is None else recalled(items, self.chain.keys[found[0]], found[1].messages)
 
-    async def undo(self, standing: Standing) -> None:
-        """Take a summary out of all prompts, so that the next request has what stood there before."""
-        for entry, replaced in zip(standing.entries, standing.replaced, strict=True):
-            if replaced is not None:
-                self._keep_copy(entry.key, replaced)
-            else:
-                self._keep(entry.key, (), Written(entry.window, entry.before, entry.after, UNDONE), ())
-        await self._notes.saved()
-
-    async def edit(self, standing: Standing, summary: Message) -> None:
-        """Put another summary in the place of one in all prompts; the compaction is known by its sizes as before."""
-        for entry in standing.entries:
-            messages = [summary if message == standing.summary else message for message in entry.messages]
-            self._keep(
-                entry.key, messages, Written(entry.window, entry.before, entry.after, entry.rung), self.of_client
-            )
-        await self._notes.saved()
-
-    async def _is_half_empty(self, budget: Budget, size: Measured, place: int, entry: Entry | None) -> bool:
+    async def _is_half_empty(self, budget: Budget, size: Measured, found: tuple[int, Entry] | None) -> bool:
         """Tell whether the conversation with an entry fills at most half of the window, messages put back included."""
-        if not await _is_half_empty(budget, size, _compacted(entry, place, Expanded(self.of_client, self.chain))):
+        if not await _is_half_empty(budget, size, _messages(self._with_entry(found, self._items))):
             return False
-        whole = await self._put_back(place)
-        return not whole.turns or await _is_half_empty(budget, size, _compacted(entry, place, whole))
+        whole = await self._put_back(found)
+        items = self._with_entry(found, whole.items)
+        return not whole.turns or await _is_half_empty(budget, size, _messages(items))
 
-    async def _put_back(self, place: int) -> Expanded:
-        """Return the client's messages with the kept turns after a place put back; a chat never fails for that."""
+    async def _put_back(self, found: tuple[int, Entry] | None) -> Expanded:
+        """Return the conversation with the kept turns after an entry put back; a chat never fails for that."""
         turns: Sequence[KeptTurn] = ()
         if self._kept is not None and len(self.chain.keys) > 1:
             try:
-                turns = await self._kept.hidden(self.chain, place)
+                turns = await self._kept.hidden(self.chain, found[0] if found is not None else -1)
             except Exception:
                 log.exception("What an agent has read in a conversation cannot be put back.")
-        return expanded(self.of_client, self.chain, place, turns) if turns else Expanded(self.of_client, self.chain)
+        return self._expanded(turns, found)
 
-    def _begin(self, history: History, whole: Expanded) -> None:
-        """Let the turn begin with the compaction that was found, followed by these messages."""
-        self._whole, self._has_begun = whole, True
-        if self._entry is None and not whole.turns and self._began_with is self.of_client:
-            return
-        covered = whole.chain.ends[self._place] if self._entry is not None else 0
-        self._began_with = _compacted(self._entry, self._place, whole)
-        history.begin_anew_with(self._began_with, len(whole.messages) - covered)
+    def _expanded(self, turns: Sequence[KeptTurn], found: tuple[int, Entry] | None) -> Expanded:
+        place = found[0] if found is not None else -1
+        return expanded(self._items, self.chain, place, turns) if turns else Expanded(self._items)
 
-    def keep(self, history: History, written: Written) -> None:
+    def _begun(self, prompt: Prompt, whole: Expanded) -> Prompt:
+        """Return the prompt that begins with the compaction that was found, followed by these messages."""
+        before, self._turns, self._lost, self._has_begun = self._turns, whole.turns, whole.lost, True
+        if self._found is None and not whole.turns and not before:
+            return prompt.keyed(self.chain)
+        return prompt.beginning_with(self._with_entry(self._found, whole.items))
+
+    def keep(self, prompt: Prompt, written: Written) -> None:
         """Keep the messages that stand for the client's now, for turns that begin the same.
 
         A compaction that has taken in more than the client's messages is kept at the `end`, when it is known what the
         client has got. Nothing is kept where the messages are those that the turn began with.
         """
-        if not self._may_keep(history):
+        if not self._may_keep(prompt):
             return
-        if history.has_taken_in_own:
+        if prompt.has_taken_in_own:
             self._beyond = written
             return
-        if history.of_client == self._began_with:
+        if prompt.of_client == prompt.base:
             return
-        whole = self._whole
-        place, messages = replacement(whole.messages, whole.chain, history.of_client, history.untouched)
-        if place >= 0:
+        key, messages = prompt.entry()
+        if key:
             replaced = self._entry
-            self._keep(key := whole.chain.keys[place], messages, written, self.of_client)
+            self.entries.keep(key, messages, written, self.of_client)
             if replaced is not None and replaced.key == key and summary_in(replaced.messages) != summary_in(messages):
-                self._keep_copy(_key_of_replaced(self._notes.unsaved[key]), replaced)
+                self.entries.keep_copy(key_set_aside(self._notes.unsaved[key]), replaced, self.of_client)
 
     def begun_with(self) -> Written | None:
         """Return how the earlier compaction was made with which the turn has begun; None where none summarised it."""
@@ -344,89 +270,57 @@ class Recall:
             return None
         return Written(entry.window, entry.before, entry.after, entry.rung)
 
-    def handed_out(self, history: History, written: Written, used: StepUsage) -> Compacted:
-        """Keep a history that stands for all that the client has sent; return what the client gets of it."""
-        messages = tuple(message for message in history.messages if not is_system(message))
+    def handed_out(self, prompt: Prompt, written: Written, used: StepUsage) -> Compacted:
+        """Keep a prompt that stands for all that the client has sent; return what the client gets of it."""
+        messages = tuple(message for message in prompt.messages if not is_system(message))
         key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
-        self._keep(key, messages, written, self.of_client)
+        self.entries.keep(key, messages, written, self.of_client)
         summary = summary_in(messages)
         told = inner_summary(text_of(summary)) if summary is not None else ""
         return Compacted(key, messages, told, written.before, written.after, used)
 
-    def keep_with_answer(self, history: History, said: Message, written: Written) -> None:
+    def keep_with_answer(self, prompt: Prompt, said: Message, written: Written) -> None:
         """Keep a compaction of the conversation with its answer, which the client has as `said`."""
-        if not history.has_taken_in_own:
-            self.keep(history, written)
+        if not prompt.has_taken_in_own:
+            self.keep(prompt, written)
             return
-        if not self._may_keep(history):
+        if not self._may_keep(prompt):
             return
-        spoken = [message for message in history.messages if not is_system(message)]
-        self._keep(self.answer_key(said), spoken, written, [*self.of_client, said])
+        spoken = [message for message in prompt.messages if not is_system(message)]
+        self.entries.keep(self.answer_key(said), spoken, written, [*self.of_client, said])
 
-    def end(self, history: History, reply: Message, said: Message) -> None:
+    def end(self, prompt: Prompt, reply: Message, said: Message) -> None:
         """Keep the turn's compaction that has taken in more than the client's messages.
 
         `reply` is the model's last message, `said` the answer as the client has it, by which turns find it.
         """
         if self._beyond is not None:
-            self.keep_with_answer(history.followed_by(reply), said, self._beyond)
+            self.keep_with_answer(prompt.followed_by(reply), said, self._beyond)
 
     def answer_key(self, said: Message) -> str:
         """Return the key of this conversation with its answer, as the next request will bring it."""
         is_continued = bool(self.of_client) and self.of_client[-1].get("role") == "assistant"
         return self.chain.continued_by(self.of_client, said) if is_continued else self.chain.followed_by(said)
 
-    def _may_keep(self, history: History) -> bool:
-        """Tell whether a history may be kept for others that say the same."""
-        return self._caller.may_have_hidden or not history.has_steps
+    def _may_keep(self, prompt: Prompt) -> bool:
+        """Tell whether a prompt may be kept for others that say the same."""
+        return self._caller.may_have_hidden or not prompt.has_steps
 
-    def _asks(self, messages: Sequence[Message]) -> bool:
-        """Tell whether these messages end as the client's do, and have its last question word for word.
+    def _asks(self, place: int, entry: Entry) -> bool:
+        """Tell whether with an entry the conversation ends as the client's does, and has its last question.
 
-        A question whose files were shortened stands there all the same. The messages do not end so where the client
-        goes back to the end of a compaction: its question is part of the summary there.
+        A question whose files were shortened stands there all the same. It does not end so where the client goes back
+        to the end of a compaction: its question is part of the summary there.
         """
-        spoken = [message for message in messages if not is_system(message)]
-        last = next(message for message in reversed(self.of_client) if not is_system(message))
-        questions = [message for message in self.of_client if message.get("role") == "user"]
-        stands = (
-            not questions
-            or questions[-1] in messages
-            or any(is_shortened(message, questions[-1]) for message in messages)
-        )
-        return bool(spoken) and spoken[-1].get("role") == last.get("role") and stands
-
-    def _keep_copy(self, key: str, entry: Entry) -> None:
-        """Keep an entry under another key."""
-        written = Written(entry.window, entry.before, entry.after, entry.rung)
-        self._keep(key, entry.messages, written, self.of_client)
-
-    def _keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
-        entry = Entry(
-            key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
-        )
-        self._notes.unsaved[key] = entry  # another request finds it at once
-        task = asyncio.get_running_loop().create_task(self._save(entry, made_from))
-        self._notes.saving.add(task)
-        task.add_done_callback(self._notes.saving.discard)
-
-    async def _save(self, entry: Entry, made_from: Sequence[Message]) -> None:
-        try:
-            await self._rows.save(entry, made_from)
-        finally:
-            if self._notes.unsaved.get(entry.key) is entry:
-                del self._notes.unsaved[entry.key]
+        spoken = [item for item in self._items if item.key]
+        last = next(reversed(entry.messages), None) if place == len(spoken) - 1 else spoken[-1].message
+        asked = max((at for at, item in enumerate(spoken) if item.message.get("role") == "user"), default=len(spoken))
+        stands = asked > place or any(stands_for(message, spoken[asked].message) for message in entry.messages)
+        return last is not None and last.get("role") == spoken[-1].message.get("role") and stands
 
 
-def _key_of_replaced(entry: Entry) -> str:
-    """Return the key under which what an entry has replaced is kept; an edited summary leaves it as it is."""
-    sizes = f"{entry.key} {entry.before} {entry.after}"
-    return hashlib.blake2b(sizes.encode(), digest_size=KEY_BYTES).hexdigest()
-
-
-def _compacted(entry: Entry | None, place: int, whole: Expanded) -> list[Message]:
-    """Return the conversation with an entry in place of the messages it covers, unchanged without an entry."""
-    return whole.messages if entry is None else restored(whole.messages, whole.chain, place, entry)
+def _messages(items: Sequence[Item]) -> list[Message]:
+    return [item.message for item in items]
 
 
 def summary_in(messages: Sequence[Message]) -> Message | None:

@@ -1,46 +1,36 @@
-"""Decides whether a history has room in a window, makes new results fit it, and explains to a person what takes it."""
+"""Explains to a person what takes the room of a window."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Any, Final
 
-from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
-from elbowroom.agents.request import CompactionRequest
 from elbowroom.agents.tools import arrange_tools
 from elbowroom.context.budget import (
     Budget,
-    Compact,
-    Decision,
     FixedCost,
-    Measure,
-    Send,
     notice_of,
     refusal_of,
     short_notice_of,
     too_small_for,
 )
 from elbowroom.context.compaction import smallest
+from elbowroom.context.fitting import NOTHING_ASKED
 from elbowroom.context.ledger import is_system
-from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import names_of
 from elbowroom.context.transcript import (
     SYSTEM_ROLES,
     Message,
+    Transcript,
     as_json,
     calls_of,
-    size_in_bytes,
     text_of,
-    with_text,
-    written,
 )
 from elbowroom.errors import ContextOverflow, WindowTooSmall
 
 log = logging.getLogger(__name__)
-NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 SHARE_OF_TOOL: Final = 10
 """One tool more takes at most one part in so many of the room for the conversation."""
 MOST_NAMED: Final = 3
@@ -53,63 +43,6 @@ class FixedCostReport:
 
     cost: FixedCost
     slim_saves: int
-
-
-async def decide(
-    messages: Sequence[Message],
-    counter: StepCounter,
-    manager: AgentContextManager,
-    *,
-    must_shrink: bool = False,
-    tells_tight: bool = False,
-    is_stopped: bool = False,
-    asked: CompactionRequest | None = None,
-    pins: Sequence[Message] = (),
-) -> Decision:
-    """Return what to do with a history; with `must_shrink` it needs room even below the trigger.
-
-    Where it ends with an answer that `is_stopped`, most of the room has to be free for its rest. `asked` is what
-    the client wants, which may be a compaction below the trigger too; `pins` are never freed. The fixed cost, a second
-    count, is measured only where the decision depends on it, or with `tells_tight` whether most of the window is taken
-    by it.
-    """
-    budget = manager.budget
-    prompt = await counter.prompt(messages)
-    occupied, at = budget.occupied(prompt), asked.at if asked is not None else None
-    is_large = (must_shrink or tells_tight) and occupied > budget.window // 2
-    matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
-    fixed = await counter.prompt(await smallest_of(messages, pins)) if matters else 0
-    measure = Measure(prompt, fixed)
-    decision = manager.before_request(measure)
-    decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
-    if at is not None and prompt >= at and isinstance(decision, Send):
-        return await _wanted_at(at, decision, messages, counter, budget, pins)
-    return decision
-
-
-async def _wanted_at(
-    at: int,
-    decision: Send,
-    messages: Sequence[Message],
-    counter: StepCounter,
-    budget: Budget,
-    pins: Sequence[Message],
-) -> Decision:
-    """Return the order for a compaction that a client wants of prompts of `at` tokens, where it frees enough."""
-    prompt, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
-    target = budget.target_below(at, prompt, fixed)
-    return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
-
-
-async def by_hand(
-    messages: Sequence[Message], counter: StepCounter, manager: AgentContextManager, pins: Sequence[Message] = ()
-) -> tuple[int, Compact]:
-    """Return a history's size, and the order to compact it below the trigger too: by half of what can be freed."""
-    budget = manager.budget
-    before, fixed = await counter.prompt(messages), await counter.prompt(await smallest_of(messages, pins))
-    halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
-    is_wanted = budget.occupied(before) < budget.trigger
-    return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
 
 
 async def overflow_error(
@@ -129,7 +62,7 @@ async def overflow_error(
         return too_small
     is_final = cost.prompt >= budget.window
     if is_final:
-        cost = replace(cost, material=", ".join(names_of(smallest(messages))[:MOST_NAMED]))
+        cost = replace(cost, material=", ".join(names_of(smallest(Transcript.of(messages)))[:MOST_NAMED]))
         message = refusal_of(cost, slim_saves=report.slim_saves)
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
@@ -153,96 +86,6 @@ async def tight_notice(
     return (short_notice_of(report.cost), text) if text is not None else None
 
 
-def cut_results(
-    whole: Sequence[Message],
-    shown: Sequence[Message],
-    size_of: Callable[[str], int],
-    bytes_of: Callable[[str], int | None] | None = None,
-) -> Notice | None:
-    """Return the notice of those results at the end of a history that the model does not get whole, None without any.
-
-    `whole` is the history as it came in, `shown` as the model gets it. `bytes_of` returns the size of the whole result
-    of which a view came in, None for other texts.
-    """
-    names = {call.get("id"): _name(call) for message in shown for call in calls_of(message)}
-    cut: list[str] = []
-    before = after = 0
-    for old, new in zip(reversed(whole), reversed(shown), strict=False):
-        if new.get("role") == "assistant":
-            break
-        text = text_of(new)
-        size, most = (
-            size_in_bytes(text),
-            (bytes_of(text) if bytes_of is not None else None) or size_in_bytes(text_of(old)),
-        )
-        if new.get("role") == "tool" and most > size:
-            tokens = size_of(text)
-            after += tokens
-            before += tokens * most // max(1, size)  # the whole may take too long to count
-            cut.append(names.get(new.get("tool_call_id"), "a tool"))
-    if not cut:
-        return None
-    tools = ", ".join(dict.fromkeys(reversed(cut)))
-    text = f"Results of {tools} are too large to be shown whole: about {before:,} tokens became {after:,}."
-    return Notice("results cut", text, before=before, after=after)
-
-
-async def fitting_results(
-    messages: Sequence[Message],
-    counter: StepCounter,
-    manager: AgentContextManager,
-    view: Callable[[str, int], str | None] | None = None,
-) -> list[Message] | None:
-    """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
-
-    `view` returns a view of so many tokens of a result that can be read again, None for other results.
-    """
-    end = len(messages)
-    while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
-        end -= 1
-    first = end
-    while first and messages[first - 1].get("role") == "tool":
-        first -= 1
-    results, after = messages[first:end], messages[end:]
-    if not results or (prompt := await counter.prompt(messages)) < manager.budget.window // 2:
-        return None
-    emptied = [with_text(result, "") for result in results]
-    rest = await counter.prompt(await smallest_of([*messages[:first], *emptied, *after]))
-    size_of = _ruler(counter, results, await counter.prompt(await smallest_of(messages)) - rest)
-    sizes = [size_of(text_of(result)) for result in results]
-    if manager.before_tool_results(prompt, rest, sizes) != "too large":
-        return None
-    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
-
-    def shown(text: str, tokens: int) -> str | None:
-        return view(text, tokens * counter.text(text) // max(1, size_of(text))) if view is not None else None
-
-    log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
-    fitting = [
-        result
-        if size <= share
-        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
-        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
-    ]
-    return [*messages[:first], *fitting, *after]
-
-
-def _ruler(counter: StepCounter, results: Sequence[Message], size: int) -> Callable[[str], int]:
-    """Return a counter of bare texts that agrees with the size that these results have in a prompt.
-
-    Where only the engine can count a prompt, bare texts are counted with the vocabulary of another model.
-    """
-    counted = sum(counter.text(text_of(result)) for result in results)
-    return lambda text: ceil(counter.text(text) * size / max(1, counted))
-
-
-def _smaller(
-    text: str, share: int, window: int, size_of: Callable[[str], int], shown: Callable[[str, int], str | None]
-) -> str:
-    smaller = shown(text, share)
-    return smaller if smaller is not None else shortened(text, share, window, size_of)
-
-
 async def without_conversation(messages: Sequence[Message], counter: StepCounter) -> int:
     """Return the size of a prompt in which nothing was said yet."""
     return await counter.prompt([*filter(is_system, messages), NOTHING_ASKED])
@@ -256,21 +99,15 @@ async def has_room_for(
     return counter.text(as_json(tool)) * SHARE_OF_TOOL <= room
 
 
-def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: Callable[[str], int]) -> int:
-    """Return how many tokens shorter messages take less, each compared with its own."""
-    pairs = zip(whole, shorter, strict=True)
-    return sum(size_of(written(old)) - size_of(written(new)) for old, new in pairs if old is not new)
-
-
-async def smallest_of(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[Message]:
+async def smallest_of(transcript: Transcript) -> list[Message]:
     """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
-    return smallest(messages, pins) if is_short(messages) else await asyncio.to_thread(smallest, messages, pins)
+    return smallest(transcript) if is_short(transcript.messages) else await asyncio.to_thread(smallest, transcript)
 
 
 async def _report(
     messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
 ) -> FixedCostReport:
-    least = await smallest_of(messages)
+    least = await smallest_of(Transcript.of(messages))
     size = await counter.prompt(least)
     return await asyncio.to_thread(fixed_cost_report, counter, shape, least, size, budget)  # which counts each tool
 

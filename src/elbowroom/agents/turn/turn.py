@@ -3,33 +3,32 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job, Placement, Prompt
+from elbowroom.agents.admission import Job, Placement, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size
+from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, warn_of_orphans
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import Phase
 from elbowroom.agents.tools import ToldMemories, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
-from elbowroom.agents.turn.background import BackgroundCompaction, reading_again
+from elbowroom.agents.turn.background import compacting_ahead, reading_again
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
-from elbowroom.agents.turn.history import History, warn_of_orphans
 from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
-from elbowroom.context.budget import Budget
+from elbowroom.context.budget import NO_WINDOW, Budget
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.prompt import Prompt
 from elbowroom.context.reuse import Talk, talk_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import as_json, uses_tools
@@ -70,13 +69,13 @@ class Turn:
         self._running = settings.running
         self._sink = sink
         self._keeper = keeper
-        self._history = History(messages)
         chain = live.chain if live is not None and live.agent == target.name else None
+        chosen, history = settings.compaction, Prompt.of(messages, chain)
+        self._manager = AgentContextManager(NO_WINDOW, chosen.max_restarts, chosen.enabled and chosen.auto, history)
         self._recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
         self._recaller = recaller
         self._memories = self._told_memories()
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
-        self._manager: AgentContextManager | None = None
         self._last: ManagedStep | None = None
         self._asked: tuple[StepRequest, ModelInfo, ReplyStream] | None = None
         self._asked_before: tuple[StepRequest, ModelInfo, ReplyStream] | None = None
@@ -97,15 +96,15 @@ class Turn:
 
         `appended` are the messages of the steps before, without those taken in from the queue; `own_tools` the
         specifications of tools that the server runs; `is_for_client` tells whether a call of this name is handed to
-        the client. Messages from the queue that make a reply impossible are left out; where nothing is left after
-        a reply that would have been the last, that is returned again.
+        the client. Messages from the queue with which the model cannot be asked go back into it. Where the step was
+        only for these, the reply of the step before is returned.
         """
         await self._take_in(appended)
         before, self._reply_before = self._reply_before, None
         reply: Reply | None = None
         try:
             while reply is None:
-                self._history.extend_to(self.intake.merged(appended))
+                self._extend(self.intake.merged(appended))
                 try:
                     reply = await self._reply_to(instructions, own_tools, is_for_client)
                 except ElbowroomError as error:
@@ -114,7 +113,7 @@ class Turn:
                     if not await self.intake.put_unread_back(error):
                         raise
                     if before is not None and not self.intake.has_unread:
-                        self._history.extend_to(self.intake.merged(appended))
+                        self._extend(self.intake.merged(appended))
                         reply = before
             self.intake.note_answered()
         finally:
@@ -125,11 +124,14 @@ class Turn:
             self._enter("tool")
         return reply
 
+    def _extend(self, appended: Sequence[dict[str, Any]]) -> None:
+        self._manager.history = self._manager.history.extended(appended)
+
     async def _take_in(self, appended: Sequence[dict[str, Any]]) -> None:
         if self._live is not None:
             self._live.results(appended)
         if self.answer.steps == 0:
-            await self.intake.begin(self._history.messages)
+            await self.intake.begin(self._manager.history.messages)
         else:
             await self.intake.take(len(appended), STEER)
 
@@ -157,7 +159,7 @@ class Turn:
         if await self._fit_tools(info, instructions, own_tools):
             tools = [*own_tools, *self.request.tools]
             shape = self._shape(instructions, tools, step=shape.step)
-        if shape.step == 1 and shows_in_vain(self._history.messages, info):
+        if shape.step == 1 and shows_in_vain(self._manager.history.messages, info):
             await self._sink([Notice("images", NO_VISION)])
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
         offered = [name for tool in known if (name := tool_name(tool))]
@@ -191,7 +193,7 @@ class Turn:
         window = shared.windows.at_most(info, info.loaded_context)
         wanted = (self.request.edits, self.request.compaction)
         counts = (chosen.compaction, chosen.tool_output, chosen.client_tools, wanted)
-        owner, messages = self.request.caller.keeps_as, self._history.messages
+        owner, messages = self.request.caller.keeps_as, self._manager.history.messages
         asked = AskedPrompt(owner, self.target, info, window, counts, shape, tuple(messages))
         if shared.refusals.places and (refusal := await shared.refusals.known(asked)) is not None:
             shared.observations.refused_again(f"{info.provider}/{info.id}")
@@ -252,17 +254,19 @@ class Turn:
         """
         self._note_model(info, None)
         await self._tell_memories(rough_size)
-        await self._recall.put_back(self._history)
+        self._manager.history = await self._recall.put_back(self._manager.history)
         await self._tell_lost()
         while True:
-            body = shape.body(shape.with_instructions(self._history.messages))
+            body = shape.body(shape.with_instructions(self._manager.history.messages))
             try:
                 return await stream.run(self.target.provider, body, info)
             except ElbowroomError as failure:
                 self.settings.shared.observations.upstream_failed(self.target.provider.id, type(failure).__name__)
                 is_too_long = isinstance(failure, ContextOverflow) and not stream.reply.text
-                if not is_too_long or not self._recall.put_back_less(self._history):
+                less = self._recall.put_back_less(self._manager.history) if is_too_long else None
+                if less is None:
                     raise
+                self._manager.history = less
             finally:
                 used = stream.used(rough_size(as_json(body)), rough_size)
                 if self._live is not None and used is not None:
@@ -280,17 +284,17 @@ class Turn:
             await warn_of_orphans(self.target.name, sent)
         running = await history.counter.stream()
         await self._tell_memories(history.text)
-        counter = StepCounter(history, running, lambda sent: shape.with_instructions(self._history.sent(sent)))
-        manager = self._manager_for(info, shape.max_tokens)
+        manager = self._with_window(info, shape.max_tokens)
+        counter = StepCounter(history, running, lambda sent: shape.with_instructions(manager.history.sent(sent)))
         compactor = Compactor(self.target, self.settings, self._sink)
         recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
-        fit = PromptFit(shape, counter, self._history, manager, compactor, self._recall, self._keeper, recaller)
+        fit = PromptFit(shape, counter, manager, compactor, self._recall, info, self._keeper, recaller)
         if recaller is not None:
-            recaller.reads(partial(self._recall.past, self._history), fit.room)
+            recaller.reads(lambda tool: self._recall.past(manager.history, tool), fit.room)
         job = await self._recalled(fit) if self._last is None else None
         shared, leaves = self.settings.shared, self._place.leaves if self._place is not None else None
         return ManagedStep(
-            self.target, info, counter, self._history, manager, fit, stream, shared, self._sink, self._talk, job, leaves
+            self.target, info, counter, manager, fit, stream, shared, self._sink, self._talk, job, leaves
         )
 
     def _talk(self) -> Talk:
@@ -298,17 +302,12 @@ class Turn:
         caller, conversation = self.request.caller, self._live.conversation if self._live is not None else ""
         return talk_of(caller.owner, caller.chat_id, conversation, self.request.messages)
 
-    def _manager_for(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
+    def _with_window(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the usable part of the window that is loaded now. Raises WindowUnknown."""
         if info.loaded_context is None:
             raise WindowUnknown(info.id, self.target.provider.id)
-        chosen = self.settings.compaction
         window = self.settings.shared.windows.at_most(info, info.loaded_context)
-        budget = Budget(window, chosen.threshold_ratio, max_tokens)
-        if self._manager is None:
-            auto = chosen.enabled and chosen.auto
-            self._manager = AgentContextManager(budget, max_restarts=chosen.max_restarts, auto=auto)
-        self._manager.use(budget)
+        self._manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens))
         return self._manager
 
     async def _recalled(self, fit: PromptFit) -> Job | None:
@@ -344,7 +343,7 @@ class Turn:
 
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on after `appended`."""
-        self._history.extend_to([*self.intake.merged(appended), assistant_message(why, ())])
+        self._extend([*self.intake.merged(appended), assistant_message(why, ())])
         if self._live is not None:
             self._live.results(appended)
             self._live.step_began()
@@ -367,7 +366,7 @@ class Turn:
             return
         (shape, info, stream), last = self._asked, self._last  # the last is None where nothing is counted
         await say_last_words(
-            messages_at_stop(self._history, stream.reply.as_message(), self._results),
+            messages_at_stop(self._manager.history, stream.reply.as_message(), self._results),
             self.target.provider,
             info,
             last.shape if last is not None else shape,
@@ -377,10 +376,8 @@ class Turn:
             last.manager.budget.window if last is not None else 0,
         )
 
-    async def fitted(
-        self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()
-    ) -> tuple[PromptFit, ModelInfo]:
-        """Return what fits the history into the window, earlier compactions recalled, and the loaded model."""
+    async def fitted(self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()) -> PromptFit:
+        """Return what fits the history into the window of the loaded model, earlier compactions recalled."""
         info = await self._ready()
         await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
@@ -388,7 +385,7 @@ class Turn:
         managed = await self._next_step(shape, info, ReplyStream(self.answer, self._sink, (), lambda name: True))
         if self._place is not None:
             self._place.end(is_whole=True)
-        return managed.fit, managed.info
+        return managed.fit
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
         """Keep what the next turn can use; an answer that is not whole is the part that the client has.
@@ -410,15 +407,15 @@ class Turn:
     def _keep(self, managed: ManagedStep, *, is_whole: bool) -> None:
         """Keep the turn's compaction, and begin the next one in the background where the answer comes near to it."""
         reply, said = managed.stream.reply.as_message(), self.answer.as_message()
-        self._recall.end(self._history, reply, said)
+        self._recall.end(self._manager.history, reply, said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
         wants_more = is_whole and not goes_on and self.settings.compaction.background and managed.manager.auto
         background = self.settings.shared.background
         if wants_more and managed.info.slots == 1:
-            background.chat_ended(managed.pool_key, reading_again(managed, reply))
+            background.chat_ended(managed.pool_key, reading_again(managed, reply, said))
         if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
             return
-        if (work := BackgroundCompaction.of(managed, reply, said)) is not None:
+        if (work := compacting_ahead(managed, reply, said)) is not None:
             conversation = self._live.conversation if self._live is not None else ""
             background.begin(self._recall.answer_key(said), managed.pool_key, work, conversation)
 
@@ -442,7 +439,7 @@ class Turn:
         """Return the model, loaded; the person is told where that takes a while."""
         if self._place is not None:
             self._asked_before = self._asked
-            self.target = await self._place.choose(Prompt(self._history.messages, self._talk()))
+            self.target = await self._place.choose(PromptToPlace(self._manager.history.messages, self._talk()))
         return await ready_model(self.target.provider, self.target.model, self._tell_loading)
 
     async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:

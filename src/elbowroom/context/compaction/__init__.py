@@ -23,7 +23,7 @@ from elbowroom.context.compaction.division import (
 from elbowroom.context.compaction.facts import State, find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
-from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
+from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.sealed import Seal, sealed_key
 from elbowroom.context.compaction.verdict import (
@@ -41,8 +41,6 @@ __all__ = [
     "Cannot",
     "Compaction",
     "Ladder",
-    "Progress",
-    "PrunerFailed",
     "RemovedCalls",
     "Rung",
     "Seal",

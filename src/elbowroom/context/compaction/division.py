@@ -272,9 +272,8 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     ]
 
 
-def smallest(messages: Sequence[Message], pins: Sequence[Message] = ()) -> list[Message]:
+def smallest(transcript: Transcript) -> list[Message]:
     """Return the part of a history that no compaction can free: system messages, pins, running task, last group."""
-    transcript = Transcript.of(messages).pinning(pins)
     *_, shortest = tail_starts(transcript.groups, 0)
     return build(divide(transcript, tails_from=shortest), "", ())
 

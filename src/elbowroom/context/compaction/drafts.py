@@ -1,6 +1,6 @@
 """Makes shorter conversations out of plans and digests, within a room that is estimated before anything is counted."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,7 +27,6 @@ from elbowroom.context.compaction.facts import (
     listed_files,
     lost,
 )
-from elbowroom.context.compaction.oldest import AT_ONCE
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
 from elbowroom.context.outputs import is_cleared
 from elbowroom.context.transcript import Group, Message, written, written_out
@@ -87,7 +86,6 @@ class Drafts:
         size: Callable[[str], int],
         window: int,
         room: int,
-        pause: Callable[[], Awaitable[None]],
         removed: RemovedCalls,
         stays_from: int = 0,
     ) -> None:
@@ -98,7 +96,6 @@ class Drafts:
         self._size = size
         self._facts_room = window // FACTS_SHARE
         self._files_room = window // FILES_SHARE
-        self._pause = pause
         self._found: dict[int, list[Fact]] = {}
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
@@ -110,7 +107,7 @@ class Drafts:
         self._results = removed.results or self._carried.results
         self._frame = size(summary_message("-", "-", ["-"], state, self._results, "-")) + FRAME
 
-    async def planned(self, plan: Plan, most: int) -> Draft | str:
+    def planned(self, plan: Plan, most: int) -> Draft | str:
         """Return the draft of a plan, whose summary may take `most` tokens, or the reason against it.
 
         The groups that the plan keeps stay as far as there is room, and where more is left, the newest of the others.
@@ -118,15 +115,15 @@ class Drafts:
         length = self._size(f"{plan.retain}\n{plan.summary}")
         if length > most:
             return too_long(length, most).reason
-        return await self._filled(plan)
+        return self._filled(plan)
 
-    async def whole(self, plan: Plan) -> Draft | str:
+    def whole(self, plan: Plan) -> Draft | str:
         """Return the draft of a plan that is good only with every group that it keeps, or the reason against it."""
-        draft = await self._draft(plan, [each for each in self.division.old if each.id in plan.keep])
+        draft = self._draft(plan, [each for each in self.division.old if each.id in plan.keep])
         needed = sum(map(self._size_of, draft.kept)) + self._size(draft.summary)
         return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
 
-    async def digested(self, room: int) -> Draft:
+    def digested(self, room: int) -> Draft:
         """Return a draft with a digest of the old groups below the earlier summaries, in so much room.
 
         Facts have their room before the digest, down to half of what that could take: it quotes whoever spoke last.
@@ -135,12 +132,12 @@ class Drafts:
         retain = self._cut(self._carried.retain, room // 4)
         summary = self._cut(self._carried.summary, room // 4, keeps_end=True)
         left = room - self._size(retain) - self._size(summary)
-        draft = await self._filled(self._digest_of(self.division.old, retain, summary, left))
+        draft = self._filled(self._digest_of(self.division.old, retain, summary, left))
         if not draft.kept:
             return draft
         stays = {each.id for each in draft.kept}
         removed = [each for each in self.division.old if each.id not in stays]
-        return await self._draft(self._digest_of(removed, retain, summary, left), draft.kept)
+        return self._draft(self._digest_of(removed, retain, summary, left), draft.kept)
 
     def _digest_of(self, removed: Sequence[NumberedGroup], retain: str, summary: str, left: int) -> Plan:
         """Return the plan whose summary tells of these groups below an earlier one, in so much room."""
@@ -149,15 +146,15 @@ class Drafts:
         told = digest(groups, self._size, left, of.most_tokens, of.kinds, keeps_errors=of.keeps_errors)
         return Plan(retain, "\n".join(filter(None, (summary, told))))
 
-    async def facts_alone(self, division: Division, room: int) -> Draft:
+    def facts_alone(self, division: Division, room: int) -> Draft:
         """Return the groups that a division keeps with only rules and facts above them, in so much room."""
         room -= self._frame
         retain = self._cut(self._carried.retain, room // 2)
         held = [Held([retain, *map(written_out, _staying(division))])]
         removed = [*division.summaries, *(each.group for each in division.old)]
-        files = await self._files_of(removed, min(self._files_room, (room - self._size(retain)) // 2))
+        files = self._files_of(removed, min(self._files_room, (room - self._size(retain)) // 2))
         held[0].add([files])
-        facts = self._listed(await self._lost(removed, held), room - self._size(f"{retain}\n{files}"))
+        facts = self._listed(self._lost(removed, held), room - self._size(f"{retain}\n{files}"))
         has_any = retain or facts or files or self._results
         text = summary_message(retain, "", facts, self._state, self._results, files) if has_any else ""
         return Draft(division, Plan(retain, ""), (), text)
@@ -167,11 +164,11 @@ class Drafts:
         text = summary_message("", "", (), self._state, self._results) if self._results else ""
         return Draft(division, Plan("", ""), (), text)
 
-    async def shrunk(self, draft: Draft) -> Draft:
+    def shrunk(self, draft: Draft) -> Draft:
         """Return a draft with only the newer half of the groups that it keeps."""
-        return await self._draft(draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :])
+        return self._draft(draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :])
 
-    async def _filled(self, plan: Plan) -> Draft:
+    def _filled(self, plan: Plan) -> Draft:
         """Return the plan's draft with as many groups as there is room for: its own, then the newest.
 
         Facts get their room first; where they need less, it goes to more groups.
@@ -182,11 +179,11 @@ class Drafts:
             if each.id in plan.keep and (size := self._size_of(each)) <= left:
                 wanted.append(each)
                 left -= size
-        draft = await self._draft(plan, [*wanted, *await self._newest(wanted, left)])
-        more = await self._newest(draft.kept, self._left_by(draft))
-        return await self._draft(plan, [*draft.kept, *more], draft.lost) if more else draft
+        draft = self._draft(plan, [*wanted, *self._newest(wanted, left)])
+        more = self._newest(draft.kept, self._left_by(draft))
+        return self._draft(plan, [*draft.kept, *more], draft.lost) if more else draft
 
-    async def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
+    def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
         """Return the newest groups that are not kept yet, as many as there is room for.
 
         Calls whose results are too large are passed over; messages go without a gap, so that no question stays without
@@ -194,11 +191,9 @@ class Drafts:
         """
         present = {each.id for each in kept}
         more: list[NumberedGroup] = []
-        for number, each in enumerate(reversed(self.division.old), 1):
+        for each in reversed(self.division.old):
             if each.id < self._stays_from:
                 break
-            if number % AT_ONCE == 0:
-                await self._pause()
             if each.id in present or is_cleared(each.group):
                 continue
             if (size := self._size_of(each)) <= left:
@@ -211,31 +206,28 @@ class Drafts:
     def _left_by(self, draft: Draft) -> int:
         return self.room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
 
-    async def _draft(self, plan: Plan, kept: Iterable[NumberedGroup], among: Sequence[Fact] | None = None) -> Draft:
+    def _draft(self, plan: Plan, kept: Iterable[NumberedGroup], among: Sequence[Fact] | None = None) -> Draft:
         """Return a plan's draft with these groups; `among` are the facts that a draft with fewer groups had lost."""
         stays = {each.id: each for each in kept}
         ordered = [stays[number] for number in sorted(stays)]
         told = f"{plan.retain}\n{plan.summary}"
         held = Held([told])
-        for start in range(0, len(ordered), AT_ONCE):
-            held.add(written_out(each.group) for each in ordered[start : start + AT_ONCE])
-            await self._pause()
+        held.add(written_out(each.group) for each in ordered)
         room = min(self._facts_room + self._files_room, self.room - self._frame - self._size(told))
         removed = [*self.division.summaries, *(each.group for each in self.division.old if each.id not in stays)]
-        files = await self._files_of(removed, min(self._files_room, room // 2))
+        files = self._files_of(removed, min(self._files_room, room // 2))
         held.add([files])
         if among is None:
-            missing = await self._lost(removed, [self._staying, held])
+            missing = self._lost(removed, [self._staying, held])
         else:
             missing = [fact for fact in among if not held.tells(fact)]
-        await self._pause()
         listed = self._listed(missing, min(self._facts_room, room - self._size(files)))
         summary = summary_message(plan.retain, plan.summary, listed, self._state, self._results, files)
         return Draft(self.division, plan, tuple(ordered), summary, tuple(missing))
 
-    async def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
+    def _lost(self, removed: Sequence[Group], held: Sequence[Held]) -> list[Fact]:
         """Return the facts of removed groups that none of the texts tell."""
-        return lost([fact for group in removed for fact in await self._facts_of(group)], held)
+        return lost([fact for group in removed for fact in self._facts_of(group)], held)
 
     def _listed(self, missing: Sequence[Fact], room: int) -> list[str]:
         """Return as many facts as there is room for, and note the conditions among the others as untold.
@@ -267,7 +259,7 @@ class Drafts:
             self._fact_sizes[text] = self._size(f"- {text}\n")
         return self._fact_sizes[text]
 
-    async def _files_of(self, removed: Sequence[Group], room: int) -> str:
+    def _files_of(self, removed: Sequence[Group], room: int) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
         files: dict[str, State] = {}
         for group in removed:
@@ -275,7 +267,6 @@ class Drafts:
             for path, state in touched:
                 files.pop(path, None)
                 files[path] = state
-            await self._pause()
         for path, state in (each for group in _staying(self.division) for each in self._touched_by(group)):
             if path in files:
                 files[path] = state
@@ -289,21 +280,15 @@ class Drafts:
             self._touched[id(group)] = list(files_in([group], self._removed.kinds))
         return self._touched[id(group)]
 
-    async def all_facts(self) -> list[Fact]:
+    def all_facts(self) -> list[Fact]:
         """Return the facts of everything that a compaction may remove."""
         groups = (*self.division.summaries, *(each.group for each in self.division.old))
-        return [fact for group in groups for fact in await self._facts_of(group)]
+        return [fact for group in groups for fact in self._facts_of(group)]
 
-    async def _facts_of(self, group: Group) -> list[Fact]:
+    def _facts_of(self, group: Group) -> list[Fact]:
         """Return the facts of a group, searched for once."""
         if id(group) not in self._found:
-            facts: list[Fact] = []
-            for fact in facts_of(group):
-                if fact is None:
-                    await self._pause()
-                else:
-                    facts.append(fact)
-            self._found[id(group)] = facts
+            self._found[id(group)] = [fact for fact in facts_of(group) if fact is not None]
         return self._found[id(group)]
 
     def _size_of(self, numbered: NumberedGroup) -> int:

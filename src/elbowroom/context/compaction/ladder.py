@@ -4,7 +4,7 @@ plan -> one retry with reasons -> a digest made by code -> system and the last m
 each rung is counted here, and taken only if it is clearly smaller and at or below the target.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -28,16 +28,13 @@ from elbowroom.context.compaction.oldest import condensed
 from elbowroom.context.compaction.order import (
     LONGEST_TOKEN,
     NO_ANSWER,
-    Counter,
-    Pause,
-    Progress,
     Pruner,
-    PrunerFailed,
     PruningRequest,
     Wishes,
 )
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge
+from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
 from elbowroom.context.transcript import Group, Transcript
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
@@ -67,31 +64,26 @@ class Ladder:
 
     Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for. With `tells_all`
     no message goes without a summary. Without `asks_pruner`, and where there is no pruner, the code alone cuts the
-    history. `state` is how the task stands, where the caller knows it better than the last message tells. `on_rung` is
-    told why a rung failed, in words that quote nobody; `on_progress` what the pruning agent is asked next. `removed` is
+    history. `state` is how the task stands, where the caller knows it better than the last message tells. `removed` is
     what the summary tells of the removed tool calls. With `foresees` the last message stands for the one that the
     person will write: no pruning agent sees it, and it is not in the result. `exchange` is where the exchange begins
-    that stays though a summary has less room beside it. `pause` is awaited between stretches of work, so that the event
-    loop is never held up for long.
+    that stays though a summary has less room beside it.
     """
 
     budget: Budget
     target: int
-    counter: Counter
+    size: Callable[[str], int]
     pruner: Pruner | None
     wishes: Wishes
     turns: int | None = None
-    on_rung: Callable[[str], None] = lambda reason: None
-    on_progress: Callable[[Progress], None] = lambda progress: None
     asks_pruner: bool = True
     tells_all: bool = False
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
     exchange: int | None = None
-    pause: Callable[[], Awaitable[None]] = Pause
 
-    async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
+    def climb(self, transcript: Transcript, before: int | None = None) -> Work[Compaction | Cannot]:
         """Return the compacted conversation from the first rung that is good enough.
 
         `before` is the size of its prompt, for a caller that has counted it already.
@@ -101,14 +93,14 @@ class Ladder:
         cancelled climb leaves no trace.
         """
         if before is None:
-            before = await self.counter.prompt(transcript.messages)
-        shorter = await condensed(transcript, self.counter.text, self.budget.window, self.removed, self.pause)
+            before = yield Count(transcript.messages)
+        shorter = condensed(transcript, self.size, self.budget.window, self.removed)
         said = transcript if not self.foresees else Transcript(transcript.groups[:-1])
-        beside = await self._beside_exchange(shorter.transcript, before)
-        done = await (beside or self).climb_with(shorter.transcript, said, before, shorter.groups)
+        beside = yield from self._beside_exchange(shorter.transcript, before)
+        done = yield from (beside or self).climb_with(shorter.transcript, said, before, shorter.groups)
         if beside is not None and not (isinstance(done, Compaction) and done.summary and done.rung != "last messages"):
             by_code = replace(self, asks_pruner=False)
-            done = await by_code.climb_with(shorter.transcript, said, before, shorter.groups)
+            done = yield from by_code.climb_with(shorter.transcript, said, before, shorter.groups)
         if not isinstance(done, Compaction):
             return done
         if self.foresees:
@@ -116,7 +108,7 @@ class Ladder:
         replaced = done.replaced_groups + shorter.groups
         return replace(done, replaced_groups=replaced, condensed_groups=shorter.groups)
 
-    async def _beside_exchange(self, transcript: Transcript, before: int) -> "Ladder | None":
+    def _beside_exchange(self, transcript: Transcript, before: int) -> "Work[Ladder | None]":
         """Return the ladder with a target by which the exchange stays that the person has just read; None without room.
 
         The target is midway from what cannot be freed then to the trigger, as long as a summary fits below it.
@@ -125,38 +117,38 @@ class Ladder:
         if start is None or self.budget.occupied(before) < self.budget.trigger:
             return None
         *_, shortest = tail_starts(transcript.groups, 0)
-        if await self._room_in(divide(transcript, tails_from=shortest)) < least_room(self.budget):
+        if (yield from self._room_in(divide(transcript, tails_from=shortest))) < least_room(self.budget):
             return None
-        occupied = self.target - await self._room_in(divide(transcript, tails_from=start))
+        occupied = self.target - (yield from self._room_in(divide(transcript, tails_from=start)))
         target = max(self.target, self.budget.target(occupied))
         has_room = target < self.budget.trigger and target - occupied >= LEAST_BESIDE
         return replace(self, target=target, exchange=start) if has_room else None
 
-    async def climb_with(
+    def climb_with(
         self, transcript: Transcript, said: Transcript, before: int, older: int
-    ) -> Compaction | Cannot:
+    ) -> Work[Compaction | Cannot]:
         """Climb once; the transcript has a digest in place of the `older` first groups of what was `said`."""
-        division, room = await self._divide(transcript)
+        division, room = yield from self._divide(transcript)
         drafts = None
         if division.old or division.summaries:
             drafts = self._drafts(transcript, division, room)
             if self.asks_pruner and self.pruner and division.old and room >= least_room(self.budget):
-                done = await self._by_pruner(self.pruner, said, older, drafts, before)
+                done = yield from self._by_pruner(self.pruner, said, older, drafts, before)
                 if done is not None:
                     return done
-            done = await self._by_digest(drafts, before)
+            done = yield from self._by_digest(drafts, before)
             if done is not None:
                 return done
         drafts = drafts or self._drafts(transcript, division, room)
-        last = await self._by_last_messages(transcript, drafts, before)
-        return await self._judged(drafts, last) if isinstance(last, Compaction) else last
+        last = yield from self._by_last_messages(transcript, drafts, before)
+        return self._judged(drafts, last) if isinstance(last, Compaction) else last
 
     def cap(self, room: int) -> int:
         """Return how many tokens a summary may have in a room of this size."""
         part, whole = SHARE_OF_SUMMARY
         return min(MOST_SUMMARY, max(LEAST_SUMMARY, self.budget.window // 8), max(1, room * part // whole))
 
-    async def _divide(self, transcript: Transcript) -> tuple[Division, int]:
+    def _divide(self, transcript: Transcript) -> Work[tuple[Division, int]]:
         """Return the division with the longest tail that leaves a summary its full room, and the room that is left.
 
         The exchange that the person has just read stays also where a summary has less room, but enough to be of use.
@@ -174,14 +166,14 @@ class Ladder:
             tries += [(start, first, wanted) for start in starts if start > exchange]
         for start, keeping, least in tries:
             division = divide(transcript, tails_from=start, keeping=keeping)
-            room = await self._room_in(division)
+            room = yield from self._room_in(division)
             if division.old and room >= least:
                 return division, room
         division = divide(transcript, tails_from=starts[-1], keeping=first)
-        room = await self._room_in(division)
+        room = yield from self._room_in(division)
         if first and room < wanted // 2:
             division = divide(transcript, tails_from=starts[-1])
-            room = await self._room_in(division)
+            room = yield from self._room_in(division)
         return division, room
 
     def _stays_from(self, groups: tuple[Group, ...]) -> int:
@@ -194,27 +186,25 @@ class Ladder:
         return frozenset(
             place
             for place in first_request(groups)
-            if len(groups[place].text) <= LONGEST_TOKEN * most and self.counter.text(groups[place].text) <= most
+            if len(groups[place].text) <= LONGEST_TOKEN * most and self.size(groups[place].text) <= most
         )
 
-    async def _room_in(self, division: Division) -> int:
-        base = await self.counter.prompt(build(division, "", ()))
+    def _room_in(self, division: Division) -> Work[int]:
+        base: int = yield Count(build(division, "", ()))
         return self.target - self.budget.occupied(base)
 
-    async def _by_pruner(
+    def _by_pruner(
         self, pruner: Pruner, said: Transcript, older: int, drafts: Drafts, before: int
-    ) -> Compaction | None:
+    ) -> Work[Compaction | None]:
         cap = self.cap(drafts.room)
         request = PruningRequest(
             said,
             drafts.division,
-            self.counter,
+            self.size,
             pruner,
             self.wishes,
             cap,
             before,
-            self.pause,
-            self.on_progress,
             self.removed,
             older,
         )
@@ -223,33 +213,33 @@ class Ladder:
         rungs: tuple[Rung, ...] = ("plan", "retry")
         for rung in rungs:
             try:
-                answer = await request.ask(reasons)
+                answer = yield from request.ask(reasons)
             except PrunerFailed as error:
-                self.on_rung(error.plain)
+                yield RungFailed(error.plain)
                 reasons = (NO_ANSWER,)
                 continue
-            done = await self._accepted(drafts, await _draft(drafts, answer, cap), rung, before)
+            done = yield from self._accepted(drafts, _draft(drafts, answer, cap), rung, before)
             if isinstance(done, Compaction):
                 if not drafts.untold or rung == "retry":
                     return done
                 incomplete = done
-                self.on_rung(f"{LOST}.")  # the words themselves are for the pruning agent, not for a log
+                yield RungFailed(f"{LOST}.")  # the words themselves are for the pruning agent, not for a log
                 reasons = (f"{LOST}: {'; '.join(drafts.untold)}",)
                 continue
-            self.on_rung(done)
+            yield RungFailed(done)
             reasons = (done,)
         return incomplete
 
-    async def _by_digest(self, drafts: Drafts, before: int) -> Compaction | None:
+    def _by_digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
         cap = self.cap(drafts.room)
         for room in (cap, cap // 2, cap // 4):
-            done = await self._accepted(drafts, await drafts.digested(room), "digest", before)
+            done = yield from self._accepted(drafts, drafts.digested(room), "digest", before)
             if isinstance(done, Compaction):
                 return done
-            self.on_rung(done)
+            yield RungFailed(done)
         return None
 
-    async def _by_last_messages(self, transcript: Transcript, drafts: Drafts, before: int) -> Compaction | Cannot:
+    def _by_last_messages(self, transcript: Transcript, drafts: Drafts, before: int) -> Work[Compaction | Cannot]:
         """Keep system and pinned messages and as many of the last five messages as fit, whole groups of them.
 
         Fewer stay where there is no room for a note on where the results of removed calls can be read. Only where none
@@ -262,16 +252,17 @@ class Ladder:
         keepings = dict.fromkeys((self._first_request(transcript.groups), frozenset[int]()))
         for keeping, start in product(keepings, starts):
             division = divide(transcript, tails_from=start, keeping=keeping)
-            cut = await self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
+            cut = yield from self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
-                told = await self._with_facts(cut, division, drafts)
+                told = yield from self._with_facts(cut, division, drafts)
                 if told.summary or not (self.tells_all or note.summary):
                     return told
                 fitting.append(cut)
             else:
                 too_large.append(cut)
-            noted += [await self._compaction(note, cut.rung, before)] if note.summary else []
+            if note.summary:
+                noted.append((yield from self._compaction(note, cut.rung, before)))
         return self._rescued([*noted, *fitting, *too_large], before)
 
     def _rescued(self, cuts: Sequence[Compaction], before: int) -> Compaction | Cannot:
@@ -283,14 +274,14 @@ class Ladder:
                     return cut
         return Cannot(min([before, *(cut.after for cut in cuts)]))
 
-    async def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Compaction:
+    def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Work[Compaction]:
         """Return the last messages below as many of the facts from before them as fit.
 
         Where the results of removed calls can be read stands there also at the price of a part of the gain.
         """
-        told = await drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
-        noted = await self._compaction(drafts.results_alone(division), cut.rung, cut.before)
-        for fuller in (await self._compaction(told, cut.rung, cut.before), noted):
+        told = drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
+        noted = yield from self._compaction(drafts.results_alone(division), cut.rung, cut.before)
+        for fuller in ((yield from self._compaction(told, cut.rung, cut.before)), noted):
             if self._fault(fuller) is None:
                 return fuller
         is_smaller = noted.after < noted.before and self.budget.occupied(noted.after) <= self.target
@@ -299,28 +290,28 @@ class Ladder:
     def _drafts(self, transcript: Transcript, division: Division, room: int) -> Drafts:
         state = self.state or state_of(division.tail)
         stays_from = self._stays_from(transcript.groups)
-        size, window = self.counter.text, self.budget.window
-        return Drafts(division, state, size, window, room, self.pause, self.removed, stays_from)
+        size, window = self.size, self.budget.window
+        return Drafts(division, state, size, window, room, self.removed, stays_from)
 
-    async def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Compaction | str:
+    def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Work[Compaction | str]:
         """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""
         while isinstance(draft, Draft):
-            done = await self._compaction(draft, rung, before)
+            done = yield from self._compaction(draft, rung, before)
             fault = self._fault(done)
             if fault is None:
-                judged = await self._judged(drafts, done)
+                judged = self._judged(drafts, done)
                 return judged.verdict.fault or judged
-            draft = await drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
+            draft = drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
         return draft
 
-    async def _judged(self, drafts: Drafts, done: Compaction) -> Compaction:
+    def _judged(self, drafts: Drafts, done: Compaction) -> Compaction:
         """Return a compaction with the verdict on it."""
-        verdict = await judge(drafts.division.messages, done.messages, await drafts.all_facts(), self.pause)
+        verdict = judge(drafts.division.messages, done.messages, drafts.all_facts())
         return replace(done, verdict=verdict)
 
-    async def _compaction(self, draft: Draft, rung: Rung, before: int) -> Compaction:
+    def _compaction(self, draft: Draft, rung: Rung, before: int) -> Work[Compaction]:
         messages = tuple(draft.messages)
-        after = await self.counter.prompt(messages)
+        after: int = yield Count(messages)
         tail = sum(len(group.messages) for group in draft.division.tail)
         return Compaction(messages, rung, before, after, draft.replaced, draft.summary, tail, draft.staying)
 
@@ -336,9 +327,9 @@ def _start_of_last_exchange(groups: tuple[Group, ...]) -> int | None:
     return start or None
 
 
-async def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
+def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
     """Return the draft that an answer makes, or the reason against the answer."""
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason
-    return await drafts.whole(plan) if isinstance(answer, Rewrite) else await drafts.planned(plan, 2 * cap)
+    return drafts.whole(plan) if isinstance(answer, Rewrite) else drafts.planned(plan, 2 * cap)

@@ -1,6 +1,6 @@
 """Puts a digest made by code in place of the oldest groups of a conversation that has too many to be looked at."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,6 @@ MOST_GROUPS: Final = 500
 DIGESTED: Final = 200
 """The newest of the groups that go; more lines than these have no room in a digest."""
 DIGEST_SHARE, FACTS_SHARE = 16, 12  # one part in so many of the window
-AT_ONCE: Final = 50
-"""Groups that are looked at between two pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +25,22 @@ class Condensed:
     groups: int = 0
 
 
-async def condensed(
+def condensed(
     transcript: Transcript,
     size: Callable[[str], int],
     window: int,
     removed: RemovedCalls,
-    pause: Callable[[], Awaitable[None]],
 ) -> Condensed:
     """Return the conversation with a digest in place of its oldest groups; unchanged where it is not that long.
 
     System messages, pinned messages, earlier summaries, the first request and what the running task rests on stay. The
     digest has the form of a summary, so that the next one carries it over, and lists the conditions and identifiers of
-    what goes.
-    `size` counts a text, `pause` is awaited every few milliseconds.
+    what goes. `size` counts a text.
     """
     older, newer = transcript.groups[:-MOST_GROUPS], transcript.groups[-MOST_GROUPS:]
     if not older:
         return Condensed(transcript)
-    staying, going, facts = await _looked_through(older, newer, pause)
+    staying, going, facts = _looked_through(older, newer)
     telling = digest(
         going[-DIGESTED:],
         size,
@@ -54,7 +50,6 @@ async def condensed(
         keeps_errors=removed.keeps_errors,
         older=max(0, len(going) - DIGESTED),
     )
-    await pause()
     listed = list(_fitting(lost(facts, ()), size, window // FACTS_SHARE))
     told = Group(({"role": "user", "content": summary_message("", telling, listed, "in progress")},))
     opening = next((at for at, group in enumerate(staying) if group.kind == "user" and not is_summary(group)), None)
@@ -62,19 +57,15 @@ async def condensed(
     return Condensed(Transcript((*staying[:place], told, *staying[place:], *newer)), len(going))
 
 
-async def _looked_through(
-    older: Sequence[Group], newer: Sequence[Group], pause: Callable[[], Awaitable[None]]
-) -> tuple[list[Group], list[Group], list[Fact]]:
+def _looked_through(older: Sequence[Group], newer: Sequence[Group]) -> tuple[list[Group], list[Group], list[Fact]]:
     """Return the older groups that stay, those that go, and the facts of these; a repeated text is read once."""
-    pinned = {0, *await _opening(older, newer, pause)}
+    pinned = {0, *_opening(older, newer)}
     staying: list[Group] = []
     going: list[Group] = []
     facts: list[Fact] = []
     read: set[str] = set()
     users = 0
-    for at, group in enumerate(older):
-        if at % AT_ONCE == 0:
-            await pause()
+    for group in older:
         is_request = group.kind == "user" and not is_summary(group)
         is_kept = group.is_pinned or group.kind == "system" or (group.kind == "user" and not is_request)
         if is_kept or (is_request and users in pinned):
@@ -83,38 +74,23 @@ async def _looked_through(
             going.append(group)
             if (text := group.text) not in read or group.kind == "tools":
                 read.add(text)
-                facts += await _facts_of(group, pause)
+                facts += (fact for fact in facts_of(group) if fact is not None)
         users += is_request
     return staying, going, facts
 
 
-async def _opening(
-    older: Sequence[Group], newer: Sequence[Group], pause: Callable[[], Awaitable[None]]
-) -> Sequence[int]:
+def _opening(older: Sequence[Group], newer: Sequence[Group]) -> Sequence[int]:
     """Return which of the older requests, by their number, the running task rests on."""
     task = running_task(tuple(newer))
     if any(not is_nudge(newer[place].text) for place in task):
         return ()
     number, opened, last = 0, 0, 0
-    for at, group in enumerate(older):
-        if at % AT_ONCE == 0:
-            await pause()
+    for group in older:
         if group.kind == "user" and not is_summary(group):
             last = number
             opened = opened if is_nudge(group.text) else number
             number += 1
     return (opened,) if task else (opened, last)
-
-
-async def _facts_of(group: Group, pause: Callable[[], Awaitable[None]]) -> list[Fact]:
-    facts: list[Fact] = []
-    stretches = 0
-    for fact in facts_of(group):
-        if fact is not None:
-            facts.append(fact)
-        elif (stretches := stretches + 1) > 1:  # one message takes less than a millisecond, mostly
-            await pause()
-    return facts
 
 
 def _fitting(facts: Sequence[Fact], size: Callable[[str], int], room: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ or the agent went on with the conversation instead of summarising it, the second
 """
 
 import re
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from elbowroom.context.compaction.answer import (
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.digest import digest
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
-from elbowroom.context.compaction.oldest import AT_ONCE
+from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
 from elbowroom.context.transcript import Group, Message, Transcript, called, readable, written_out
 
 FIRST_WORDS = 60
@@ -74,52 +74,8 @@ class Wishes:
         return "\n".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Which attempt it is, which of how many parts is read, and how much of the answer has come.
-
-    `written` counts tokens of at most `limit`; both are 0 while the agent reads.
-    """
-
-    attempt: int = 1
-    part: int = 1
-    parts: int = 1
-    written: int = 0
-    limit: int = 0
-
-    @property
-    def in_words(self) -> str:
-        """Return the progress in a few words; an empty text while a first attempt reads its only part."""
-        words = []
-        if self.parts > 1:
-            words.append(f"part {self.part} of {self.parts}")
-        if self.attempt > 1:
-            words.append(f"attempt {self.attempt}")
-        if self.written:
-            words.append(f"{self.written:,} of at most {self.limit:,} tokens")
-        return ", ".join(words)
-
-
-class PrunerFailed(Exception):
-    """The pruning agent gave no answer; the message says why, and `plain` says it without the words of others."""
-
-    def __init__(self, message: str, plain: str = "") -> None:
-        super().__init__(message)
-        self.plain = plain or message
-
-
-class Counter(Protocol):
-    """Counts tokens as the model's engine will."""
-
-    async def prompt(self, messages: Sequence[Message]) -> int:
-        """Return the size of the whole request with these messages, tools and template included."""
-
-    def text(self, text: str) -> int:
-        """Return the size of a bare text."""
-
-
 class Pruner(Protocol):
-    """A pruning agent that can be asked."""
+    """What an order depends on in the pruning agent that is asked."""
 
     @property
     def window(self) -> int:
@@ -129,36 +85,23 @@ class Pruner(Protocol):
     def shares_prefix(self) -> bool:
         """Tell whether it is the conversation's own model, whose engine has read the conversation already."""
 
-    async def ask(self, messages: Sequence[Message], cap: int) -> str:
-        """Return its answer to these messages, at most `cap` tokens long; raises PrunerFailed."""
-
-
-class Pause:
-    """Awaited, it lets the event loop run other tasks once."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        """Give way once."""
-        yield
-
 
 @dataclass(slots=True)
 class PruningRequest:
     """The order of one compaction to its pruning agent; `cap` is how long a summary may be, in tokens.
 
     It remembers what has been asked, so that a second `ask` goes on from there: of an order in parts only the part that
-    failed is put again. `on_progress` is told before the agent is asked. `removed` is how a digest tells of calls. The
+    failed is put again. `removed` is how a digest tells of calls. The
     `older` first groups of the transcript are no groups of the division, which has a digest of them.
     """
 
     transcript: Transcript
     division: Division
-    counter: Counter
+    size: Callable[[str], int]
     pruner: Pruner
     wishes: Wishes
     cap: int
     prompt: int
-    pause: Callable[[], Awaitable[None]]
-    on_progress: Callable[[Progress], None] = lambda progress: None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     older: int = 0
     _attempt: int = 0
@@ -167,18 +110,18 @@ class PruningRequest:
     _parts: list[list[str]] = field(default_factory=list)
     _answers: list[Plan] = field(default_factory=list)
 
-    async def ask(self, reasons: Sequence[str] = ()) -> PruneAnswer:
+    def ask(self, reasons: Sequence[str] = ()) -> Work[PruneAnswer]:
         """Return the answer to an order with the reasons against the answer before; raises PrunerFailed."""
         self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
         if self.pruner.shares_prefix and self._suffix_works and self.prompt < self.pruner.window:
-            self._estimates = self._estimates or await self._estimated()
+            self._estimates = self._estimates or self._estimated()
             shorter = (rows for rows in SHORTER_LISTS if rows < len(self.division.old))
             for rows in (MOST_ROWS, *shorter):
                 messages = self._on_top(reasons, rows)
-                if await self._fits(messages):
-                    return await self._ask_on_top(messages)
-        return await self._ask_in_parts(reasons)
+                if (yield from self._fits(messages)):
+                    return (yield from self._ask_on_top(messages))
+        return (yield from self._ask_in_parts(reasons))
 
     def _on_top(self, reasons: Sequence[str], rows: int) -> list[Message]:
         order = suffix_order(
@@ -193,38 +136,35 @@ class PruningRequest:
         )
         return [*_without_open_calls(self.transcript).messages, {"role": "user", "content": order}]
 
-    async def _fits(self, messages: Sequence[Message]) -> bool:
+    def _fits(self, messages: Sequence[Message]) -> Work[bool]:
         """Tell whether conversation and order fit together; they are counted only where an estimate does not tell."""
-        order = self.counter.text(messages[-1]["content"])
+        order = self.size(messages[-1]["content"])
         if (self.prompt + order) * 9 // 8 + self.cap < self.pruner.window:
             return True
-        return await self.counter.prompt(messages) + self.cap < self.pruner.window
+        prompt: int = yield Count(messages)
+        return prompt + self.cap < self.pruner.window
 
-    async def _ask_on_top(self, messages: Sequence[Message]) -> PruneAnswer:
+    def _ask_on_top(self, messages: Sequence[Message]) -> Work[PruneAnswer]:
         self._suffix_works = False
-        self.on_progress(Progress(self._attempt))
-        answer = read_prune_answer(await self.pruner.ask(messages, self.cap))
+        answer = read_prune_answer((yield AskPruner(messages, self.cap, Progress(self._attempt))))
         self._suffix_works = answer not in SUFFIX_DID_NOT_WORK
         return answer
 
-    async def _estimated(self) -> dict[int, int]:
+    def _estimated(self) -> dict[int, int]:
         """Return about how many tokens each listed group takes, by its share of the prompt's characters."""
         lengths = {numbered.id: len(written_out(numbered.group)) for numbered in self.division.old[-MOST_ROWS:]}
-        groups, whole = self.transcript.groups, 1
-        for start in range(0, len(groups), AT_ONCE):
-            await self.pause()
-            whole += sum(len(written_out(group)) for group in groups[start : start + AT_ONCE])
+        whole = 1 + sum(len(written_out(group)) for group in self.transcript.groups)
         return {id_: self.prompt * length // whole for id_, length in lengths.items()}
 
-    async def _ask_in_parts(self, reasons: Sequence[str]) -> PruneAnswer:
-        self._parts = self._parts or await self._divided()
+    def _ask_in_parts(self, reasons: Sequence[str]) -> Work[PruneAnswer]:
+        self._parts = self._parts or self._divided()
         if len(self._answers) == len(self._parts):
             self._answers.pop()
         while True:
             part = self._parts[len(self._answers)]
             order = listing_order(part, self._so_far(), self.wishes, self._part_cap, reasons)
-            self.on_progress(Progress(self._attempt, len(self._answers) + 1, len(self._parts)))
-            answer = read_prune_answer(await self.pruner.ask(order, self._part_cap))
+            progress = Progress(self._attempt, len(self._answers) + 1, len(self._parts))
+            answer = read_prune_answer((yield AskPruner(order, self._part_cap, progress)))
             is_last = len(self._answers) + 1 == len(self._parts)
             if isinstance(answer, Rewrite) and len(self._parts) > 1:
                 answer = as_plan(answer, self.division)
@@ -244,76 +184,75 @@ class PruningRequest:
         return min(self.cap, self.pruner.window // 8)
 
     def _size(self, plan: Plan) -> int:
-        return self.counter.text(f"{plan.retain}\n\n{plan.summary}")
+        return self.size(f"{plan.retain}\n\n{plan.summary}")
 
     def _so_far(self) -> str:
         """Return the summary of everything before the next part."""
         if self._answers:
             return f"{self._answers[-1].retain}\n\n{self._answers[-1].summary}".strip()
         earlier = carried_by(self.division.summaries).text
-        return earlier if self.counter.text(earlier) <= 2 * self._part_cap else ""
+        return earlier if self.size(earlier) <= 2 * self._part_cap else ""
 
-    async def _divided(self) -> list[list[str]]:
+    def _divided(self) -> list[list[str]]:
         """Return the material in runs that fit the pruner's window beside the order, a summary and the answer."""
         so_far = self._so_far()
         order = "".join(message["content"] for message in listing_order([], so_far or "-", self.wishes, self._part_cap))
-        left = self.pruner.window - FOR_REASONS_AND_TEMPLATE - self.counter.text(order)
+        left = self.pruner.window - FOR_REASONS_AND_TEMPLATE - self.size(order)
         if not self.pruner.shares_prefix:
             left -= self.pruner.window // 8  # another model counts differently
         if (room := left - self._part_cap) >= LEAST_ROOM:
-            runs = await self._runs(self._material(room), room)
+            runs = self._runs(self._material(room), room)
             if len(runs) == 1:  # no next run needs room for a summary
                 return runs
-        room = left + self.counter.text(so_far) - 3 * self._part_cap
+        room = left + self.size(so_far) - 3 * self._part_cap
         if self.pruner.shares_prefix:
             room -= self.pruner.window // 16
         if room < LEAST_ROOM:
             raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
-        runs = await self._runs(self._material(room), room)
-        return runs if len(runs) <= MOST_PARTS else await self._fewer_runs(room)
+        runs = self._runs(self._material(room), room)
+        return runs if len(runs) <= MOST_PARTS else self._fewer_runs(room)
 
-    async def _runs(self, blocks: Iterable[str], room: int) -> list[list[str]]:
+    def _runs(self, blocks: Iterable[str], room: int) -> list[list[str]]:
         runs: list[list[str]] = [[]]
         left = room
         for block in blocks:
-            size = self.counter.text(block)
+            size = self.size(block)
             if runs[-1] and size > left:
                 runs.append([])
                 left = room
             runs[-1].append(block)
             left -= size
-            await self.pause()
         return runs
 
-    async def _fewer_runs(self, room: int) -> list[list[str]]:
+    def _fewer_runs(self, room: int) -> list[list[str]]:
         """Return no more runs than a pruning agent is asked for: large groups cut, else a digest of the oldest too."""
-        runs = await self._runs(self._groups(max(LEAST_ROOM, room // SHARE_OF_TIER)), room)
+        runs = self._runs(self._groups(max(LEAST_ROOM, room // SHARE_OF_TIER)), room)
         if len(runs) <= MOST_PARTS - 1:
             return [*([[told]] if (told := self._earlier(room)) else []), *runs]
         newest = runs[1 - MOST_PARTS :]
         told = self._earlier(room // 2)
         older = [each.group for each in self.division.old[: -sum(map(len, newest))]]
-        left = room - self.counter.text(told) - LEAST_ROOM // 2
+        left = room - self.size(told) - LEAST_ROOM // 2
         of = self.removed
-        lines = digest(older, self.counter.text, left, of.most_tokens, of.kinds, keeps_errors=of.keeps_errors)
+        lines = digest(older, self.size, left, of.most_tokens, of.kinds, keeps_errors=of.keeps_errors)
         return [list(filter(None, [told, shown_summary(lines)])), *newest]
 
     def _earlier(self, room: int) -> str:
         """Return the earlier summaries as they are shown, beginning and end of what is too large for the room."""
         earlier = "" if self._so_far() else carried_by(self.division.summaries).text
-        return shown_summary(_head_and_tail(earlier, room - LEAST_ROOM // 2, self.counter.text)) if earlier else ""
+        return shown_summary(_head_and_tail(earlier, room - LEAST_ROOM // 2, self.size)) if earlier else ""
 
     def _material(self, room: int) -> Iterator[str]:
         """Yield what the pruner has to read, no block larger than the room: an earlier summary first, then groups."""
         earlier = carried_by(self.division.summaries).text
         if earlier and not self._so_far():
-            yield from (shown_summary(piece) for piece in _pieces(earlier, room - LEAST_ROOM // 2, self.counter.text))
+            yield from (shown_summary(piece) for piece in _pieces(earlier, room - LEAST_ROOM // 2, self.size))
         yield from self._groups(room)
 
     def _groups(self, room: int) -> Iterator[str]:
         """Yield the groups as they are shown, beginning and end of each that is larger than the room."""
         for numbered in self.division.old:
-            text = _head_and_tail(written_out(numbered.group), room - LEAST_ROOM // 2, self.counter.text)
+            text = _head_and_tail(written_out(numbered.group), room - LEAST_ROOM // 2, self.size)
             yield shown(numbered.id, text)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from elbowroom.context.compaction.division import carried_by, is_summary
@@ -23,49 +23,37 @@ OWN_FIGURES: Final = re.compile(
 )
 """What elbowroom itself names and counts in a summary."""
 
-AT_ONCE: Final = 50
-"""Messages that are read between two pauses."""
 MOST_SEARCHED: Final = 2_000_000
 """Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
 
 
-async def judge(
-    before: Sequence[Message], after: Sequence[Message], facts: Sequence[Fact], pause: Callable[[], Awaitable[None]]
-) -> Verdict:
-    """Judge the messages `after` a compaction by those `before`, whose removed ones had these facts.
-
-    `pause` is awaited every few milliseconds.
-    """
+def judge(before: Sequence[Message], after: Sequence[Message], facts: Sequence[Fact]) -> Verdict:
+    """Judge the messages `after` a compaction by those `before`, whose removed ones had these facts."""
     summaries = [Group((message,)) for message in after if is_summary(Group((message,)))]
     staying = [message for message in after if not is_summary(Group((message,)))]
     carried = carried_by(summaries)
     told = f"{carried.retain}\n{carried.summary}"
     held, listed = Held([told]), Held([carried.facts, carried.files])
-    for start in range(0, len(staying), AT_ONCE):
-        held.add(map(written, staying[start : start + AT_ONCE]))
-        await pause()
+    held.add(map(written, staying))
     weighty = {fact.core: fact for fact in facts if fact.weight <= Weight.OF_USER}
     untold = lost(weighty.values(), [held])
     gone = [fact for fact in untold if not listed.tells(fact)]
     demands, missing = (sum(fact.weight is Weight.CONDITION for fact in some) for some in (weighty.values(), gone))
-    await pause()
     named = identifiers_in(told)
-    strange = await _unsaid(named, before, pause)
+    strange = _unsaid(named, before)
     broken = max(0, unpaired(after) - unpaired(before))
     return Verdict(len(weighty), len(untold) - len(gone), len(gone), demands, missing, len(named), strange, broken)
 
 
-async def _unsaid(named: set[str], messages: Sequence[Message], pause: Callable[[], Awaitable[None]]) -> int:
+def _unsaid(named: set[str], messages: Sequence[Message]) -> int:
     """Return how many of the identifiers stand in none of the messages; 0 where these are too long to be searched."""
     searched = 0
-    for at, message in enumerate(messages):
+    for message in messages:
         text = " ".join(all_said([message]).split())
         searched += len(text)
         if searched > MOST_SEARCHED or not named:
             return 0
         named = {each for each in named if " ".join(each.split()) not in text}
-        if at % AT_ONCE == 0:
-            await pause()
     return len(named)
 
 

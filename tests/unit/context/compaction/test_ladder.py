@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from compacting import FORGETFUL, Answer, FamilyPrompts, ScriptedPruner, chat, ladder, plan, said, size, used
+from compacting import FORGETFUL, Answer, ScriptedPruner, chat, ladder, plan, said, size, used
 from hypothesis import given
 from hypothesis import strategies as st
 from random_histories import always_the_same, histories, words_in
@@ -17,9 +17,9 @@ from random_histories import always_the_same, histories, words_in
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG
-from elbowroom.context.compaction.ladder import Cannot, Ladder
-from elbowroom.context.compaction.order import Progress, PrunerFailed, Wishes
+from elbowroom.context.compaction.ladder import Cannot
 from elbowroom.context.compaction.outcome import Compaction
+from elbowroom.context.effects import Progress, PrunerFailed
 from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import Message, Transcript
 
@@ -72,13 +72,12 @@ def assert_good(done: Compaction, before: Sequence[Message], target: int) -> Non
 async def test_first_good_answer_is_taken(shares_prefix: bool) -> None:
     """One call, the lower rungs unused, the pruning agent's words fenced above the last messages."""
     messages = long_chat()
-    reasons: list[str] = []
     pruner = ScriptedPruner(FORGETFUL, window=16_384, shares_prefix=shares_prefix)
-    means = ladder(WINDOW, pruner, messages, on_rung=reasons.append)
+    means = ladder(WINDOW, pruner, messages)
     done = await means.climb(Transcript.of(messages))
     assert isinstance(done, Compaction)
     assert_good(done, messages, means.target)
-    assert (done.rung, len(pruner.asked), reasons) == ("plan", 1, [])
+    assert (done.rung, len(pruner.asked), means.told) == ("plan", 1, [])
     assert "wants it tidy" in done.summary
     assert done.summary.startswith(f"<{SUMMARY_TAG}>\n")
     assert [*done.messages][-5:] == messages[-5:]
@@ -106,13 +105,14 @@ async def test_bad_answer_is_asked_for_once_more_and_then_code_does_it(
 async def test_a_hard_fail_takes_the_next_rung() -> None:
     """A summary whose names are mostly made up is small enough and of the right form, and is not used all the same."""
     messages = long_chat()
-    reasons: list[str] = []
     made_up = plan("-", " ".join(f"src/phantom/table_{number}.py" for number in range(404, 412)))
     pruner = ScriptedPruner(made_up, window=16_384)
-    done = await climbed(messages, pruner, on_rung=reasons.append)
+    means = ladder(WINDOW, pruner, messages)
+    done = await means.climb(Transcript.of(messages))
+    assert isinstance(done, Compaction)
     assert (done.rung, done.verdict.made_up, len(pruner.asked)) == ("digest", 0, 2)
-    assert len(reasons) == 2
-    assert all(reason.startswith("Most of the paths") for reason in reasons)
+    assert len(means.told) == 2
+    assert all(reason.startswith("Most of the paths") for reason in means.told)
     assert "phantom" not in str(done.messages)
 
 
@@ -132,11 +132,11 @@ async def test_second_answer_may_be_good(answer: Answer | PrunerFailed) -> None:
 async def test_each_order_is_told_before_it_is_given(window: int, bad: int) -> None:
     """Attempt and part are known when the pruning agent is asked; the second attempt goes on where the first failed."""
     messages = long_chat()
-    told: list[tuple[Progress, int]] = []
     answers: list[Answer | BaseException] = [*[FORGETFUL] * (bad - 1), "lorem ipsum", FORGETFUL]
     pruner = ScriptedPruner(*answers, window=window, shares_prefix=bad == 1)
-    means = ladder(WINDOW, pruner, messages, on_progress=lambda progress: told.append((progress, len(pruner.asked))))
+    means = ladder(WINDOW, pruner, messages)
     await means.climb(Transcript.of(messages))
+    told = means.asked
     first, last = told[0][0].parts, told[-1][0].parts
     assert last >= bad
     expected = [Progress(1, part, first) for part in range(1, bad + 1)]
@@ -522,7 +522,7 @@ def test_random_histories(history: list[dict[str, Any]], window: int, answer: st
     pruner = ScriptedPruner(answer, window=window, shares_prefix=shares_prefix)
     before = copy.deepcopy(history)
     budget = Budget(window)
-    means = Ladder(budget, budget.target(budget.occupied(0)), FamilyPrompts(), pruner, Wishes())
+    means = ladder(window, pruner, target=budget.target(budget.occupied(0)))
     done = asyncio.run(means.climb(Transcript.of(history)))
     assert history == before
     assert pruner.overflows == 0

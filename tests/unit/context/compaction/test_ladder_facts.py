@@ -139,11 +139,11 @@ async def test_summary_that_loses_rules_is_asked_for_once_more() -> None:
             said("user", f"Go on with part {turn}, mate."),
         ]
     pruner = ScriptedPruner(FORGETFUL, plan("Never paint a boat in its colour of spring.", "Boats were painted."))
-    reasons: list[str] = []
-    done = await ladder(WINDOW, pruner, messages, on_rung=reasons.append).climb(Transcript.of(messages))
+    means = ladder(WINDOW, pruner, messages)
+    done = await means.climb(Transcript.of(messages))
     assert isinstance(done, Compaction)
-    assert (done.rung, len(pruner.asked), len(reasons)) == ("retry", 2, 1)
-    assert reasons == ["What the user has demanded is not in it."], "a log has no words of the conversation"
+    assert (done.rung, len(pruner.asked), len(means.told)) == ("retry", 2, 1)
+    assert means.told == ["What the user has demanded is not in it."], "a log has no words of the conversation"
     asked_again = str(pruner.asked[1][-1]["content"])
     assert "What the user has demanded is not in it: Never paint boat number" in asked_again
     failing = ScriptedPruner(FORGETFUL, "")

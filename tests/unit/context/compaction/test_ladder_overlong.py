@@ -1,32 +1,19 @@
-"""A conversation of very many messages: few orders to the pruning agent, a result that is good, and no held loop."""
+"""A conversation of very many messages: few orders to the pruning agent, and a result that is good."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import drafts, order
-from elbowroom.context.compaction.oldest import AT_ONCE, MOST_GROUPS
+from elbowroom.context.compaction.oldest import MOST_GROUPS
 from elbowroom.context.compaction.outcome import Compaction
-from elbowroom.context.transcript import Message, Transcript, written, written_out
+from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192
 MOST_CALLS = 12
 RULE = "Never write to /srv/ledger/2024.csv before 18:30."
 TASK = "Count all the boats that were named above."
-
-
-class Pauses:
-    """Counts the pauses of a ladder, at which the event loop runs other tasks."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    async def pause(self) -> None:
-        """Note a pause."""
-        self.count += 1
 
 
 def many(count: int, text: str) -> list[Message]:
@@ -38,9 +25,9 @@ def many(count: int, text: str) -> list[Message]:
     return [*messages, said("user", TASK)]
 
 
-async def climbed(messages: Sequence[Message], pruner: ScriptedPruner, pauses: Pauses) -> Compaction:
+async def climbed(messages: Sequence[Message], pruner: ScriptedPruner) -> Compaction:
     """Return the compaction of a conversation for a window of 8,192 tokens."""
-    means = ladder(WINDOW, pruner, messages, pause=pauses.pause)
+    means = ladder(WINDOW, pruner, messages)
     done = await means.climb(Transcript.of(messages), before=size(messages))
     assert isinstance(done, Compaction)
     assert Budget(WINDOW).occupied(done.after) < Budget(WINDOW).trigger
@@ -67,7 +54,7 @@ async def test_pruning_agent_is_asked_at_most_twelve_times(count: int, text: str
     messages = many(count, text)
     for shares_prefix in (True, False):
         pruner = ScriptedPruner(answer, window=WINDOW, shares_prefix=shares_prefix)
-        done = await climbed(messages, pruner, Pauses())
+        done = await climbed(messages, pruner)
         assert 1 <= len(pruner.asked) <= MOST_CALLS
         assert pruner.overflows == 0
         assert RULE in done.summary
@@ -86,49 +73,17 @@ async def test_large_groups_are_shortened_before_any_is_left_out() -> None:
         messages.append(said("assistant", "Noted."))
     messages.append(said("user", TASK))
     pruner = ScriptedPruner(FORGETFUL, window=WINDOW, shares_prefix=False)
-    await climbed(messages, pruner, Pauses())
+    await climbed(messages, pruner)
     assert 2 <= len(pruner.asked) <= MOST_CALLS
     read = "".join(str(order[1]["content"]) for order in pruner.asked)
     assert all(f"Note {number} begins." in read and f"Note {number} ends." in read for number in range(39))
-
-
-async def test_very_many_groups_hold_nobody_up() -> None:
-    """The ladder gives way at least once for every fifty messages that it looks at."""
-    pauses = Pauses()
-    await climbed(many(5000, "Message {}."), ScriptedPruner("no plan", window=WINDOW, shares_prefix=False), pauses)
-    assert pauses.count >= 5000 / AT_ONCE
-
-
-async def test_many_groups_that_fit_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two pauses few groups are written out, also of a history of which a model can be shown all."""
-    longest, since = 0, 0
-
-    def noted(written_as: Callable[[Any], str]) -> Callable[[Any], str]:
-        def as_text(message: Any) -> str:
-            nonlocal longest, since
-            since += 1
-            longest = max(longest, since)
-            return written_as(message)
-
-        return as_text
-
-    async def pause() -> None:
-        nonlocal since
-        since = 0
-
-    monkeypatch.setattr(order, "written_out", noted(written_out))
-    monkeypatch.setattr(drafts, "written", noted(written))
-    messages = many(1500, "Message {}.")
-    means = ladder(2 * WINDOW, ScriptedPruner("no plan"), messages, pause=pause)
-    assert isinstance(await means.climb(Transcript.of(messages)), Compaction)
-    assert longest <= order.MOST_ROWS + AT_ONCE
 
 
 async def test_own_model_that_has_read_it_all_is_asked_on_top_of_it() -> None:
     """Many short messages that fit the window are not read again: one order follows them as they are."""
     messages = many(1200, "Message {}")
     pruner = ScriptedPruner(FORGETFUL, window=65_536)
-    done = await climbed(messages, pruner, Pauses())
+    done = await climbed(messages, pruner)
     assert (done.rung, len(pruner.asked)) == ("plan", 1)
     assert pruner.asked[0][:-1] == messages
     assert "the first 700 groups | older still" in str(pruner.asked[0][-1]["content"])

@@ -7,7 +7,8 @@ from compacting import said, used
 
 from elbowroom.context.compaction.answer import ECHO, read_prune_answer
 from elbowroom.context.compaction.division import NumberedGroup
-from elbowroom.context.compaction.order import MOST_ROWS, Progress, Wishes, listing_order, shown, suffix_order
+from elbowroom.context.compaction.order import MOST_ROWS, Wishes, listing_order, shown, suffix_order
+from elbowroom.context.effects import Progress
 from elbowroom.context.transcript import Transcript, written_out
 
 MINE = Wishes("Write little.", ("Write in French.",), "Keep names.", ("Keep dates.",))

@@ -1,6 +1,5 @@
 """The verdict on a compaction: what of the facts stands in it, who has put it there, and when it must not be used."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -23,11 +22,11 @@ def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-async def judged(after: Sequence[Message], said: Sequence[str] = SAID, more: Sequence[Message] = ()) -> Verdict:
+def judged(after: Sequence[Message], said: Sequence[str] = SAID, more: Sequence[Message] = ()) -> Verdict:
     """Return the verdict on messages that stand for what the user has said."""
     before = [*map(user, said), *more]
     facts = [fact for message in before for fact in facts_of(Group((message,))) if fact is not None]
-    return await judge(before, after, facts, lambda: asyncio.sleep(0))
+    return judge(before, after, facts)
 
 
 def summary(told: str, listed: Sequence[str] = ()) -> Message:
@@ -35,23 +34,23 @@ def summary(told: str, listed: Sequence[str] = ()) -> Message:
     return user(summary_message("", told, listed, "in progress"))
 
 
-async def test_all_that_is_told_or_stays_passes() -> None:
+def test_all_that_is_told_or_stays_passes() -> None:
     """A fact is kept by the pruning agent's words, or by the message that it stands in."""
-    verdict = await judged([summary(f"- {SAID[0]}\n- The hall costs €77,367."), user(SAID[2])])
+    verdict = judged([summary(f"- {SAID[0]}\n- The hall costs €77,367."), user(SAID[2])])
     assert (verdict.outcome, verdict.in_words, verdict.warning) == ("pass", "", "")
     assert verdict.facts >= 4
 
 
-async def test_what_code_has_listed_is_put_back() -> None:
+def test_what_code_has_listed_is_put_back() -> None:
     """What the pruning agent has dropped and code has listed is counted, and is no loss."""
-    verdict = await judged([summary("They planned.", [SAID[0], "€77,367", "21:50", "pier64@example.org"])])
+    verdict = judged([summary("They planned.", [SAID[0], "€77,367", "21:50", "pier64@example.org"])])
     assert (verdict.outcome, verdict.put_back, verdict.lost) == ("pass", 4, 0)
     assert verdict.in_words == "4 of 4 facts put back by code"
 
 
-async def test_a_lost_demand_is_a_soft_fail() -> None:
+def test_a_lost_demand_is_a_soft_fail() -> None:
     """One demand of the user that stands nowhere is enough, and is told to people by its number."""
-    verdict = await judged([summary("The hall costs €77,367, the ferry 21:50, pier64@example.org.")])
+    verdict = judged([summary("The hall costs €77,367, the ferry 21:50, pier64@example.org.")])
     assert (verdict.outcome, verdict.demands_lost, verdict.fault) == ("soft fail", 1, "")
     assert verdict.in_words == "1 of 4 facts left out"
     assert verdict.warning == "1 of 4 facts left out"
@@ -65,23 +64,23 @@ async def test_a_lost_demand_is_a_soft_fail() -> None:
         ([summary(" ".join(SAID)), {"role": "tool", "tool_call_id": "a", "content": "ok"}], "lost their results"),
     ],
 )
-async def test_hard_fails(after: list[Message], words: str) -> None:
+def test_hard_fails(after: list[Message], words: str) -> None:
     """Most of it lost, most of it made up, or a result without its call: the reason quotes nobody."""
-    verdict = await judged(after, [*SAID, "Always write prices with tax."])
+    verdict = judged(after, [*SAID, "Always write prices with tax."])
     assert verdict.outcome == "hard fail"
     assert words in verdict.fault
     assert "ferry" not in verdict.fault
 
 
-async def test_numbers_that_only_calls_hold_are_not_made_up() -> None:
+def test_numbers_that_only_calls_hold_are_not_made_up() -> None:
     """What stands in the arguments of a call was said; a call without a function is no error."""
     calls = [{"id": "a", "function": {"name": "read", "arguments": '{"path": "a/b.py"}'}}, {"id": 3}]
-    verdict = await judged([summary("a/b.py was read.")], [], [{"role": "assistant", "tool_calls": calls}])
+    verdict = judged([summary("a/b.py was read.")], [], [{"role": "assistant", "tool_calls": calls}])
     assert (verdict.made_up, verdict.outcome) == (0, "pass")
 
 
-async def test_a_history_too_long_to_be_searched_makes_nothing_up() -> None:
+def test_a_history_too_long_to_be_searched_makes_nothing_up() -> None:
     """The event loop does not wait for a search of megabytes: then nobody is said to have made anything up."""
     long = "so it was. " * (MOST_SEARCHED // 10)
-    verdict = await judged([summary("a/b.py, c/d.py, e/f.py, g/h.py")], [long])
+    verdict = judged([summary("a/b.py, c/d.py, e/f.py, g/h.py")], [long])
     assert verdict.made_up == 0

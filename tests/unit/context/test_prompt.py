@@ -1,4 +1,4 @@
-"""The history of a turn: what the model gets of it when an answer is stopped, compacted around and goes on."""
+"""The prompt of a turn: what the model gets of it when an answer is stopped, compacted around and goes on."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.agents.turn.history import CONTINUE, LEAST_PIECE, History, pieces_of
+from elbowroom.context.prompt import Prompt
+from elbowroom.context.seam import CONTINUE, LEAST_PIECE, pieces_of
 from elbowroom.context.transcript import Message
 
 ASKED: Message = {"role": "user", "content": "Write a long story."}
@@ -38,12 +39,12 @@ def spoken(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-def compact(history: History, kept: int) -> str:
-    """Compact all but the last `kept` messages into a summary; return the answer's text that went into it."""
-    messages = history.messages
+def compacted(prompt: Prompt, kept: int) -> tuple[Prompt, str]:
+    """Compact all but the last `kept` messages into a summary; return the answer's text that went into it as well."""
+    messages = prompt.messages
     gone = messages[: max(0, len(messages) - kept)]
-    history.replace([SUMMARY, *messages[len(gone) :]], len(messages) - len(gone))
-    return "".join(message["content"] for message in gone if message["role"] == "assistant")
+    shorter = prompt.summarised([SUMMARY, *messages[len(gone) :]], len(messages) - len(gone))
+    return shorter, "".join(message["content"] for message in gone if message["role"] == "assistant")
 
 
 @given(st.text() | SENTENCES.map(lambda sentences: "".join(sentences * 20)), st.integers(0, 1000))
@@ -73,47 +74,47 @@ def test_pieces_have_about_the_length_that_is_asked_for() -> None:
 
 def test_each_step_adds_what_is_new() -> None:
     """Messages of the run follow those of the client, each once, however often the whole is handed over."""
-    history = History([ASKED])
-    history.extend_to([])
-    assert history.messages == [ASKED]
-    history.extend_to([CALL, RESULT])
-    history.extend_to([CALL, RESULT])
-    history.extend_to([CALL, RESULT, spoken("It is high.")])
-    assert history.messages == [ASKED, CALL, RESULT, spoken("It is high.")]
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.extended([])
+    assert prompt.messages == [ASKED]
+    prompt = prompt.extended([CALL, RESULT])
+    prompt = prompt.extended([CALL, RESULT])
+    prompt = prompt.extended([CALL, RESULT, spoken("It is high.")])
+    assert prompt.messages == [ASKED, CALL, RESULT, spoken("It is high.")]
 
 
 def test_what_is_compacted_stays_compacted() -> None:
     """Later steps go on behind a compaction; the client's own messages are not there again."""
-    history = History([ASKED])
-    history.extend_to([CALL, RESULT])
-    history.replace([SUMMARY, CALL, RESULT], 2)
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.extended([CALL, RESULT])
+    prompt = prompt.summarised([SUMMARY, CALL, RESULT], 2)
     later = {**CALL, "content": "Once more."}
-    history.extend_to([CALL, RESULT, later, RESULT])
-    assert history.messages == [SUMMARY, CALL, RESULT, later, RESULT]
+    prompt = prompt.extended([CALL, RESULT, later, RESULT])
+    assert prompt.messages == [SUMMARY, CALL, RESULT, later, RESULT]
 
 
 def test_a_run_that_rewrote_its_messages_is_believed() -> None:
     """Where messages of earlier steps have changed, the conversation is the client's with the changed ones."""
-    history = History([ASKED])
-    history.extend_to([CALL, RESULT])
-    history.replace([SUMMARY], 0)
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.extended([CALL, RESULT])
+    prompt = prompt.summarised([SUMMARY], 0)
     rewritten = [CALL, {**RESULT, "content": "(seen)"}]
-    history.extend_to(rewritten)
-    assert history.messages == [ASKED, *rewritten]
-    history.extend_to([])
-    assert history.messages == [ASKED]
+    prompt = prompt.extended(rewritten)
+    assert prompt.messages == [ASKED, *rewritten]
+    prompt = prompt.extended([])
+    assert prompt.messages == [ASKED]
 
 
 def test_the_callers_messages_stay_as_they_are() -> None:
     """Lists and messages that were handed over are never changed."""
     client, run = [ASKED], [dict(CALL), dict(RESULT)]
-    history = History(client)
-    history.extend_to(run)
-    history.stop_at("A beginning. " * 60, 200)
-    history.replace([SUMMARY, *history.messages[-1:]], 1)
-    history.joined(history.messages)
+    prompt = Prompt.of(client)
+    prompt = prompt.extended(run)
+    prompt = prompt.stopped("A beginning. " * 60, 200)
+    prompt = prompt.summarised([SUMMARY, *prompt.messages[-1:]], 1)
+    prompt.joined()
     run.append(spoken("more"))
-    history.extend_to(run)
+    prompt = prompt.extended(run)
     assert client == [ASKED]
     assert run == [CALL, RESULT, spoken("more")]
 
@@ -121,13 +122,13 @@ def test_the_callers_messages_stay_as_they_are() -> None:
 def test_a_stopped_answer_is_one_message_with_an_order_behind_it() -> None:
     """The model sees its words whole and is told to go on; a compaction sees them in pieces."""
     said = "The boat left. " * 100
-    history = History([ASKED])
-    assert not history.is_stopped
-    history.stop_at(said, 300)
-    assert history.is_stopped
-    assert len(history.messages) > 3
-    assert history.joined(history.messages) == [ASKED, spoken(said)]
-    assert history.sent(history.messages) == [ASKED, spoken(said), ORDER]
+    prompt = Prompt.of([ASKED])
+    assert not prompt.is_stopped
+    prompt = prompt.stopped(said, 300)
+    assert prompt.is_stopped
+    assert len(prompt.messages) > 3
+    assert prompt.joined() == [ASKED, spoken(said)]
+    assert prompt.sent() == [ASKED, spoken(said), ORDER]
 
 
 @given(growing_answers(), st.data())
@@ -136,132 +137,133 @@ def test_no_text_of_an_answer_is_lost_or_told_twice(parts: list[str], data: st.D
 
     At each stop the model reads all of it but what summaries hold; the same is so for the step that comes after.
     """
-    history = History([ASKED])
+    prompt = Prompt.of([ASKED])
     said = summarised = ""
     for part in parts:
         said += part
-        history.stop_at(said, data.draw(st.integers(0, 400)))
-        assert summarised + _words(history) == said
-        summarised += compact(history, data.draw(st.integers(0, len(history.messages))))
-        assert summarised + _words(history) == said
-        assert sum(message["role"] == "assistant" for message in history.joined(history.messages)) <= 1
-    history.extend_to([{**CALL, "content": said}, RESULT])
-    assert summarised + _words(history) == said
-    assert [message["role"] for message in history.messages[-2:]] == ["assistant", "tool"]
-    assert not history.is_stopped
+        prompt = prompt.stopped(said, data.draw(st.integers(0, 400)))
+        assert summarised + _words(prompt) == said
+        prompt, gone = compacted(prompt, data.draw(st.integers(0, len(prompt.messages))))
+        summarised += gone
+        assert summarised + _words(prompt) == said
+        assert sum(message["role"] == "assistant" for message in prompt.joined()) <= 1
+    prompt = prompt.extended([{**CALL, "content": said}, RESULT])
+    assert summarised + _words(prompt) == said
+    assert [message["role"] for message in prompt.messages[-2:]] == ["assistant", "tool"]
+    assert not prompt.is_stopped
 
 
 def test_equal_pieces_are_told_apart() -> None:
     """An answer that says the same again and again keeps as much of its end as the compaction left."""
     said = "The boat left the harbour. " * 100
-    history = History([ASKED])
-    history.stop_at(said, 270)
-    gone = compact(history, 3)
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.stopped(said, 270)
+    prompt, gone = compacted(prompt, 3)
     assert 0 < len(gone) < len(said)
-    assert gone + _words(history) == said
+    assert gone + _words(prompt) == said
 
 
 def test_the_next_steps_answer_is_whole() -> None:
     """Only the answer that was compacted loses its beginning, not the one of the step behind it."""
     said = "".join(f"{number} boats left. " for number in range(100))
-    history = History([ASKED])
-    history.stop_at(said, 300)
-    gone = compact(history, 1)
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.stopped(said, 300)
+    prompt, gone = compacted(prompt, 1)
     first = [{**CALL, "content": said}, RESULT]
-    history.extend_to(first)
-    history.extend_to([*first, {**CALL, "content": said}, RESULT])
-    told = [message["content"] for message in history.messages if message["role"] == "assistant"]
+    prompt = prompt.extended(first)
+    prompt = prompt.extended([*first, {**CALL, "content": said}, RESULT])
+    told = [message["content"] for message in prompt.messages if message["role"] == "assistant"]
     assert gone
     assert told == [said.removeprefix(gone), said]
 
 
 def test_results_that_were_shortened_take_the_place_of_whole_ones() -> None:
     """Without a stopped answer, what is handed over is the conversation."""
-    history = History([ASKED])
-    history.extend_to([CALL, RESULT])
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.extended([CALL, RESULT])
     shortened = [ASKED, CALL, {**RESULT, "content": "..."}]
-    history.shorten(shortened)
-    assert history.messages == shortened
+    prompt = prompt.shortened(shortened)
+    assert prompt.messages == shortened
 
 
 def test_thoughts_are_handed_back_before_a_word_is_said() -> None:
-    """The last thoughts stand in the order to go on; the history itself holds nothing of them."""
-    history = History([ASKED])
-    history.stop_thinking("Perhaps a story about boats?")
-    assert history.is_stopped
-    assert history.messages == [ASKED]
-    *before, order = history.sent(history.messages)
+    """The last thoughts stand in the order to go on; the prompt itself holds nothing of them."""
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.thinking_on("Perhaps a story about boats?")
+    assert prompt.is_stopped
+    assert prompt.messages == [ASKED]
+    *before, order = prompt.sent()
     assert before == [ASKED]
     assert order["role"] == "user"
     assert "<thoughts>\nPerhaps a story about boats?\n</thoughts>" in order["content"]
-    history.extend_to([])
-    assert history.sent(history.messages) == [ASKED]
+    prompt = prompt.extended([])
+    assert prompt.sent() == [ASKED]
 
 
 @pytest.mark.parametrize("thoughts", ["{curly} 100 % {0}", "a\n\nb", "\\ $1"])
 def test_thoughts_are_taken_at_their_word(thoughts: str) -> None:
     """Nothing in a thought is taken for a place to fill in."""
-    history = History([ASKED])
-    history.stop_thinking(thoughts)
-    assert thoughts in history.sent([])[0]["content"]
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.thinking_on(thoughts)
+    assert thoughts in prompt.sent([])[0]["content"]
 
 
 @pytest.mark.parametrize("thoughts", ["", " \n"])
 def test_without_thoughts_the_model_is_asked_anew(thoughts: str) -> None:
     """Where nothing has been thought there is nothing to take up."""
-    history = History([ASKED])
-    history.stop_thinking(thoughts)
-    assert not history.is_stopped
-    assert history.sent(history.messages) == [ASKED]
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.thinking_on(thoughts)
+    assert not prompt.is_stopped
+    assert prompt.sent() == [ASKED]
 
 
 def test_words_after_thoughts_replace_the_order_to_think_on() -> None:
     """Once the answer has begun, the model is told to continue that, and nothing else."""
-    history = History([ASKED])
-    history.stop_thinking("A story.")
-    history.stop_at("Once upon a time", 100)
-    assert history.sent(history.messages) == [ASKED, spoken("Once upon a time"), ORDER]
+    prompt = Prompt.of([ASKED])
+    prompt = prompt.thinking_on("A story.")
+    prompt = prompt.stopped("Once upon a time", 100)
+    assert prompt.sent() == [ASKED, spoken("Once upon a time"), ORDER]
 
 
 def test_a_message_that_the_client_began_is_continued_in_one() -> None:
     """Where the client ends with words of the assistant, what the model has added is one message with them."""
     begun = {**spoken("Once upon"), "name": "teller"}
     said = " a time there was a boat. " * 40
-    history = History([ASKED, begun])
-    history.stop_at(said, 200)
+    prompt = Prompt.of([ASKED, begun])
+    prompt = prompt.stopped(said, 200)
     whole = {**begun, "content": f"Once upon{said}"}
-    assert history.joined(history.messages) == [ASKED, whole]
-    assert history.sent(history.messages) == [ASKED, whole, ORDER]
+    assert prompt.joined() == [ASKED, whole]
+    assert prompt.sent() == [ASKED, whole, ORDER]
     assert begun["content"] == "Once upon"
 
 
 @pytest.mark.parametrize("last", [CALL, {"role": "assistant", "content": None}, {"role": "assistant", "content": []}])
 def test_words_are_not_added_to_what_is_no_plain_text(last: Message) -> None:
     """Behind a message with calls or with parts a stopped answer stands alone."""
-    history = History([ASKED, last])
-    history.stop_at("Once", 100)
-    assert history.joined(history.messages) == [ASKED, last, spoken("Once")]
+    prompt = Prompt.of([ASKED, last])
+    prompt = prompt.stopped("Once", 100)
+    assert prompt.joined() == [ASKED, last, spoken("Once")]
 
 
 def test_two_messages_of_the_client_stay_two() -> None:
     """Messages of the client are never joined, even where a stopped answer says the very same."""
-    history = History([spoken("One. "), spoken("Two. "), ASKED])
-    history.stop_at("Two. ", 100)
-    assert history.joined(history.messages) == [spoken("One. "), spoken("Two. "), ASKED, spoken("Two. ")]
+    prompt = Prompt.of([spoken("One. "), spoken("Two. "), ASKED])
+    prompt = prompt.stopped("Two. ", 100)
+    assert prompt.joined() == [spoken("One. "), spoken("Two. "), ASKED, spoken("Two. ")]
 
 
-def _words(history: History) -> str:
-    """Return what the history holds of the assistant's words."""
-    return "".join(message["content"] for message in history.joined(history.messages) if message["role"] == "assistant")
+def _words(prompt: Prompt) -> str:
+    """Return what the prompt holds of the assistant's words."""
+    return "".join(message["content"] for message in prompt.joined() if message["role"] == "assistant")
 
 
 def test_a_reply_that_is_there_already_or_says_nothing_is_not_added() -> None:
     """The step behind a call with its result was lost before its first word: nothing stands twice, nothing empty."""
     call = {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "function": {"name": "look"}}]}
     result = {"role": "tool", "tool_call_id": "a", "content": "A boat."}
-    history = History([{"role": "user", "content": "Look."}])
-    assert history.followed_by(call).messages == [*history.messages, call]
-    history.extend_to([call, result])
+    prompt = Prompt.of([{"role": "user", "content": "Look."}])
+    assert prompt.followed_by(call).messages == [*prompt.messages, call]
+    prompt = prompt.extended([call, result])
     for reply in (call, {**call, "content": ""}, {"role": "assistant", "content": ""}):
-        assert history.followed_by(reply).messages == history.messages
-        assert history.followed_by(reply).of_client == history.of_client
+        assert prompt.followed_by(reply).messages == prompt.messages
+        assert prompt.followed_by(reply).of_client == prompt.of_client

@@ -1,0 +1,63 @@
+"""The entries of the ledger as this process knows them, those on their way to the store included."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
+
+from elbowroom.agents.turn.state import CompactionNotes
+from elbowroom.context.ledger import KEY_BYTES, UNDONE, Chain, Entry, LedgerRows, Written
+from elbowroom.context.transcript import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Finds entries in `rows` and among the unsaved ones of `notes`, and keeps new ones."""
+
+    rows: LedgerRows
+    notes: CompactionNotes
+
+    async def of(self, chain: Chain, keys: Collection[str] | None = None) -> AsyncIterator[tuple[int, Entry]]:
+        """Yield the entries for beginnings of a conversation with their places in its chain, the longest first.
+
+        `keys` are those of the stored entries, where they are known already.
+        """
+        stored = await self.rows.keys() if keys is None else keys
+        for place in reversed(range(len(chain.keys))):
+            if (entry := await self.with_key(chain.keys[place], stored)) is not None:
+                yield place, entry
+
+    async def with_key(self, key: str, stored: Collection[str]) -> Entry | None:
+        """Return the entry with a key; None where there is none, or its compaction was taken back."""
+        entry = self.notes.unsaved.get(key)
+        if entry is None and key in stored:
+            entry = next(iter(await self.rows.find([key])), None)
+        return entry if entry is not None and entry.rung != UNDONE else None
+
+    def keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
+        """Keep messages under a key, and the outputs of tools for as long that these messages refer to."""
+        entry = Entry(
+            key, tuple(messages), written.window, written.before, written.after, written.rung, created=time.time()
+        )
+        self.notes.unsaved[key] = entry  # another request finds it at once
+        task = asyncio.get_running_loop().create_task(self._save(entry, made_from))
+        self.notes.saving.add(task)
+        task.add_done_callback(self.notes.saving.discard)
+
+    def keep_copy(self, key: str, entry: Entry, made_from: Sequence[Message]) -> None:
+        """Keep an entry under another key."""
+        self.keep(key, entry.messages, Written(entry.window, entry.before, entry.after, entry.rung), made_from)
+
+    async def _save(self, entry: Entry, made_from: Sequence[Message]) -> None:
+        try:
+            await self.rows.save(entry, made_from)
+        finally:
+            if self.notes.unsaved.get(entry.key) is entry:
+                del self.notes.unsaved[entry.key]
+
+
+def key_set_aside(entry: Entry) -> str:
+    """Return the key under which the entry is kept whose place this one took; an edit of its summary changes no key."""
+    sizes = f"{entry.key} {entry.before} {entry.after}"
+    return hashlib.blake2b(sizes.encode(), digest_size=KEY_BYTES).hexdigest()

@@ -1,0 +1,347 @@
+"""A prompt as items that know what they are: whose message each one is, and what it stands for.
+
+Every change returns another prompt, so that nobody's place in it moves. Messages without their items come from two
+sides only: out of the ledger, whose entries have no keys (`Prompt.pinned`, `stands_for`), and back from a compaction,
+which hands on the very objects that it was given (`Prompt.places`). Only there is an item recognised by its message.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, Literal
+
+from elbowroom.context.compaction import smallest
+from elbowroom.context.ledger import Chain, is_system, systems_of
+from elbowroom.context.outputs import is_shortened
+from elbowroom.context.seam import CONTINUE, GO_ON_AT_THE_END, LONGEST_END, THINK_ON, pieces_of
+from elbowroom.context.transcript import Message, Transcript, text_of
+
+Origin = Literal["client", "put back", "own", "piece", "kept", "summary", "recalled"]
+"""Where a message comes from: the client; an earlier turn of which the client has only the words; this run; an answer
+that was stopped, of which it is a piece; a compaction of this turn, word for word or as its summary; the ledger."""
+UNTOUCHED: Final = ("client", "put back")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A message of a prompt. `key` is that of the client's message in the chain which it stands for, "" for others.
+
+    All that was put back for an answer has its key, all that an entry of the ledger holds the key of that entry.
+    `whole` is the message before it was shortened, None where it was not.
+    """
+
+    message: Message
+    key: str = ""
+    origin: Origin = "client"
+    whole: Message | None = None
+    is_pinned: bool = False
+
+    def saying(self, message: Message) -> "Item":
+        """Return the item with another form of its message; itself where that is the same."""
+        if message == self.message:
+            return self
+        return replace(self, message=message, whole=self.message if self.whole is None else self.whole)
+
+    @property
+    def is_as_sent(self) -> bool:
+        """Tell whether no compaction has taken it in, and nothing of it was shortened."""
+        return self.origin in UNTOUCHED and self.whole is None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The conversation before the model's next words. A compaction of it lasts for all later steps of the turn.
+
+    `base` is what the turn has begun with, in place of the client's messages, and `appended` what the run has added to
+    those, as it came. The text of a stopped answer stands at the end in pieces, so that a compaction can take in its
+    beginning, `taken_in` characters of it, and leave its end word for word; `order` tells the model to go on with it.
+    `has_taken_in_own` says that a summary holds what no client has sent, `has_steps` that the run has added messages
+    once. `changes` counts how often other messages have taken the place of what was here.
+    """
+
+    items: tuple[Item, ...] = ()
+    base: tuple[Item, ...] = ()
+    appended: tuple[Message, ...] = ()
+    order: tuple[Message, ...] = ()
+    taken_in: int = 0
+    has_taken_in_own: bool = False
+    has_steps: bool = False
+    changes: int = 0
+
+    @classmethod
+    def of(cls, messages: Sequence[Message], chain: Chain | None = None) -> "Prompt":
+        """Return the prompt of a client's messages, without keys where their chain is not known yet."""
+        items = items_of(messages, chain)
+        return cls(items, items)
+
+    @property
+    def messages(self) -> list[Message]:
+        """Return the conversation, with the pieces of a stopped answer at its end."""
+        return [item.message for item in self.items]
+
+    @property
+    def of_client(self) -> tuple[Item, ...]:
+        """Return what stands for the client's messages, without those that the run has added."""
+        return tuple(item for item in self.items if item.origin not in ("own", "piece"))
+
+    @property
+    def transcript(self) -> Transcript:
+        """Return the messages in their groups, of which those are pinned whose first message is."""
+        transcript = Transcript.of(self.messages)
+        if not any(item.is_pinned for item in self.items):
+            return transcript
+        groups, at = [], 0
+        for group in transcript.groups:
+            groups.append(replace(group, is_pinned=self.items[at].is_pinned))
+            at += len(group.messages)
+        return Transcript(tuple(groups))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether an answer was stopped and has to go on."""
+        return bool(self.order)
+
+    def smallest(self) -> list[Message]:
+        """Return the part of the conversation that no compaction can free."""
+        return smallest(self.transcript)
+
+    def beginning_with(self, base: tuple[Item, ...]) -> "Prompt":
+        """Return the prompt that begins with these items, followed by what the run has added."""
+        begun = Prompt(base, base, changes=self.changes + 1)
+        return begun.extended(self.appended) if self.appended else begun
+
+    def keyed(self, chain: Chain) -> "Prompt":
+        """Return the prompt of a client's messages, which nothing has changed yet, with their keys."""
+        if any(item.key for item in self.base):
+            return self
+        items = items_of([item.message for item in self.base], chain)
+        return replace(self, items=(*items, *self.items[len(items) :]), base=items)
+
+    def extended(self, appended: Sequence[Message]) -> "Prompt":
+        """Return the prompt with the messages that the run has added to the client's until now.
+
+        Where they are no longer those of the steps before, they follow what the turn has begun with.
+        """
+        known, new = len(self.appended), list(appended)
+        if not (known or new or self.order):
+            return self
+        if tuple(new[:known]) == self.appended:
+            items, taken = tuple(item for item in self.items if item.origin != "piece"), self.taken_in
+            has_taken_in_own = self.has_taken_in_own
+            new = [_without_beginning(message, taken) for message in new[known : known + 1]] + new[known + 1 :]
+        else:
+            items, has_taken_in_own = self.base, False
+        return Prompt(
+            items=(*items, *(Item(message, origin="own") for message in new)),
+            base=self.base,
+            appended=tuple(appended),
+            has_taken_in_own=has_taken_in_own,
+            has_steps=self.has_steps or bool(appended),
+            changes=self.changes,
+        )
+
+    def stopped(self, said: str, piece_length: int) -> "Prompt":
+        """Return the prompt with a stopped answer at its end, in pieces of about that length, to be continued."""
+        pieces = pieces_of(said[self.taken_in :], piece_length)
+        items = [Item({"role": "assistant", "content": piece}, origin="piece") for piece in pieces]
+        return replace(self, items=(*self._before_pieces, *items), order=_ordered(CONTINUE))
+
+    def insisting(self) -> "Prompt":
+        """Return the prompt that orders more firmly to go on with the answer, since the model has begun it anew."""
+        end = "".join(str(item.message["content"]) for item in self.items if item.origin == "piece")[-LONGEST_END:]
+        return replace(self, order=_ordered(GO_ON_AT_THE_END.format(end=end)))
+
+    def thinking_on(self, thoughts: str) -> "Prompt":
+        """Return the prompt after which the model thinks on, as it was stopped before its first word."""
+        return replace(self, order=_ordered(THINK_ON.format(thoughts=thoughts)) if thoughts.strip() else ())
+
+    def shortened(self, messages: Sequence[Message]) -> "Prompt":
+        """Return the prompt with these forms of its messages, one for each."""
+        items = tuple(item.saying(message) for item, message in zip(self.items, messages, strict=True))
+        return replace(self, items=items, changes=self.changes + 1)
+
+    def summarised(self, messages: Sequence[Message], tail: int) -> "Prompt":
+        """Return the prompt with a compaction's messages, whose last `tail` stand as they stood before.
+
+        The summary may speak of all that stands before these, so that it goes into the ledger with it.
+        """
+        first = len(messages) - tail
+        items = tuple(
+            Item(message, origin="summary") if place is None else self._kept(place) if at < first else self.items[place]
+            for at, (message, place) in enumerate(zip(messages, self.places(messages), strict=True))
+        )
+        left = {origin: sum(item.origin == origin for item in items) for origin in ("own", "piece")}
+        own = sum(item.origin == "own" for item in self.items)
+        pieces = [item.message["content"] for item in self.items if item.origin == "piece"]
+        taken = pieces[: len(pieces) - left["piece"]]
+        return replace(
+            self,
+            items=items,
+            taken_in=self.taken_in + sum(map(len, taken)),
+            has_taken_in_own=self.has_taken_in_own or bool(taken) or left["own"] < own,
+            changes=self.changes + 1,
+        )
+
+    def _kept(self, place: int) -> Item:
+        item = self.items[place]
+        return item if item.origin in ("summary", "recalled") else replace(item, origin="kept")
+
+    def places(self, messages: Sequence[Message]) -> list[int | None]:
+        """Return which item each message of a compaction is, None for what the compaction has written.
+
+        A compaction keeps the objects that it was given. Where the same one was given twice, the later stays longer.
+        """
+        known: dict[int, list[int]] = {}
+        for place, item in enumerate(self.items):
+            known.setdefault(id(item.message), []).append(place)
+        places: list[int | None] = []
+        for message in reversed(messages):
+            left = known.get(id(message))
+            places.append(left.pop() if left else None)
+        return places[::-1]
+
+    def pinned(self, said: Mapping[str, Message]) -> "Prompt":
+        """Return the prompt in which the messages with these keys are pinned, and what stands for them.
+
+        `said` are the client's messages by their keys. Of an answer in several steps each step that says something is.
+        """
+        if not said and not any(item.is_pinned for item in self.items):
+            return self
+        return replace(self, items=tuple(replace(item, is_pinned=_is_pinned(item, said)) for item in self.items))
+
+    def followed_by(self, reply: Message) -> "Prompt":
+        """Return the whole conversation with this reply at its end, which no client has sent yet.
+
+        A summary may hold the reply's beginning. A reply that continues a message of the client is joined to it. The
+        reply is not added where it is empty, or is here already with the results of its calls, since the next step has
+        said nothing.
+        """
+        items = self._before_pieces
+        whole = replace(self, items=items, order=(), taken_in=0, changes=0)
+        if self._has_taken(reply) or not (reply.get("content") or reply.get("tool_calls")):
+            return whole
+        said = _without_beginning(reply, self.taken_in)
+        if items and self._is_continued(items[-1]):
+            said = {**said, "content": f"{items[-1].message['content']}{said.get('content') or ''}"}
+            return replace(whole, items=(*items[:-1], Item(said, origin="own")), has_taken_in_own=True)
+        return replace(whole, items=(*items, Item(said, origin="own")))
+
+    def expecting(self, message: Message) -> "Prompt":
+        """Return the prompt with the message at its end that a person may send next."""
+        return replace(self, items=(*self.items, Item(message, origin="own")))
+
+    def sent(self, messages: Sequence[Message] | None = None) -> list[Message]:
+        """Return messages of the prompt, by default all, as the model gets them: joined, followed by the order."""
+        return [*self.joined(messages), *self.order]
+
+    def joined(self, messages: Sequence[Message] | None = None) -> list[Message]:
+        """Return messages of the prompt, by default all, with pieces that follow each other in one message.
+
+        They are also joined to a message of the client that was to be continued.
+        """
+        said = self.messages if messages is None else list(messages)
+        if not self.items or self.items[-1].origin != "piece":
+            return said
+        whole = said[:1]
+        for (before, place), message in zip(pairwise(self.places(said)), said[1:], strict=True):
+            if place is not None and before == place - 1 and self._continues(place):
+                whole[-1] = {**whole[-1], "content": whole[-1]["content"] + message["content"]}
+            else:
+                whole.append(message)
+        return whole
+
+    def _continues(self, place: int) -> bool:
+        """Tell whether the item at a place is a piece that continues the one before it."""
+        before = self.items[place - 1]
+        return self.items[place].origin == "piece" and (before.origin == "piece" or self._is_continued(before))
+
+    def _is_continued(self, item: Item) -> bool:
+        """Tell whether an item before the answer is the client's last message, which the answer is to continue."""
+        is_last = not self.appended and not self.taken_in and bool(self.base)
+        is_last = is_last and item.origin in ("client", "kept") and item.message == self.base[-1].message
+        return is_last and _is_plain_answer(item.message)
+
+    def _has_taken(self, reply: Message) -> bool:
+        """Tell whether the run has gone on after this reply."""
+        calls = {call["id"] for call in reply.get("tool_calls") or ()}
+        known = {call.get("id") for message in self.appended for call in message.get("tool_calls") or ()}
+        return not calls.isdisjoint(known)
+
+    @property
+    def _before_pieces(self) -> tuple[Item, ...]:
+        return tuple(item for item in self.items if item.origin != "piece")
+
+    def entry(self) -> tuple[str, list[Message]]:
+        """Return the key of the beginning that an entry of the ledger stands for, and the messages of that entry.
+
+        It covers as little as possible: messages that are as the client has sent them at the end stay the client's, who
+        may edit them or ask again, and the entry is found all the same. A summary may speak of what a compaction has
+        kept before these: that is covered. Where a system message stands so that no entry can bring it back to its
+        place, the entry covers all, and `recalled` puts that message first.
+        """
+        base, now = self.base, self.of_client
+        staying = 0
+        while staying < min(len(base), len(now)) and now[-1 - staying].is_as_sent:
+            staying += 1
+        for left in range(staying, -1, -1):
+            end, head = len(base) - left, len(now) - left
+            after = base[end] if left else None
+            splits_group = after is not None and after.message.get("role") == "tool"
+            if splits_group or not end or not (key := base[end - 1].key) or (after is not None and after.key == key):
+                continue
+            opening = systems_of(item.message for item in base[:end])
+            before = [item.message for item in now[:head]]
+            if before[: len(opening)] == opening and not any(map(is_system, before[len(opening) :])):
+                return key, before[len(opening) :]
+        last = next((item.key for item in reversed(base) if item.key), "")
+        return last, [item.message for item in now if not is_system(item.message)]
+
+
+def items_of(messages: Sequence[Message], chain: Chain | None = None) -> tuple[Item, ...]:
+    """Return the items of a client's messages; system messages have no key."""
+    if chain is None:
+        return tuple(map(Item, messages))
+    keys = iter(chain.keys)
+    return tuple(Item(message, "" if is_system(message) else next(keys)) for message in messages)
+
+
+def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tuple[Item, ...]:
+    """Return a conversation with an entry of the ledger in place of all up to the message with this key.
+
+    The system messages among those come first, each once, then the entry's `messages`, then the rest as it is.
+    """
+    end = max(at for at, item in enumerate(items, 1) if item.key == key)
+    said = [*systems_of(item.message for item in items[:end]), *messages]
+    return (*(Item(message, key, "recalled") for message in said), *items[end:])
+
+
+def stands_for(message: Message, said: Message) -> bool:
+    """Tell whether a message out of the ledger is one of the client's: whole, shortened, or a step of an answer."""
+    if message == said or is_shortened(message, said):
+        return True
+    words = text_of(message).strip()
+    return message.get("role") == said.get("role") == "assistant" and bool(words) and words in text_of(said)
+
+
+def _is_pinned(item: Item, said: Mapping[str, Message]) -> bool:
+    if item.origin == "recalled":
+        return any(stands_for(item.message, pin) for pin in said.values())
+    speaks = item.message.get("role") == "assistant" and bool(text_of(item.message).strip())
+    return item.key in said and (item.origin != "put back" or speaks)
+
+
+def _ordered(text: str) -> tuple[Message, ...]:
+    return ({"role": "user", "content": text},)
+
+
+def _without_beginning(message: Message, length: int) -> Message:
+    content = message.get("content")
+    if not length or message.get("role") != "assistant" or not isinstance(content, str):
+        return message
+    return {**message, "content": content[length:]}
+
+
+def _is_plain_answer(message: Message) -> bool:
+    return (
+        message.get("role") == "assistant" and isinstance(message.get("content"), str) and not message.get("tool_calls")
+    )
