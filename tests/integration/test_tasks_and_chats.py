@@ -139,8 +139,11 @@ async def test_a_person_who_leaves_takes_the_title_along(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("slots", [1, 4])
-async def test_the_chat_is_read_again_after_a_title(tmp_path: Path, slots: int) -> None:
+async def test_the_chat_is_read_again_after_a_title(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
     """Where the engine has one slot, the title took the chat out of its cache: it is put back while nobody waits."""
+    monkeypatch.undo()
     async with small_window(tmp_path, slots=slots, timing=Timing(quiet=0.02)) as (served, studio):
         asked = chat_body("Which pier?", model=RAW_MODEL)
         assert await ask(served, asked, CHAT) == ANSWER
