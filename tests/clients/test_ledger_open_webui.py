@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from ledger_chats import chain_of, longest, spoken
+from ledger_chats import chain_of, longest, restored, spoken
 from random_histories import Json
 
 from elbowroom.context.canonical import question_in
-from elbowroom.context.ledger import Entry, archive_of, restored
+from elbowroom.context.ledger import Entry, archive_of
 
 BESIDE_THE_REPOSITORY: Final = Path(__file__).parents[3] / "shared" / "data"
 RECORDING: Final = Path(os.environ.get("ELBOWROOM_TEST_DATA", BESIDE_THE_REPOSITORY)) / "openwebui" / "requests.json"
@@ -96,7 +96,7 @@ def test_entry_of_an_earlier_turn_is_found_and_put_in_place() -> None:
     ]
     found = longest(chain_of(later), entries)
     assert found == (2, entries[2])
-    assert restored(later, chain_of(later), *found) == [summary, *later[3:]]
+    assert restored(later, *found) == [summary, *later[3:]]
 
 
 def test_date_in_the_system_prompt() -> None:
@@ -107,7 +107,7 @@ def test_date_in_the_system_prompt() -> None:
     chain = chain_of(later)
     assert chain.keys[0] == chain_of([system, question]).keys[0]
     entry = Entry(chain.keys[0], (), window=4096, before=4000, after=900, rung="plan", created=0.0)
-    assert restored(later, chain, 0, entry) == [later[0], later[2]]
+    assert restored(later, 0, entry) == [later[0], later[2]]
 
 
 def test_its_own_compaction_begins_a_chain_anew() -> None:
@@ -118,7 +118,7 @@ def test_its_own_compaction_begins_a_chain_anew() -> None:
     assert chain.ends == (2, 3, 4)
     assert chain.keys == chain_of(kept).keys
     entry = Entry(chain.keys[-1], (), window=4096, before=4000, after=900, rung="plan", created=0.0)
-    assert restored(messages, chain, len(kept) - 1, entry) == [summary]
+    assert restored(messages, len(kept) - 1, entry) == [summary]
 
 
 def test_image_counts_by_its_bytes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.ledger import Chain, is_system
+from elbowroom.context.prompt import items_of, recalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +35,12 @@ def longest(chain: Chain, entries: Iterable[Entry]) -> tuple[int, Entry] | None:
 def chain_of(messages: Sequence[Message]) -> Chain:
     """Return the chain of a history of one owner and one agent."""
     return Chain.of("ada", "coder", messages)
+
+
+def restored(messages: Sequence[Message], place: int, entry: Entry) -> list[Message]:
+    """Return a conversation with an entry in place of all up to a place in its chain."""
+    chain = chain_of(messages)
+    return [item.message for item in recalled(items_of(messages, chain), chain.keys[place], entry.messages)]
 
 
 def call(call_id: object = "call_1", arguments: str = "{}") -> Json:

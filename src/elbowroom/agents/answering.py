@@ -226,7 +226,8 @@ async def _answerer(target: Target, request: ChatRequest, settings: RunSettings)
 
 
 def imported_runner() -> Any:
-    """Import what runs agents, and return `run_agent`."""
+    """Import what runs agents, with the tools for which their first request would have to wait; return `run_agent`."""
+    import elbowroom.agents.tools.vault  # noqa: F401  # it takes long to import too
     from elbowroom.agents.run import run_agent
 
     return run_agent

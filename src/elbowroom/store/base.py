@@ -9,13 +9,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from elbowroom.context.outputs import utf8
 from elbowroom.settings.model import StoreSettings
-
-if TYPE_CHECKING:
-    from elbowroom.store.sql import SqlStore
 
 log = logging.getLogger(__name__)
 UNKNOWN: Final = "the log of the server says why"
@@ -156,8 +153,8 @@ class Servers:
     may_remember: ClassVar[bool] = True
     """Whether what this server knows of the store is all that is in it, since nobody else writes there."""
 
-    def start(self, sql: "SqlStore") -> None:
-        """Begin to listen to the others, now that the database is open; once."""
+    def start(self, sql: Any) -> None:
+        """Begin to listen to the others, now that the database `sql` is open; once."""
 
     def offer(
         self,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from ledger_chats import ANSWER, ASK, RETRY, THANKS, call, chain_of, longest, spoken, system
+from ledger_chats import ANSWER, ASK, RETRY, THANKS, call, chain_of, longest, restored, spoken, system
 from random_histories import Json, always_the_same, histories
 
 from elbowroom.context.compaction.division import NumberedGroup, build, divide
 from elbowroom.context.ledger import Archived, Entry, archive_of, is_system
-from elbowroom.context.prompt import Prompt, items_of, recalled
+from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -70,12 +70,6 @@ def entry_for(messages: Sequence[Message], compacted: Sequence[Message]) -> tupl
     chain = chain_of(messages)
     key, stands = Prompt.of(messages, chain).summarised(compacted, tail).entry()
     return chain.keys.index(key), entry_of(key, *stands)
-
-
-def restored(messages: Sequence[Message], place: int, entry: Entry) -> list[Message]:
-    """Return a conversation with an entry in place of all up to a place in its chain."""
-    chain = chain_of(messages)
-    return [item.message for item in recalled(items_of(messages, chain), chain.keys[place], entry.messages)]
 
 
 @given(compactions(system_anywhere=False), histories())
