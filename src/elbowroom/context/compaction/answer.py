@@ -293,4 +293,4 @@ def _said(message: Message) -> Said:
 
 def _told(message: Message) -> str:
     group = Group((message,))
-    return carried_by([group]).text if is_summary(group) else written(message)
+    return carried_by([group]).body if is_summary(group) else written(message)

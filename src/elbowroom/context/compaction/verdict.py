@@ -5,8 +5,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from elbowroom.context.compaction.division import carried_by, is_summary
-from elbowroom.context.compaction.facts import Fact, Held, State, Weight, find_identifiers, lost
+from elbowroom.context.compaction.coverage import Coverage, words_of
+from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
+from elbowroom.context.compaction.files import State
+from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.transcript import Group, Message, called, calls_of, text_of, written
 
@@ -27,22 +29,18 @@ MOST_SEARCHED: Final = 2_000_000
 """Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
 
 
-def judge(before: Sequence[Message], after: Sequence[Message], facts: Sequence[Fact]) -> Verdict:
-    """Judge the messages `after` a compaction by those `before`, whose removed ones had these facts."""
-    summaries = [Group((message,)) for message in after if is_summary(Group((message,)))]
-    staying = [message for message in after if not is_summary(Group((message,)))]
-    carried = carried_by(summaries)
-    told = f"{carried.retain}\n{carried.summary}"
-    held, listed = Held([told]), Held([carried.facts, carried.files])
-    held.add(map(written, staying))
-    weighty = {fact.core: fact for fact in facts if fact.weight <= Weight.OF_USER}
-    untold = lost(weighty.values(), [held])
-    gone = [fact for fact in untold if not listed.tells(fact)]
-    demands, missing = (sum(fact.weight is Weight.CONDITION for fact in some) for some in (weighty.values(), gone))
+def judge(division: Division, coverage: Coverage, after: Sequence[Message]) -> Verdict:
+    """Judge the messages after a compaction of what was divided so."""
+    before = division.messages
+    body = carried_by([group for message in after if is_summary(group := Group((message,)))]).body
+    lines = list(said_in(body))
+    told = "\n".join(line for heading, line in lines if heading not in QUOTING)
+    removed = [*division.summaries, *(each.group for each in division.old)]
+    facts, held = coverage.kept(removed, words_of("\n".join(map(written, after))))
     named = identifiers_in(told)
-    strange = _unsaid(named, before)
     broken = max(0, unpaired(after) - unpaired(before))
-    return Verdict(len(weighty), len(untold) - len(gone), len(gone), demands, missing, len(named), strange, broken)
+    quoted = sum(heading in QUOTING for heading, _ in lines)
+    return Verdict(facts, quoted, facts - held, len(named), _unsaid(named, before), broken)
 
 
 def _unsaid(named: set[str], messages: Sequence[Message]) -> int:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from elbowroom.context.compaction.division import summary_message
-from elbowroom.context.compaction.facts import facts_of
+from elbowroom.context.compaction.coverage import Coverage
+from elbowroom.context.compaction.division import divide, summary_message
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.compaction.verdict import MOST_SEARCHED, judge
-from elbowroom.context.transcript import Group, Message
+from elbowroom.context.transcript import Message, Transcript
 
 SAID = [
     "Never book anything without asking me.",
@@ -25,8 +25,9 @@ def user(text: str) -> Message:
 def judged(after: Sequence[Message], said: Sequence[str] = SAID, more: Sequence[Message] = ()) -> Verdict:
     """Return the verdict on messages that stand for what the user has said."""
     before = [*map(user, said), *more]
-    facts = [fact for message in before for fact in facts_of(Group((message,))) if fact is not None]
-    return judge(before, after, facts)
+    transcript = Transcript.of([*before, user("And what is next in the plan?")])
+    division = divide(transcript, tails_from=len(before))
+    return judge(division, Coverage(transcript.groups, len), after)
 
 
 def summary(told: str, listed: Sequence[str] = ()) -> Message:
@@ -35,37 +36,35 @@ def summary(told: str, listed: Sequence[str] = ()) -> Message:
 
 
 def test_all_that_is_told_or_stays_passes() -> None:
-    """A fact is kept by the pruning agent's words, or by the message that it stands in."""
+    """What the user said is kept by the pruning agent's words, or by the message that it stands in."""
     verdict = judged([summary(f"- {SAID[0]}\n- The hall costs €77,367."), user(SAID[2])])
     assert (verdict.outcome, verdict.in_words, verdict.warning) == ("pass", "", "")
-    assert verdict.facts >= 4
+    assert verdict.facts == 3
 
 
-def test_what_code_has_listed_is_put_back() -> None:
-    """What the pruning agent has dropped and code has listed is counted, and is no loss."""
-    verdict = judged([summary("They planned.", [SAID[0], "€77,367", "21:50", "pier64@example.org"])])
-    assert (verdict.outcome, verdict.put_back, verdict.lost) == ("pass", 4, 0)
-    assert verdict.in_words == "4 of 4 facts put back by code"
+def test_what_code_has_quoted_is_told() -> None:
+    """What the pruning agent has dropped and code has quoted is counted, and is no loss."""
+    verdict = judged([summary("They planned.", [f"- {line}" for line in SAID])])
+    assert (verdict.outcome, verdict.put_back, verdict.lost) == ("pass", 3, 0)
+    assert verdict.in_words == "3 lines quoted by code"
 
 
-def test_a_lost_demand_is_a_soft_fail() -> None:
-    """One demand of the user that stands nowhere is enough, and is told to people by its number."""
-    verdict = judged([summary("The hall costs €77,367, the ferry 21:50, pier64@example.org.")])
-    assert (verdict.outcome, verdict.demands_lost, verdict.fault) == ("soft fail", 1, "")
-    assert verdict.in_words == "1 of 4 facts left out"
-    assert verdict.warning == "1 of 4 facts left out"
+def test_lost_words_of_the_user_are_a_soft_fail() -> None:
+    """What the user said and what stands nowhere is told to people by its number."""
+    verdict = judged([summary("The hall costs €77,367, the ferry leaves 21:50, pier64@example.org.")])
+    assert (verdict.outcome, verdict.lost, verdict.fault) == ("soft fail", 1, "")
+    assert verdict.in_words == verdict.warning == "1 of 3 sentences of the user left out"
 
 
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        ([summary("They planned a feast.")], "has demanded"),
         ([summary(" ".join([*SAID, "10.9.8.7:66, a/b.py, GHO-1, c/d.md, XY-2, e/f.py, g/h.py"]))], "are not from"),
         ([summary(" ".join(SAID)), {"role": "tool", "tool_call_id": "a", "content": "ok"}], "lost their results"),
     ],
 )
 def test_hard_fails(after: list[Message], words: str) -> None:
-    """Most of it lost, most of it made up, or a result without its call: the reason quotes nobody."""
+    """Most of it made up, or a result without its call: the reason quotes nobody."""
     verdict = judged(after, [*SAID, "Always write prices with tax."])
     assert verdict.outcome == "hard fail"
     assert words in verdict.fault
