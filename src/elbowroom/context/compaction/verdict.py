@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from elbowroom.context.compaction.coverage import Coverage, words_of
-from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
+from elbowroom.context.compaction.division import QUOTING, Division, carried_by, inner_summary, is_summary, said_in
 from elbowroom.context.compaction.files import State
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.outcome import Verdict
@@ -32,15 +32,23 @@ MOST_SEARCHED: Final = 2_000_000
 def judge(division: Division, coverage: Coverage, after: Sequence[Message]) -> Verdict:
     """Judge the messages after a compaction of what was divided so."""
     before = division.messages
-    body = carried_by([group for message in after if is_summary(group := Group((message,)))]).body
-    lines = list(said_in(body))
-    told = "\n".join(line for heading, line in lines if heading not in QUOTING)
+    lines = list(_lines_of(after))
+    told = own_words(after)
     removed = [*division.summaries, *(each.group for each in division.old)]
     facts, held = coverage.kept(removed, words_of("\n".join(map(written, after))))
     named = identifiers_in(told)
     broken = max(0, unpaired(after) - unpaired(before))
     quoted = sum(heading in QUOTING for heading, _ in lines)
     return Verdict(facts, quoted, facts - held, len(named), _unsaid(named, before), broken)
+
+
+def own_words(messages: Sequence[Message]) -> str:
+    """Return what the summaries among messages tell in words that are not quoted: those of the pruning agent, mostly."""
+    return "\n".join(line for heading, line in _lines_of(messages) if heading not in QUOTING)
+
+
+def _lines_of(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
+    yield from said_in(carried_by([group for each in messages if is_summary(group := Group((each,)))]).body)
 
 
 def _unsaid(named: set[str], messages: Sequence[Message]) -> int:
@@ -90,7 +98,7 @@ def made_up_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterato
     said = "\n".join([all_said(history), *names])
     for message in prompt:
         if is_summary(Group((message,))):
-            for named in identifiers_in(text_of(message)):
+            for named in identifiers_in(inner_summary(text_of(message))):
                 found = named.removesuffix("…")
                 if found not in said and " ".join(found.split()) not in " ".join(said.split()):
                     yield named
