@@ -31,7 +31,7 @@ CALLS_SHARE: Final = 4
 FILES_SHARE: Final = 32
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
-LEFT_OUT: Final = "- ({} messages that say little more than what stands here are left out.)"
+LEFT_OUT: Final = "- ({} messages are left out.)"
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
 
@@ -145,7 +145,7 @@ class Drafts:
         if draft.is_whole or not (draft.kept or draft.lines):
             return None
         kept = draft.kept[(len(draft.kept) + 1) // 2 :]
-        room = draft.most if draft.kept else draft.most - max(LEAST_LEFT // 4, draft.most // 8)
+        room = draft.most if draft.kept else draft.most - max(LEAST_LEFT // 8, draft.most // 8)
         return self._draft(draft.division, draft.plan, kept, room)
 
     def _filled(self, plan: Plan, room: int) -> Draft:
