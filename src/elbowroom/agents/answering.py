@@ -68,12 +68,12 @@ async def answer(
     turns. Raises ElbowroomError. Cancelling this closes the upstream at once.
     """
     _refuse_several(request)
-    shared, said = settings.shared, Answer()
-    with shared.running.entered(_key_of_chat(target, request)) as running:
+    shared, said, chat = settings.shared, Answer(), chat_key(target, request)
+    with shared.running.entered(None if request.caller.may_wait else chat) as running:
         if not is_turn(target, request):
             with _observed(target, request, shared.observations, running):
                 if request.caller.may_wait:
-                    await shared.admission.before_task(chat_key(target, request))
+                    await shared.admission.before_task(chat)
                 answer_beside = _relay_stream if target.is_relay else answer_task
                 return _noted(await answer_beside(target, request, sink, settings))
         if keeps:
@@ -81,7 +81,7 @@ async def answer(
         if target.agent is not None or settings.compaction.recall == "all":
             _ = shared.sdk.begin(imported_runner)  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
-        recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
+        recorder = shared.recording.begin(asked, is_patient=target.agent is not None, keeps=keeps, turn=turn)
 
         def place() -> None:
             begun(recorder)
@@ -94,9 +94,8 @@ async def answer(
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
                     answerer = await _answerer(target, request, settings)
-                    await answerer(
-                        target, request, _watched(_named(sink, recorder, shared.store), running), settings, said
-                    )
+                    shown = _shown(sink, recorder, shared.store, running)
+                    await answerer(target, request, shown, settings, said)
                     await recorder.is_found()
                 if said.size > LARGE_ANSWER:
                     key = await asyncio.to_thread(_key_of_answer, said, request, recorder)
@@ -119,7 +118,7 @@ async def answer(
 async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> bytes:
     """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
     admission, key = settings.shared.admission, chat_key(target, request)
-    with settings.shared.running.entered(_key_of_chat(target, request)):
+    with settings.shared.running.entered(None if request.caller.may_wait else key):
         if not request.caller.may_wait:
             return await _relay_completion(target, request, settings)
         await admission.before_task(key)
@@ -148,13 +147,13 @@ async def relay_stream(
     target: Target, request: ChatRequest, settings: RunSettings, sink: Callable[[Sequence[bytes]], Awaitable[None]]
 ) -> None:
     """Send the client's body on, and hand the frames of the upstream's stream to the sink. Raises ElbowroomError."""
-    shared = settings.shared
+    shared, key = settings.shared, chat_key(target, request)
     with (
-        shared.running.entered(_key_of_chat(target, request)) as running,
+        shared.running.entered(None if request.caller.may_wait else key) as running,
         _observed(target, request, shared.observations, running),
     ):
         if request.caller.may_wait:
-            await shared.admission.before_task(chat_key(target, request))
+            await shared.admission.before_task(key)
         await _relay_frames(target, request, shared.places, sink)
 
 
@@ -199,13 +198,8 @@ def is_turn(target: Target, request: ChatRequest) -> bool:
 
 
 def chat_key(target: Target, request: ChatRequest) -> ChatKey:
-    """Return the key of a request's chat, by which tasks wait for it."""
+    """Return the key of a request's chat, by which tasks wait for it, unless it is one that waits itself."""
     return target.provider.id, target.model, request.caller.chat_id
-
-
-def _key_of_chat(target: Target, request: ChatRequest) -> ChatKey | None:
-    """Return the key of a request that tasks wait for; None for a task that waits itself."""
-    return None if request.caller.may_wait else chat_key(target, request)
 
 
 async def _answerer(target: Target, request: ChatRequest, settings: RunSettings) -> Answerer:
@@ -239,35 +233,29 @@ def _raw_agent(target: Target, settings: RunSettings) -> AgentSettings:
     return AgentSettings(id="raw-model", provider=provider, model=target.model, client_tools=settings.client_tools)
 
 
-def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:
-    """Return a sink that waits a moment before its first events: these go out with the conversation's id.
+def _shown(sink: Sink, recorder: TurnRecorder, store: Store, running: RunningAnswer) -> Sink:
+    """Return a sink that lets the running turn see what the client is shown.
 
-    They go out at once where a stop ends the waiting: they are recorded, and a part of the answer.
+    Where the conversation is being looked for, it waits a moment before its first events, which go out with the
+    conversation's id. They go out at once where a stop ends the waiting: they are recorded, and a part of the answer.
     """
-    has_waited = False
+    waits = not recorder.is_placed or store.is_opening
 
-    async def sent(events: Sequence[AnswerEvent]) -> None:
-        nonlocal has_waited
-        if not has_waited:
-            has_waited = True
-            try:
-                await store.ready_for_words()
-                await recorder.is_found()
-            except asyncio.CancelledError:
-                with suppress(Exception):  # of a client that has left
-                    await sink(events)
-                raise
+    async def first(events: Sequence[AnswerEvent]) -> None:
+        try:
+            await store.ready_for_words()
+            await recorder.is_found()
+        except asyncio.CancelledError:
+            with suppress(Exception):  # of a client that has left
+                await sink(events)
+            raise
         await sink(events)
 
-    return sink if recorder.is_placed and not store.is_opening else sent
-
-
-def _watched(sink: Sink, running: RunningAnswer) -> Sink:
-    """Return a sink that lets the running turn see what the client is shown."""
-
     def shown(events: Sequence[AnswerEvent]) -> Awaitable[None]:
+        nonlocal waits
         running.saw(events)
-        return sink(events)
+        goes_first, waits = waits, False
+        return first(events) if goes_first else sink(events)
 
     return shown
 

@@ -342,6 +342,9 @@ class Shortener:
 
     def take_in(self) -> Work[None]:
         """Let the model have as much of what has come in as there is room for."""
+        is_plain = self.shortens and not self.has_edits and self.outputs is None
+        if is_plain and (yield from counted(self._history.messages)) < self.manager.budget.window // 2:
+            return  # nothing can be too large
         if self.has_edits and (edited := (yield Edit())) is not None:
             self._shorten(edited)
         if self.shortens:

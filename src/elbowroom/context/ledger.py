@@ -35,29 +35,16 @@ class Chain:
     @classmethod
     def of(cls, owner: str, agent: str, messages: Sequence[Message]) -> "Chain":
         """Return the chain of a history, from which our own notices have been removed already."""
-        return cls((), (), seed_of(owner, agent), OpenCalls()).extended(0, messages)
-
-    def extended(self, known: int, messages: Sequence[Message]) -> "Chain":
-        """Return the chain of a history whose first `known` messages are those of this chain."""
-        keys, ends = list(self.keys), list(self.ends)
-        key, open_calls = bytes.fromhex(self._last), self._open_calls.copy()
-        for end in range(known + 1, len(messages) + 1):
-            message = messages[end - 1]
+        seed, open_calls = seed_of(owner, agent), OpenCalls()
+        keys, ends, key = list[str](), list[int](), bytes.fromhex(seed)
+        for end, message in enumerate(messages, 1):
             if is_system(message):
                 continue
             key = _next(key, message, open_calls)
             _follow(open_calls, len(keys), message)
             keys.append(key.hex())
             ends.append(end)
-        return Chain(tuple(keys), tuple(ends), self.seed, open_calls)
-
-    def without_last(self, messages: Sequence[Message]) -> "Chain | None":
-        """Return the chain of its history without the last message; None where that made calls or answered one."""
-        last = messages[-1]
-        if last.get("role") == "tool" or last.get("tool_calls"):
-            return None
-        spoken = len(self.keys) - (not is_system(last))
-        return Chain(self.keys[:spoken], self.ends[:spoken], self.seed, self._open_calls)
+        return cls(tuple(keys), tuple(ends), seed, open_calls)
 
     def followed_by(self, message: Message) -> str:
         """Return the key that the chain would end with if this message came next."""

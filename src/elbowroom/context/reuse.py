@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from elbowroom.caches import Recent
-from elbowroom.context.chains import BY_VALUE
 from elbowroom.context.ledger import is_system
 from elbowroom.context.transcript import Message, calls_of
 
@@ -38,6 +37,8 @@ WORDS: Final[Mapping[Reason, str]] = {
     "engine_forgot": "the engine has forgotten it",
 }
 PROMPTS_KEPT: Final = 512
+BY_VALUE: Final = 2
+"""The version of marshal that writes equal values alike, and the numbers 1, 1.0 and True as three values."""
 LEAST_LOST: Final = 32
 """Tokens. What is less comes from the ends of prompts, which templates write in another way once more follows."""
 

@@ -99,7 +99,7 @@ class Ticket:
 
     def first_token(self) -> None:
         """Take note that the answer begins; only the first time counts."""
-        if self.is_prefilling and self.started is not None:
+        if self._is_prefilling and self.started is not None:
             self.read_in = self._pool.clock.time() - self.started
             self._pool.rate.learn(self.prompt, self.read_in)
         self._is_prefilling = False

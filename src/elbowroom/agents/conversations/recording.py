@@ -52,6 +52,10 @@ MOMENT_SECONDS: Final = 0.005
 """How long an answer waits for its conversation to be found where it can go on without: at its first frame."""
 
 
+Changes = Sequence[Change] | Callable[[str], Sequence[Change]]
+"""Changes of a conversation, or what returns them for its id."""
+
+
 class TurnRecorder:
     """Records the answer to one request in `conversations` as it comes; where that is None, nothing is kept.
 
@@ -88,7 +92,7 @@ class TurnRecorder:
         self._unread: list[QueuedMessage] = []
         self._is_ended = False
         self._finding: asyncio.Task[None] | None = None
-        self._unplaced: list[Callable[[str], Sequence[Change]]] = []
+        self._unplaced: list[Changes] = []
         self._may_have_hidden = True
         self._tell: Callable[[], object] = lambda: None
 
@@ -100,7 +104,9 @@ class TurnRecorder:
         """Record in this conversation from now on, `begun` first and then all that has waited for it."""
         self.conversation, self._may_have_hidden = known.conversation, known.may_have_hidden
         unplaced, self._unplaced, self._finding = self._unplaced, [], None
-        self._send([*begun, *(change for changes in unplaced for change in changes(known.conversation))])
+        self._send([*begun])
+        for changes in unplaced:
+            self._send(changes)
         self._tell()
 
     def tell(self, tell: Callable[[], object]) -> None:
@@ -193,13 +199,13 @@ class TurnRecorder:
             begun = TurnBegun(turn, conversation, "", self.agent, now)
             return [begun, StepUsed(turn, model, usage, None, now), TurnEnded(turn, "complete", "", now)]
 
-        self._send_of(changes)
+        self._send(changes)
 
     def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
         """Record a compaction of the conversation, which may happen after the turn's end."""
         self.hand_on()
         now = time.time()
-        self._send_of(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
+        self._send(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
 
     def reused(self, before: int, after: int) -> None:
         """Record that a compaction stands for the beginning; noted once, and not where it was made here."""
@@ -296,16 +302,12 @@ class TurnRecorder:
         if not self._is_ended:
             self._send(changes)
 
-    def _send(self, changes: Iterable[Change]) -> None:
-        own = [*changes]
-        self._send_of(lambda _: own)
-
-    def _send_of(self, changes: Callable[[str], Sequence[Change]]) -> None:
-        """Note the changes that this returns for the id of the conversation, once it is found."""
+    def _send(self, changes: Changes) -> None:
+        """Note changes once the conversation is found."""
         if self._finding is not None:
             self._unplaced.append(changes)
         elif self._conversations is not None:
-            self._conversations.note(changes(self.conversation))
+            self._conversations.note(changes(self.conversation) if callable(changes) else changes)
 
 
 def _branch_to(turn: str, messages: Sequence[KeptMessage]) -> list[KeptMessage]:

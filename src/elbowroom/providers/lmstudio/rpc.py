@@ -163,7 +163,6 @@ class LMStudioRpc:
 
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
-        self._refuse_while_paused()
         _check_length(sum(len(text) for message in messages if isinstance(text := message.get("content"), str)))
         options: dict[str, Any] = {"omitBosToken": True}
         if tools:
@@ -202,7 +201,8 @@ class LMStudioRpc:
             await self._socket.close()
 
     async def _call(self, endpoint: str, model: str, *, is_large: bool = False, **parameters: Any) -> dict[str, Any]:
-        self._refuse_while_paused()
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise RpcError(self._pause_reason)
         specifier = {"type": "query", "query": {"identifier": model}}
         call = {
             "type": "rpcCall",
@@ -231,10 +231,6 @@ class LMStudioRpc:
                     self._pause(REFUSED_SECONDS, self._unusable(error))
                     raise
             return self._socket
-
-    def _refuse_while_paused(self) -> None:
-        if asyncio.get_running_loop().time() < self._paused_until:
-            raise RpcError(self._pause_reason)
 
     def _unusable(self, error: Exception) -> str:
         return f"LM Studio's websocket at {self._url} cannot be used: {error}."
