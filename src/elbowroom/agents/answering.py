@@ -36,8 +36,6 @@ Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[
 CHATS: Final = "chat/completions"
 WRITTEN_SECONDS: Final = 2.0
 """How long the end of an answer waits until the database has it, where several servers share it."""
-LARGE_ANSWER: Final = 1_000_000
-"""Letters of an answer that is hashed in a thread."""
 
 
 async def _written(store: Store) -> None:
@@ -89,7 +87,7 @@ async def answer(
                 running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
 
         recorder.tell(place)
-        settings, is_whole, key = replace(settings, live=recorder, running=running), False, None
+        settings, is_whole = replace(settings, live=recorder, running=running), False
         try:
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
@@ -97,12 +95,9 @@ async def answer(
                     shown = _shown(sink, recorder, shared.store, running)
                     await answerer(target, request, shown, settings, said)
                     await recorder.is_found()
-                if said.size > LARGE_ANSWER:
-                    key = await asyncio.to_thread(_key_of_answer, said, request, recorder)
                 is_whole = not said.is_interrupted
         finally:
-            key = _key_of_answer(said, request, recorder) if key is None else key
-            recorder.ended("complete" if is_whole else "interrupted", key)
+            recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
             shared.queue.let_go(recorder.conversation, running)
         if keeps:
             with running.stoppable():

@@ -48,7 +48,8 @@ class Chain:
 
     def followed_by(self, message: Message) -> str:
         """Return the key that the chain would end with if this message came next."""
-        return _next(bytes.fromhex(self._last), message, self._open_calls).hex()
+        last = self.keys[-1] if self.keys else self.seed
+        return _next(bytes.fromhex(last), message, self._open_calls).hex()
 
     def continued_by(self, messages: Sequence[Message], message: Message) -> str:
         """Return the key that the chain would end with if this message continued the last one, an answer.
@@ -61,10 +62,6 @@ class Chain:
             return self.followed_by(message)
         before = self.keys[-2] if len(self.keys) > 1 else self.seed
         return _next(bytes.fromhex(before), _continued(last, message), self._open_calls).hex()
-
-    @property
-    def _last(self) -> str:
-        return self.keys[-1] if self.keys else self.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
             nodes += _beside(key, messages[start : end - 1])
         nodes.append(Archived(own, key, messages[end - 1]))
         key, start = own, end
-    return [*nodes, *_beside(key, messages[start:])]
+    return [*nodes, *_beside(key, messages[start:])] if start < len(messages) else nodes
 
 
 def _beside(key: str, messages: Sequence[Message]) -> Iterator[Archived]:

@@ -68,10 +68,6 @@ class AgentContextManager:
         asks_pruner = decision.asks_pruner and target - least >= least_room(budget)
         return replace(decision, target=target, asks_pruner=asks_pruner)
 
-    def begin_step(self) -> None:
-        """Note that the run goes on to its next model step."""
-        self.restarts_of_step = 0
-
     def fill(self, tokens: int) -> ContextFill:
         """Return how full the window is with so many tokens in it."""
         return ContextFill(tokens, self.budget.window, self.budget.trigger, self.budget.stop_at)

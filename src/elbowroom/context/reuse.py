@@ -129,7 +129,7 @@ class SentPrompts:
 
     def keep(self, talk: Talk, prompt: SentPrompt) -> "Kept":
         """Remember a prompt that the engine has read; return it with its number, and what was read before."""
-        self.passed(prompt.model)
+        self._numbers[prompt.model] += 1
         now = replace(prompt, number=self._numbers[prompt.model], loads=self._loads[prompt.model])
         before = self.last_of(talk)
         last = self._last.get(now.model)

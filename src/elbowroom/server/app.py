@@ -35,7 +35,7 @@ from elbowroom.server.conversations import (
     add_queue_routes,
 )
 from elbowroom.server.doctor import add_doctor_route
-from elbowroom.server.guard import HEALTH, READY, RULES, for_own_page, guard, rules_of, set_up_cors
+from elbowroom.server.guard import HEALTH, READY, RULES, for_own_page, guard, rules_of
 from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, complete_headers, report_requests
@@ -137,7 +137,6 @@ def create_app(
 
     app.cleanup_ctx.append(open_providers)
     app.on_shutdown.append(end_answers)
-    set_up_cors(app)
     app.on_response_prepare.append(complete_headers)
     _add_routes(app, live, environ)
     add_vault_routes(app, own_tools)

@@ -261,15 +261,9 @@ def is_page(path: str) -> bool:
     return path == PAGE or path.startswith(PARTS)
 
 
-def set_up_cors(app: web.Application) -> None:
-    """Add the CORS headers when a response is prepared; a middleware would be too late for streams."""
-    app.on_response_prepare.append(_add_headers)
-
-
-async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers[hdrs.VARY] = hdrs.ORIGIN
-    origin = request.headers.get(hdrs.ORIGIN)
-    if origin is None or not request.app[RULES].get().allows_origin(origin):
+def add_cors_headers(request: web.Request, response: web.StreamResponse, origin: str) -> None:
+    """Let a web page from this origin read the answer, where the settings let it call."""
+    if not request.app[RULES].get().allows_origin(origin):
         return
     response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
     response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED

@@ -29,7 +29,15 @@ from elbowroom.errors import (
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
-from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, is_page, speaks_anthropic
+from elbowroom.server.guard import (
+    REQUEST_ID,
+    SAME_SITE,
+    SITE,
+    Handler,
+    add_cors_headers,
+    is_page,
+    speaks_anthropic,
+)
 from elbowroom.server.metrics import COUNTED
 from elbowroom.server.request import OPENERS, UnsupportedCoding
 from elbowroom.server.state import SHARED
@@ -160,10 +168,14 @@ def unexpected(error: BaseException) -> ElbowroomError:
 
 
 async def complete_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the request's id to the headers of its answer, just before they are sent.
+    """Add the request's id and what web pages need to the headers of an answer, just before they are sent.
 
-    A server that is leaving closes the connection, so that the client's next request goes to another server.
+    A middleware would be too late for streams. A server that is leaving closes the connection, so that the client's
+    next request goes to another server.
     """
+    response.headers[hdrs.VARY] = hdrs.ORIGIN
+    if (origin := request.headers.get(hdrs.ORIGIN)) is not None:
+        add_cors_headers(request, response, origin)
     if request_id := request.get(ID):
         response.headers.setdefault(REQUEST_ID, request_id)
         if speaks_anthropic(request):

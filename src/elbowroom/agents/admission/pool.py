@@ -284,7 +284,7 @@ class Pool:
         while self._waiting:
             ticket = self._waiting[0]
             tokens = min(ticket.wanted, self.capacity)
-            if not self._has_room(tokens, sparing=sparing):
+            if self._holders and not self._has_room(tokens, sparing=sparing):
                 return
             self._waiting.pop(0)
             self._holders[ticket] = None

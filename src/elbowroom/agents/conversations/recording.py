@@ -62,8 +62,9 @@ class TurnRecorder:
     `chain` is that of the client's messages, for the agent that was asked. A reply without a word or a call is not
     recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
     and changes wait here in order. An agent `is_patient`: what it does with the past of its conversation waits for
-    that, and a raw model only a moment. `is_first` says that the conversation has begun with this turn. No method
-    raises.
+    that, and a raw model only a moment. `is_first` says that the conversation has begun with this turn. `unread` are
+    the messages from the queue that the turn has taken in and no model has read yet. A failure of the store is raised
+    by none of its methods but `branch`.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class TurnRecorder:
         self._messages = 0
         self._reply = ""
         self._called: set[str] = set()
-        self._unread: list[QueuedMessage] = []
+        self.unread: Sequence[QueuedMessage] = ()
         self._is_ended = False
         self._finding: asyncio.Task[None] | None = None
         self._unplaced: list[Changes] = []
@@ -148,7 +149,8 @@ class TurnRecorder:
         `lost` is what the engine had to read again for it.
         """
         self.hand_on()
-        self._read()
+        if self.unread:
+            self._read()
         if calls:
             self._begin_reply()
             self._called.update(call.id for call in calls)
@@ -173,16 +175,11 @@ class TurnRecorder:
 
         Until then no model has read them, and they can go back.
         """
-        self._unread += messages
-
-    @property
-    def unread(self) -> list[QueuedMessage]:
-        """Return the messages from the queue that this turn has taken in and no model has read yet."""
-        return list(self._unread)
+        self.unread = (*self.unread, *messages)
 
     def left_out(self, messages: Sequence[QueuedMessage]) -> None:
         """Leave these messages out of this turn."""
-        self._unread = [item for item in self._unread if item not in messages]
+        self.unread = tuple(item for item in self.unread if item not in messages)
 
     def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
         """Record what a step has used, and how full the window was; steps after the turn's end count too."""
@@ -272,17 +269,17 @@ class TurnRecorder:
             self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
 
     def _begin_reply(self) -> None:
-        self._read()
+        if self.unread:
+            self._read()
         if not self._reply:
             self._reply = self._new_message()
             self._note(ReplyBegun(self.id, self._reply, time.time()))
 
     def _read(self) -> None:
         """Record the messages that were taken in; they leave the queue in the same change."""
-        read, self._unread = self._unread, []
-        if read:
-            added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
-            self._note(*added, QueueDropped(tuple(item.id for item in read)))
+        read, self.unread = self.unread, ()
+        added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
+        self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
     def _end_reply(self, status: Status, lost: Mapping[str, Any] | None = None) -> None:
         self.hand_on()

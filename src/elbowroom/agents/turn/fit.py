@@ -16,7 +16,7 @@ from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
-from elbowroom.context.budget import Compact, Decision, Refuse
+from elbowroom.context.budget import Compact
 from elbowroom.context.compaction import Cannot, Compaction, state_of
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
@@ -289,9 +289,9 @@ class PromptFit:
         elif outcome is not None:
             self.manager.could_not_compact()
 
-    async def tell_if_tight(self, decision: Decision) -> None:
+    async def tell_that_it_is_tight(self) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        if isinstance(decision, Refuse) or not decision.is_tight or not self.planner.is_new:
+        if not self.planner.is_new:
             return
         told = await tight_notice(self.manager.history.messages, self.shape, self.counter, self.manager.budget)
         if told:

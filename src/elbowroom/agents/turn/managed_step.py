@@ -22,7 +22,7 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
-from elbowroom.context.budget import Decision
+from elbowroom.context.budget import Decision, Refuse, Send
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
@@ -109,7 +109,7 @@ class ManagedStep:
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
-        self.manager.begin_step()
+        self.manager.restarts_of_step = 0
         if self.job is not None:
             await self.fit.catch_up(self.job)
         try:
@@ -118,8 +118,9 @@ class ManagedStep:
             log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
             await self._ask_uncounted()
             return await self.stream.close()
-        await self.fit.tell_if_tight(decision)
-        fits = await self._carry_out(decision)
+        if not isinstance(decision, Refuse) and decision.is_tight:
+            await self.fit.tell_that_it_is_tight()
+        fits = isinstance(decision, Send) or await self._carry_out(decision)
         if (asked := self.shape.request.compaction) is not None:
             if not self.fit.has_handed_out:  # what it has been given before stands for what it has sent
                 await self.fit.hand_out(self.fit.recall.begun_with())
@@ -199,7 +200,7 @@ class ManagedStep:
                 self._note_failure(error)
         if failure is None and not self._was_sent:
             return True
-        if failure is None and self._kept is not None:
+        if failure is None and self._kept is not None and self._kept[0].before is not None:
             await self._note_loss(*self._kept, body["messages"])
         return await self._needs_another_request(size, failure, has_said=self._visible > said)
 
@@ -276,10 +277,8 @@ class ManagedStep:
 
     async def _note_loss(self, kept: Kept, read_in: float, sent: Sequence[Message]) -> None:
         """Tell what the engine had to read again of the prompt before, and why."""
-        if kept.before is None:
-            return
         told = cached_of(self.stream.usage, self.stream.reply.engine)
-        if not kept.may_lack(told, self.info.slots or 1):
+        if kept.before is None or not kept.may_lack(told, self.info.slots or 1):
             return
         change = change_between(kept.before, kept.now)
         cached = told if told is not None else await self.counter.beginning(sent, alike_in_cache(kept, change))

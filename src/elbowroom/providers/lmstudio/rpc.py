@@ -87,7 +87,11 @@ class RpcSocket:
             while True:
                 message = await self._socket.receive()
                 is_large = message.type is aiohttp.WSMsgType.TEXT and len(message.data) > LARGE_ANSWER
-                self._settle(await asyncio.to_thread(_parsed, message) if is_large else _parsed(message))
+                frame = await asyncio.to_thread(_parsed, message) if is_large else _parsed(message)
+                call_id = frame.get("callId")
+                call = self._calls.get(call_id) if type(call_id) is int else None  # true would pass for 1
+                if call is not None and not call.done():
+                    call.set_result(frame)
         except SocketLost as lost:
             reason = str(lost)
         finally:
@@ -95,12 +99,6 @@ class RpcSocket:
                 if not call.done():
                     call.set_exception(SocketLost(reason))
         await self._socket.close()
-
-    def _settle(self, frame: dict[str, Any]) -> None:
-        call_id = frame.get("callId")
-        call = self._calls.get(call_id) if type(call_id) is int else None  # true would pass for 1
-        if call is not None and not call.done():
-            call.set_result(frame)
 
 
 def _check_greeting(greeting: Mapping[str, Any]) -> None:
