@@ -219,7 +219,8 @@ class PassedEncoder:
 
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     """Return the whole answer as a `chat.completion` object."""
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None, "refusal": None}
+    text = "".join(answer.text) or None
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
     if answer.reasoning:
         message["reasoning_content"] = message["reasoning"] = "".join(answer.reasoning)
     if answer.tool_calls:
