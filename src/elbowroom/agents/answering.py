@@ -88,6 +88,7 @@ async def answer(
             if not request.caller.is_temporary:
                 running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
 
+        recorder.show_to(sink)
         recorder.tell(place)
         settings, is_whole, key = replace(settings, live=recorder, running=running), False, None
         try:
