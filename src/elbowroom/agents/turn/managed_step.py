@@ -22,7 +22,7 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
-from elbowroom.context.budget import Decision, Refuse, Send
+from elbowroom.context.budget import Decision, Refuse
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
@@ -120,7 +120,7 @@ class ManagedStep:
             return await self.stream.close()
         if not isinstance(decision, Refuse) and decision.is_tight:
             await self.fit.tell_that_it_is_tight()
-        fits = isinstance(decision, Send) or await self._carry_out(decision)
+        fits = await self._carry_out(decision)
         if (asked := self.shape.request.compaction) is not None:
             if not self.fit.has_handed_out:  # what it has been given before stands for what it has sent
                 await self.fit.hand_out(self.fit.recall.begun_with())
@@ -156,7 +156,7 @@ class ManagedStep:
 
     async def _carry_out(self, decision: Decision) -> bool:
         self.fit.info = self.info
-        return await self.fit.run(self.fit.planner.carry_out(decision, has_said=self._visible > 0))
+        return await self.fit.carry_out(decision, has_said=self._visible > 0)
 
     async def _ask_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
