@@ -20,8 +20,8 @@ from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notic
 from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Cannot, Compaction, state_of
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
-from elbowroom.context.fitting import Edit, Keep, Note, Shortener, TakeResults
+from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
+from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit
@@ -30,14 +30,10 @@ from elbowroom.context.planner import (
     PREVIEW,
     Alone,
     Climb,
-    FindPins,
     Flush,
     HandOut,
     Offer,
-    Overflow,
     Planner,
-    PutBackLess,
-    RecallOthers,
 )
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow
@@ -111,14 +107,14 @@ class PromptFit:
             case Tell():
                 notice = Notice(effect.kind, effect.text, before=effect.before, after=effect.after)
                 return await self.compactor.tell([notice])
-            case FindPins():
+            case Ask.PINS:
                 return await self.recall.pins()
             case TakeResults():
                 return await self._take_results(effect)
             case KeepText():
                 outputs = self.compactor.settings.shared.store.tool_outputs
                 return await outputs.keep(self.shape.request.caller.owner, effect.name, effect.text)
-            case Edit():
+            case Ask.EDITS:
                 return await self._edit()
             case Keep():
                 return await self._keep(effect)
@@ -129,7 +125,7 @@ class PromptFit:
         match effect:
             case Alone():
                 return await self._alone(effect)
-            case RecallOthers():
+            case Ask.OTHERS:
                 return await self.recall_compactions(), self.recall.begun_with()
             case Flush():
                 return await self._flush(effect)
@@ -139,13 +135,13 @@ class PromptFit:
                 return await self._climb(effect)
             case HandOut():
                 return await self.hand_out(effect.written)
-            case PutBackLess():
+            case Ask.LESS:
                 if (less := self.recall.put_back_less(self.manager.history)) is not None:
                     self.manager.history = less
                 return less is not None
             case Note():
                 return self.compactor.note_event(effect.event, effect.before, effect.after)
-            case Overflow():
+            case Ask.OVERFLOW:
                 return await self.overflow()
             case _:
                 raise TypeError(effect)

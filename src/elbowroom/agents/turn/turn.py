@@ -227,7 +227,7 @@ class Turn:
         """Record the tokens that the requests of a step have used together, and the fill after the last of them."""
         if not managed.used:
             return
-        fill = managed.manager.fill(managed.used[-1].total)
+        fill = ContextFill.of(managed.used[-1].total, managed.manager.budget)
         used = sum(managed.used, StepUsage())
         self.settings.shared.observations.step_used(managed.name, used, fill)
         if self._live is not None:
@@ -236,7 +236,9 @@ class Turn:
     def _note_overflow(self, managed: ManagedStep, error: ContextOverflow) -> None:
         """Record how full the window would have been, where nothing was sent that could tell."""
         if self._live is not None and not managed.used and error.prompt_tokens:
-            self._live.step_used(managed.info.id, StepUsage(), managed.manager.fill(error.prompt_tokens))
+            self._live.step_used(
+                managed.info.id, StepUsage(), ContextFill.of(error.prompt_tokens, managed.manager.budget)
+            )
 
     async def _note_size(self, managed: ManagedStep, reply: Reply) -> None:
         """Count a request that the engine did not report, and learn from a report how to count."""
