@@ -93,7 +93,7 @@ def test_foreign_files_are_left(tmp_path: Path) -> None:
     own.write_text("mine", encoding="utf-8")
     before = machine.files()
     for arguments in (["--no-autostart", "nothing.whl"], ["--uninstall"], ["--no-such-option"]):
-        command = ["/bin/sh", REPOSITORY / "install.sh", *arguments]
+        command = ["/bin/sh", str(REPOSITORY / "install.sh"), *arguments]
         done = subprocess.run(command, env=machine.environ, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr.startswith("install.sh: ")

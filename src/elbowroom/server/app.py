@@ -33,6 +33,7 @@ from elbowroom.server.conversations import (
     add_kept_routes,
     add_live_route,
     add_queue_routes,
+    add_search_route,
 )
 from elbowroom.server.doctor import add_doctor_route
 from elbowroom.server.guard import HEALTH, READY, RULES, for_own_page, guard, rules_of
@@ -163,6 +164,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
+    add_search_route(app, BASE, END)
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
     add_obsidian_routes(app)

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from elbowroom.agents.answer import Compacted, Notice
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
-from elbowroom.agents.turn.entries import Entries, key_of_forgotten, key_of_note, key_set_aside
+from elbowroom.agents.turn.entries import Entries, key_of_forgotten, key_set_aside
 from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import inner_summary, is_summary, is_summary_message, sealed_key
@@ -106,11 +106,21 @@ class Recall:
         found = await self.entries.noted([key_of_forgotten(self.chain)])
         return [text_of(message) for messages in found.values() for message in messages]
 
-    def keep_note(self, note: str, passages: Sequence[Passage]) -> None:
-        """Keep what has come back with the client's last message, and the passages in it."""
-        said = [{"role": each.role, "content": each.text, "at": each.at} for each in passages]
-        written = Written(0, 0, 0, NOTED)
-        self.entries.keep(key_of_note(self.chain.keys[-1]), [{"role": "user", "content": note}, *said], written, ())
+    async def forget(self, key: str, number: int) -> Passage | None:
+        """Let a passage, by its number from 1 on, no longer stand with the message of this key, nor come back again.
+
+        Return it; None where there is none.
+        """
+        passages = (await self.entries.came_back([key])).get(key, ())
+        if not 1 <= number <= len(passages):
+            return None
+        gone, left = passages[number - 1], [each for each in passages if each != passages[number - 1]]
+        self.entries.keep_note(key, left)
+        unwanted = [*await self.forgotten(), gone.text]
+        said = [{"role": "user", "content": text} for text in dict.fromkeys(unwanted)]
+        self.entries.keep(key_of_forgotten(self.chain), said, Written(0, 0, 0, NOTED), ())
+        await self.entries.notes.saved()
+        return gone
 
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""

@@ -40,6 +40,7 @@ def add_by_hand_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_put(f"{one}/summary{end}", edit_summary)
     app.router.add_put(f"{one}/messages/{{message:[^/]+}}/pin{end}", pin_message)
     app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/pin{end}", unpin_message)
+    app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/recalled/{{number:[0-9]{{1,4}}}}{end}", forget_passage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,16 @@ async def unpin_message(request: web.Request) -> web.StreamResponse:
     """Let a message be summarised again."""
     conversation = await _conversation(request, "unpin it then")
     return await _pinned(request, conversation, _message_named(request, conversation), is_pinned=False)
+
+
+async def forget_passage(request: web.Request) -> web.StreamResponse:
+    """Let a passage that came back unasked with a message stand there no longer, and never come back here."""
+    conversation, chat = await _kept(request, "forget it then")
+    message = _message_named(request, conversation)
+    async with _changing(request, conversation):
+        passage = await by_hand.forget(chat, message.key or "", int(request.match_info["number"]))
+    gone = {"id": message.id, "object": "conversation.passage.forgotten", "text": passage.text}
+    return await json_answer(gone)
 
 
 async def _pinned(
