@@ -181,7 +181,10 @@ def test_imports_inside_a_room_point_one_way() -> None:
 
 
 def test_no_circles_of_imports() -> None:
-    """No two modules import each other, directly or round about, be it for a type or inside a function."""
+    """No two modules import each other at start-up, directly or round about.
+
+    What is imported for a type only, or inside a function, is left out.
+    """
     leads = {module: set[str]() for module in SOURCES}
     for importer, name, is_late in imports():
         if name.startswith("elbowroom.") and importer not in FACES and not is_late:

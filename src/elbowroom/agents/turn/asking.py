@@ -58,7 +58,7 @@ class Asking:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
         self.target, self.request, self.settings = target, request, settings
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
-        self._answer, self._sink, self._live = answer or Answer(), sink, live
+        self._answer, self.sink, self._live = answer or Answer(), sink, live
         self._keeper, self._recaller = keeper, recaller
         chain = live.chain if live is not None and live.agent == target.name else None
         self.recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
@@ -83,15 +83,15 @@ class Asking:
         if self.request.tools and await self._fit_tools(info, instructions, own_tools):
             shape = self._shape(instructions, own_tools, step=shape.step)
         if shape.step == 1 and shows_in_vain(self.manager.history.messages, info):
-            await self._sink([Notice("images", NO_VISION)])
+            await self.sink([Notice("images", NO_VISION)])
         self.asked = shape, info, (stream := self._stream([*own_tools, *self.request.tools], shape, is_for_client))
         if (running := self.settings.running) is not None:
             running.phase = "prefill"
         if not self.target.provider.manages_context:
-            return await self._unmanaged(shape, info, stream)
+            return await _unmanaged(self, shape, info, stream)
         managed = await self._next_step(shape, info, stream)
         self.last, self.usages_before = managed, len(self._answer.usages)
-        self._note_model(info, managed.fill)
+        self.note_model(info, managed.fill)
         try:
             reply = await managed.run()
         except ContextOverflow as error:
@@ -122,7 +122,7 @@ class Asking:
         if self.request.tools:
             await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, own_tools, step=1)
-        managed = await self._next_step(shape, info, ReplyStream(self._answer, self._sink, (), lambda name: True))
+        managed = await self._next_step(shape, info, ReplyStream(self._answer, self.sink, (), lambda name: True))
         if self.place is not None:
             self.place.end(is_whole=True)
         return managed.fit
@@ -139,7 +139,7 @@ class Asking:
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
         offered = [name for tool in known if (name := tool_name(tool))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
-        return ReplyStream(self._answer, self._sink, offered, is_for_client, self._live, written)
+        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written)
 
     async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
         """Return what the turn asks for; raises at once what that was refused with several times within a minute."""
@@ -169,42 +169,13 @@ class Asking:
             return False
         is_first = not any(message.get("role") == "assistant" for message in self.request.messages)
         if is_first and sizes.told < window:  # else an error follows, which needs a status and no stream
-            await self._sink([sizes.notice(len(self.request.tools))])
+            await self.sink([sizes.notice(len(self.request.tools))])
         return True
 
-    def _note_model(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
+    def note_model(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
         """Note which model answers now, and how to find out how full its window is."""
         if self.settings.running is not None:
             self.settings.running.answered_by(self.target.name, info.id, filling)
-
-    async def _unmanaged(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> Reply:
-        """Ask a provider that manages the context itself.
-
-        Where a prompt is too long with the messages that were put back, it is sent again with fewer of them.
-        """
-        self._note_model(info, None)
-        if self.memories is not None:
-            await self.memories.text(self.recall.chain, rough_size)
-        self.manager.history = await self.recall.put_back(self.manager.history)
-        if news := self.recall.news():
-            await self._sink(news)
-        while True:
-            body = shape.body(shape.with_instructions(self.manager.history.messages))
-            try:
-                return await stream.run(self.target.provider, body, info)
-            except ElbowroomError as failure:
-                self.settings.shared.observations.upstream_failed(self.target.provider.id, type(failure).__name__)
-                is_too_long = isinstance(failure, ContextOverflow) and not stream.reply.text
-                less = self.recall.put_back_less(self.manager.history) if is_too_long else None
-                if less is None:
-                    raise
-                self.manager.history = less
-            finally:
-                used = stream.used(rough_size(as_json(body)), rough_size)
-                if self._live is not None and used is not None:
-                    self._live.step_used(info.id, used, None)
-                if self.place is not None:
-                    self.place.sent(body)
 
     async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> ManagedStep:
         """Return the next step. Before the first of a turn, earlier compactions of the conversation are recalled."""
@@ -218,16 +189,14 @@ class Asking:
             await self.memories.text(self.recall.chain, history.text)
         manager = self._with_window(info, shape.max_tokens)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(manager.history.sent(sent)))
-        compactor = Compactor(self.target, self.settings, self._sink)
+        compactor = Compactor(self.target, self.settings, self.sink)
         recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
         fit = PromptFit(shape, counter, manager, compactor, self.recall, info, self._keeper, recaller, self._reminder)
         if recaller is not None:
             recaller.reads(lambda tool: self.recall.past(manager.history, tool), fit.room)
         job = await self._recalled(fit) if self.last is None else None
         shared, leaves = self.settings.shared, self.place.leaves if self.place is not None else None
-        return ManagedStep(
-            self.target, info, counter, manager, fit, stream, shared, self._sink, self._talk, job, leaves
-        )
+        return ManagedStep(self.target, info, counter, manager, fit, stream, shared, self.sink, self._talk, job, leaves)
 
     def _talk(self) -> Talk:
         """Return the keys of the conversation by which its last prompt is found."""
@@ -251,7 +220,7 @@ class Asking:
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None
         if news := self.recall.news():
-            await self._sink(news)
+            await self.sink(news)
         return job
 
     async def _ready(self) -> ModelInfo:
@@ -263,7 +232,37 @@ class Asking:
 
     async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:
         self.settings.shared.prompts.loaded_anew(f"{self.target.provider.id}/{self.target.model}")
-        await self._sink(events)
+        await self.sink(events)
+
+
+async def _unmanaged(asking: Asking, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> Reply:
+    """Ask a provider that manages the context itasking.
+
+    Where a prompt is too long with the messages that were put back, it is sent again with fewer of them.
+    """
+    asking.note_model(info, None)
+    if asking.memories is not None:
+        await asking.memories.text(asking.recall.chain, rough_size)
+    asking.manager.history = await asking.recall.put_back(asking.manager.history)
+    if news := asking.recall.news():
+        await asking.sink(news)
+    while True:
+        body = shape.body(shape.with_instructions(asking.manager.history.messages))
+        try:
+            return await stream.run(asking.target.provider, body, info)
+        except ElbowroomError as failure:
+            asking.settings.shared.observations.upstream_failed(asking.target.provider.id, type(failure).__name__)
+            is_too_long = isinstance(failure, ContextOverflow) and not stream.reply.text
+            less = asking.recall.put_back_less(asking.manager.history) if is_too_long else None
+            if less is None:
+                raise
+            asking.manager.history = less
+        finally:
+            used = stream.used(rough_size(as_json(body)), rough_size)
+            if asking.settings.live is not None and used is not None:
+                asking.settings.live.step_used(info.id, used, None)
+            if asking.place is not None:
+                asking.place.sent(body)
 
 
 def told_memories(agent: AgentSettings, request: ChatRequest, settings: RunSettings) -> ToldMemories | None:

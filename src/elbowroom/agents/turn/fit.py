@@ -169,9 +169,9 @@ class PromptFit:
         if done is not None:
             self.compactor.note(done, effect.messages, self.shape.request.focus)
         if self.said is None:
-            self.recall.keep(history, effect.written)
+            self.recall.keeping.keep(history, effect.written)
         else:
-            self.recall.keep_with_answer(history, self.said, effect.written)
+            self.recall.keeping.keep_with_answer(history, self.said, effect.written)
         if done is None:
             return
         if (flush := self.flush()) is not None:
@@ -184,7 +184,7 @@ class PromptFit:
         if memories is not None:
             await memories.refresh(self.recall.chain, self.counter.text)
             if self.said is not None:
-                memories.end(self.recall.chain, self.recall.answer_key(self.said))
+                memories.end(self.recall.chain, self.recall.keeping.answer_key(self.said))
 
     async def _alone(self, effect: Alone) -> Any:
         """Carry a plan out while nobody else compacts: of several that have waited in vain only one does."""
@@ -236,7 +236,7 @@ class PromptFit:
         wants = self.shape.step == 1 and self.shape.request.compaction is not None
         if written is None or not wants or not self.planner.shortener.shortens or self.manager.history.is_stopped:
             return
-        handed = self.recall.handed_out(self.manager.history, written, sum(self.compactor.used, StepUsage()))
+        handed = self.recall.keeping.handed_out(self.manager.history, written, sum(self.compactor.used, StepUsage()))
         self.has_handed_out = True
         await self.compactor.tell([handed])
 
@@ -324,7 +324,9 @@ class PromptFit:
         flush = memory_flush(
             self.compactor, self.shape, self.info, self.counter, self.recall, self.manager.budget, self._dressed
         )
-        return flush.with_answer(self.recall.answer_key(self.said)) if flush is not None and self.said else flush
+        return (
+            flush.with_answer(self.recall.keeping.answer_key(self.said)) if flush is not None and self.said else flush
+        )
 
     def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""

@@ -170,7 +170,7 @@ class Turn:
             self._settings.shared.observations.restarted(restarts)
         try:
             if asking.memories is not None:
-                asking.memories.end(asking.recall.chain, asking.recall.answer_key(self.answer.as_message()))
+                asking.memories.end(asking.recall.chain, asking.recall.keeping.answer_key(self.answer.as_message()))
             if not is_handed_over:
                 self._keep(asking.last, is_whole=is_whole)
         except Exception:  # the client has its answer, which must not fail for the next one
@@ -179,7 +179,7 @@ class Turn:
     def _keep(self, managed: ManagedStep, *, is_whole: bool) -> None:
         """Keep the turn's compaction, and begin the next one in the background where the answer comes near to it."""
         reply, said = managed.stream.reply.as_message(), self.answer.as_message()
-        self._asking.recall.end(self._asking.manager.history, reply, said)
+        self._asking.recall.keeping.end(self._asking.manager.history, reply, said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
         wants_more = is_whole and not goes_on and self._settings.compaction.background and managed.manager.auto
         background = self._settings.shared.background
@@ -189,4 +189,4 @@ class Turn:
             return
         if (work := compacting_ahead(managed, reply, said)) is not None:
             conversation = self._live.conversation if self._live is not None else ""
-            background.begin(self._asking.recall.answer_key(said), managed.pool_key, work, conversation)
+            background.begin(self._asking.recall.keeping.answer_key(said), managed.pool_key, work, conversation)
