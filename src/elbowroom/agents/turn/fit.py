@@ -17,7 +17,7 @@ from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
-from elbowroom.context.budget import Compact, Decision
+from elbowroom.context.budget import Compact, Decision, Send
 from elbowroom.context.compaction import Cannot, Compaction, state_of
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
@@ -255,7 +255,8 @@ class PromptFit:
 
         Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
         """
-        fits = await self.run(self.planner.carry_out(decision, has_said=has_said))
+        is_fine = isinstance(decision, Send) and self.planner.refusal is None
+        fits = is_fine or await self.run(self.planner.carry_out(decision, has_said=has_said))
         manager = self.manager
         may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
         if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
