@@ -183,10 +183,10 @@ def _units_of(group: Group) -> Iterator[Unit]:
                 teller, text = "summary", line
             yield Unit(teller, text, line, frozenset(words_of(text)), heading, is_carried=True)
         return
-    for message in group.messages:
+    for message in group.unshortened or group.messages:
         role = message.get("role")
         speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
-        for text in _pieces_of(readable(message)):
+        for text in _pieces_of(readable(message).removesuffix(group.note)):
             yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
         for name, arguments in called(message):
             for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
