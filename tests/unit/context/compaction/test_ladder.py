@@ -573,3 +573,16 @@ async def test_declared_kinds_and_the_set_length_reach_the_digest() -> None:
     done = await climbed(messages, ScriptedPruner(""), removed=replace(removed, most_tokens=0))
     assert "glance" not in done.summary.partition("## Word for word")[0]
     assert "Call: read" not in done.summary
+
+
+async def test_a_plan_that_was_cut_off_twice_counts_up_to_its_last_complete_line() -> None:
+    """It is asked for once more; where that is cut off too, what was complete is better than code alone."""
+    cut = (
+        '{"retain": "- Whatever happens, the hall stays booked.", "summary": "- They planned the feast.\\n- And the bo'
+    )
+    pruner = ScriptedPruner(cut)
+    done = await climbed(chat(30), pruner)
+    assert (done.rung, len(pruner.asked)) == ("retry", 2)
+    assert "Whatever happens, the hall stays booked." in done.summary
+    assert "- They planned the feast." in done.summary
+    assert "And the bo" not in done.summary
