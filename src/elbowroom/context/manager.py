@@ -60,12 +60,12 @@ class AgentContextManager:
         target = budget.target_in_answer(measure.fixed) if is_stopped else budget.target(least)
         if isinstance(decision, Send):
             too_large = must_shrink and budget.occupied(measure.prompt) > target
-            return Compact(target, is_tight=decision.is_tight) if too_large else decision
+            return Compact(target, is_tight=decision.is_tight, is_firm=True) if too_large else decision
         if not is_stopped:
             return decision
         target = min(target, decision.target)
         asks_pruner = decision.asks_pruner and target - least >= least_room(budget)
-        return replace(decision, target=target, asks_pruner=asks_pruner)
+        return replace(decision, target=target, asks_pruner=asks_pruner, is_firm=True)
 
     def begin_step(self) -> None:
         """Note that the run goes on to its next model step."""

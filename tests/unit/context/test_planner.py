@@ -189,7 +189,7 @@ def test_what_a_client_wants_is_compacted_below_the_trigger(at: int | None) -> N
     made, world = planner(chat(2400), at=at), World()
     decision = world.run(made.decision(BEFORE_REQUEST))
     assert isinstance(decision, Compact) is (at == 900)
-    made.manager.history = made.manager.history.stopped("The boat left. " * 20, 100)
+    made.manager.history = made.manager.history.stopped("The boat left. " * 20)
     assert isinstance(world.run(made.decision(BEFORE_REQUEST)), Send)
 
 
@@ -288,7 +288,7 @@ def test_in_an_answer_nobody_else_is_waited_for() -> None:
     """A later step, and an answer that goes on, have messages that no other request has."""
     for made in (planner(chat(3600), step=2), planner(chat(3600))):
         if made.step == 1:
-            made.manager.history = made.manager.history.stopped("The boat left. " * 20, 100)
+            made.manager.history = made.manager.history.stopped("The boat left. " * 20)
         world = World()
         assert isinstance(world.run(made.compact(Compact(2000))), Compaction)
         assert "Alone" not in world.did

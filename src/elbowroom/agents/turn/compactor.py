@@ -247,6 +247,7 @@ class Compactor:
             state=source.state,
             removed=source.removed,
             foresees=source.foresees,
+            is_firm=decision.is_firm,
         )
         climb = ladder.climb(transcript, before)
         in_thread = not is_short(transcript.messages)

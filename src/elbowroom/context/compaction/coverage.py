@@ -84,7 +84,13 @@ class Coverage:
 
     def units(self, groups: Iterable[Group]) -> list[Unit]:
         """Return the units of groups, in their order."""
-        return [unit for group in groups for unit in self._units[id(group)][1]]
+        return [unit for group in groups for unit in self._units_in(group)]
+
+    def _units_in(self, group: Group) -> tuple[Unit, ...]:
+        """Return the units of a group, which are looked for once; parts of messages come later than the others."""
+        if id(group) not in self._units:
+            self._units[id(group)] = group, tuple(_units_of(group))
+        return self._units[id(group)][1]
 
     def words(self, groups: Iterable[Group]) -> set[str]:
         """Return the words of groups."""
@@ -149,7 +155,7 @@ class Coverage:
         whole = self.weight(unit.words)
         about = self.weight(unit.words & said) / whole if whole else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
-        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places[unit]) / size
+        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) / size
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:

@@ -57,9 +57,9 @@ class Draft:
 
     @property
     def staying(self) -> int:
-        """Return how many groups stay word for word, system messages apart."""
-        others = (*self.division.pinned, *self.kept)
-        return len(others) + sum(group.kind != "system" for group in self.division.tail)
+        """Return how many groups stay word for word and whole, system messages apart."""
+        others = len(self.division.pinned) + len(self.kept) - len(self.division.parts)
+        return others + sum(group.kind != "system" for group in self.division.tail)
 
     @property
     def replaced(self) -> int:
@@ -112,7 +112,10 @@ class Drafts:
     def whole(self, plan: Plan) -> Draft | str:
         """Return the draft of a plan that is good only with every group that it keeps, or the reason against it."""
         draft = self._draft(
-            self.division, plan, [each for each in self.division.old if each.id in plan.keep], self.room
+            self.division,
+            plan,
+            [each for each in self.division.old if each.id in plan.keep and not each.is_part],
+            self.room,
         )
         needed = sum(map(self._size_of, draft.kept)) + self._size(draft.summary)
         return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
@@ -152,10 +155,10 @@ class Drafts:
 
         Quotations take the rest; where they need less, it goes to more groups.
         """
-        left = room - self._size(self._told(plan, "", ()))
+        left = room - self._size(self._told(self.division, plan, "", ()))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
-            if each.id in plan.keep and (size := self._size_of(each)) <= left:
+            if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
                 wanted.append(each)
                 left -= size
         draft = self._draft(self.division, plan, [*wanted, *self._newest(wanted, left // NEWEST_SHARE)], room)
@@ -173,7 +176,7 @@ class Drafts:
         for each in reversed(self.division.old):
             if each.id < self._stays_from:
                 break
-            if each.id in present or is_cleared(each.group):
+            if each.id in present or each.is_part or is_cleared(each.group):
                 continue
             if (size := self._size_of(each)) <= left:
                 more.append(each)
@@ -182,8 +185,17 @@ class Drafts:
                 break
         return more
 
-    def _told(self, plan: Plan, files: str, lines: Sequence[str], carried: str = "") -> str:
-        return summary_message(plan.retain, plan.summary, lines, self._state, self._results, files, carried)
+    def _told(self, division: Division, plan: Plan, files: str, lines: Sequence[str], carried: str = "") -> str:
+        return summary_message(
+            plan.retain,
+            plan.summary,
+            lines,
+            self._state,
+            self._results,
+            files,
+            carried,
+            begins_in_answer=division.begins_in_answer,
+        )
 
     def _draft(self, division: Division, plan: Plan, kept: Iterable[NumberedGroup], room: int) -> Draft:
         """Return a plan's draft with these groups, in so much room for them and the message with the summary."""
@@ -191,10 +203,10 @@ class Drafts:
         ordered = [stays[number] for number in sorted(stays)]
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
-        bare = self._told(plan, "", ("-",))
+        bare = self._told(division, plan, "", ("-",))
         files = self._files_of(removed, min(self._files_room, max(0, left - self._size(bare)) // 2))
         if files:
-            bare = self._told(plan, files, ("-",))
+            bare = self._told(division, plan, files, ("-",))
         staying = [*_staying(division), *(each.group for each in ordered)]
         said = self.coverage.words(staying) | words_of(f"{plan.retain}\n{plan.summary}\n{files}")
         units = self.coverage.chosen(removed, said, left - self._size(bare), self._users_room)
@@ -202,7 +214,7 @@ class Drafts:
         lines = [unit.line for unit in units if not unit.is_carried]
         if removed and not (plan.retain or plan.summary or units or files or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
-        text = self._told(plan, files, lines, carried) if removed or lines else ""
+        text = self._told(division, plan, files, lines, carried) if removed or lines else ""
         return Draft(division, plan, tuple(ordered), text, len(units), room)
 
     def _files_of(self, removed: Sequence[Group], room: int) -> str:
