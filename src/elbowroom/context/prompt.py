@@ -52,8 +52,8 @@ class Prompt:
     """The conversation before the model's next words. A compaction of it lasts for all later steps of the turn.
 
     `base` is what the turn has begun with, in place of the client's messages, and `appended` what the run has added to
-    those, as it came. The text of a stopped answer stands at the end; a compaction may take in its beginning, `taken_in`
-    characters of it, and leaves its end word for word; `order` tells the model to go on with it.
+    those, as it came. The text of a stopped answer stands at the end; a compaction may take in its beginning,
+    `taken_in` characters of it, and leaves its end word for word; `order` tells the model to go on with it.
     `has_taken_in_own` says that a summary holds what no client has sent, `has_steps` that the run has added messages
     once. `changes` counts how often other messages have taken the place of what was here.
     """

@@ -34,7 +34,7 @@ def test_beginning_of_a_users_message_stays_too() -> None:
     parts = within(spoken("user"), 500, qwen().count_text)
     assert parts is not None
     head, note, tail = text_of(parts.shown).split("\n")
-    assert TEXT == head + text_of(parts.rest) + tail
+    assert head + text_of(parts.rest) + tail == TEXT
     assert note == f"[{len(text_of(parts.rest)):,} characters are left out here.]"
     assert 450 < qwen().count_text(text_of(parts.shown)) <= 500
 

@@ -242,7 +242,7 @@ def is_summary_message(message: Message) -> bool:
 
 
 def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
-    """Yield where the tail may begin, longest tail first: the last turns or fewer of them, 3 to 5 messages, 3, the last.
+    """Yield where the tail may begin, longest first: the last turns or fewer of them, 3 to 5 messages, 3, the last one.
 
     Results of tools that the model has not read yet are in every tail.
     """

@@ -52,6 +52,9 @@ MOST_BESIDE, LEAST_BESIDE, SHARE_BESIDE = 300, 120, 25
 """Tokens that a summary has at least beside the last exchange, one part in so many of the window within bounds: what
 stands around it takes more than a hundred."""
 FRAME_OF_SUMMARY = 120
+PASSES = 3
+"""How often a message is made to fit: a bare text may take more or fewer tokens than in the prompt."""
+NEAR_ENOUGH = 16  # tokens
 NOTHING: frozenset[int] = frozenset()
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for quotations
 
@@ -236,18 +239,17 @@ class Ladder:
 
         Those that come first in the order have the room before the others.
         """
-        most = {
-            place: 0 if groups[place].kind == "assistant" else self.budget.window // SHARE_OF_ENDS for place in order
-        }
+        window = self.budget.window
+        most = {place: 0 if groups[place].kind == "assistant" else window // SHARE_OF_ENDS for place in order}
         parts = self._parts(groups, most)
         division = _divided(groups, start, parts, keeping.union(order))
         room = yield from self._room_in(division)
-        for place in order:
-            if place not in parts or room <= least:
+        for place in (each for each in order for _ in range(PASSES)):
+            if place not in parts or abs(room - least) < NEAR_ENOUGH:
                 continue
-            more = self.size(text_of(parts[place].shown.messages[0])) + room - least
+            wanted = self.size(text_of(parts[place].shown.messages[0])) + room - least
             is_answer = groups[place].kind == "assistant"
-            most[place] = more if is_answer else min(more, self.budget.window // SHARE_OF_REQUEST)
+            most[place] = max(0, wanted if is_answer else min(wanted, window // SHARE_OF_REQUEST))
             parts = self._parts(groups, most)
             division = _divided(groups, start, parts, keeping.union(order))
             room = yield from self._room_in(division)

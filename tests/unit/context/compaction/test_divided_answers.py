@@ -20,7 +20,7 @@ def answer_of(words: int) -> str:
 def asked(words: int, last: str | None) -> list[Message]:
     """Return a conversation whose last answer has so many words, and the next message."""
     messages = [said("system", "You help."), said("user", "Write the log."), said("assistant", answer_of(words))]
-    return [*messages, said("user", last)] if last is not None else messages
+    return [*messages, *([said("user", last)] if last is not None else [])]
 
 
 async def compacted(messages: list[Message], window: int, **more: object) -> Compaction:
