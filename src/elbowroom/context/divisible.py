@@ -1,4 +1,4 @@
-"""A message is divisible: the end of one that does not fit stays word for word, of a user's the beginning as well."""
+"""A message is divisible: of one that does not fit the end stays word for word, but for answers the beginning too."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,16 +21,17 @@ LEFT_OUT: Final = "[{:,} characters are left out here.]"
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A message in two: `shown` stays of it, word for word, and `rest` does not."""
+    """A `whole` message in two: `shown` stays of it, word for word, and `rest` does not."""
 
+    whole: Message
     shown: Message
     rest: Message
 
 
 def is_divisible(message: Message) -> bool:
-    """Tell whether a part of a message can stay: it is text of a user or an answer, and calls no tools."""
+    """Tell whether a part of a message can stay: it is the text of a user, an answer or a result, and calls no tools."""
     has_text = bool(text_of(message).strip()) and not is_blank(message.get("content"))
-    return has_text and message.get("role") in ("user", "assistant") and not message.get("tool_calls")
+    return has_text and message.get("role") in ("user", "assistant", "tool") and not message.get("tool_calls")
 
 
 def divided(message: Message, length: int) -> Divided | None:
@@ -46,7 +47,8 @@ def divided(message: Message, length: int) -> Divided | None:
         head, tail = ends(text, length * part // whole, length - length * part // whole)
         shown = f"{head}\n{LEFT_OUT.format(len(text) - len(head) - len(tail))}\n{tail}"
     rest = text[len(head) : len(text) - len(tail)]
-    return Divided(with_text(message, shown), {"role": message["role"], "content": rest}) if rest.strip() else None
+    left_out = {"role": message["role"], "content": rest}
+    return Divided(message, with_text(message, shown), left_out) if rest.strip() else None
 
 
 def within(message: Message, room: int, size: Callable[[str], int]) -> Divided | None:

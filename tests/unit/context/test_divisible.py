@@ -45,12 +45,11 @@ def test_beginning_of_a_users_message_stays_too() -> None:
         spoken("assistant", "Short."),
         spoken("assistant", None),
         {**spoken("assistant"), "tool_calls": [{"id": "a"}]},
-        {**spoken("tool"), "tool_call_id": "a"},
         spoken("system"),
     ],
 )
 def test_other_messages_stay_whole_or_go(message: Message) -> None:
-    """Calls, results and what the system says are not divided, nor is what has so much room."""
+    """Calls and what the system says are not divided, nor is what has so much room."""
     assert divided(message, LEAST) is None
 
 

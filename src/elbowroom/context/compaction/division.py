@@ -6,7 +6,7 @@ The summary is a message of the user between tags, from which the next compactio
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from elbowroom.context.divisible import LEAST, Divided, divided
@@ -100,16 +100,18 @@ class NumberedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What stays of a message word for word, as a group of its own, and the group of what does not."""
+    """What stays of the `whole` message of a group word for word, `message`; the group with it, and that of the rest."""
 
     whole: Message
+    message: Message
     shown: Group
     rest: Group
 
     @classmethod
     def of(cls, group: Group, parts: Divided) -> "Part":
-        """Return the part of a group of one message that stays, where it was divided so."""
-        return cls(group.messages[0], Group((parts.shown,), group.is_pinned), Group((parts.rest,)))
+        """Return the part of a group that stays where one of its messages was divided so."""
+        messages = tuple(parts.shown if each is parts.whole else each for each in group.messages)
+        return cls(parts.whole, parts.shown, Group(messages, group.is_pinned), Group((parts.rest,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,12 @@ class Division:
                 break
             count += len(group.messages)
         return count
+
+    def showing(self, id_: int, part: Part) -> "Division":
+        """Return the division in which a part of an old group stays."""
+        rest = [NumberedGroup(id_, part.rest, is_part=True) if each.id == id_ else each for each in self.old]
+        pinned = sorted((*self.pinned, NumberedGroup(id_, part.shown)), key=lambda each: each.id)
+        return replace(self, pinned=tuple(pinned), old=tuple(rest), parts={**self.parts, id_: part})
 
     @property
     def begins_in_answer(self) -> bool:

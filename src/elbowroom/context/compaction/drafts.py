@@ -10,6 +10,7 @@ from elbowroom.context.compaction.coverage import Coverage, words_of
 from elbowroom.context.compaction.division import (
     Division,
     NumberedGroup,
+    Part,
     TaskState,
     body_of,
     build,
@@ -19,8 +20,9 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, listed_files
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
-from elbowroom.context.outputs import is_cleared
-from elbowroom.context.transcript import Group, Message, written
+from elbowroom.context.divisible import within
+from elbowroom.context.outputs import READ_TOOL, is_cleared
+from elbowroom.context.transcript import Group, Message, text_of, written
 
 NEWEST_SHARE: Final = 8
 """One part in so many of the room goes to the newest messages before the quotations."""
@@ -162,8 +164,30 @@ class Drafts:
                 wanted.append(each)
                 left -= size
         draft = self._draft(self.division, plan, [*wanted, *self._newest(wanted, left // NEWEST_SHARE)], room)
-        more = self._newest(draft.kept, room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept)))
-        return self._draft(self.division, plan, [*draft.kept, *more], room) if more else draft
+        more = self._newest(draft.kept, self._left(draft))
+        draft = self._draft(self.division, plan, [*draft.kept, *more], room) if more else draft
+        return self._with_part(draft)
+
+    def _left(self, draft: Draft) -> int:
+        """Return how many tokens of its room a draft does not use."""
+        return draft.most - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
+
+    def _with_part(self, draft: Draft) -> Draft:
+        """Return the draft with what there is room for of the newest group that goes, where that is much."""
+        kept = {each.id for each in draft.kept}
+        going = (each for each in reversed(draft.division.old) if each.id not in kept and not each.is_part)
+        newest = next((each for each in going if not is_cleared(each.group)), None)
+        if newest is None or newest.id < self._stays_from:
+            return draft
+        *others, largest = sorted(newest.group.messages, key=lambda message: len(text_of(message)))
+        left = self._left(draft) - FRAME - sum(self._size(written(message)) + FRAME for message in others)
+        if left < LEAST_LEFT or READ_TOOL in text_of(largest):  # a view says in its middle where to read on
+            return draft
+        if (parts := within(largest, left, self._size)) is None:
+            return draft
+        part = Part.of(newest.group, parts)
+        room = draft.most - sum(self._size(written(message)) + FRAME for message in part.shown.messages)
+        return self._draft(draft.division.showing(newest.id, part), draft.plan, draft.kept, room)
 
     def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
         """Return the newest groups that are not kept yet, as many as there is room for.

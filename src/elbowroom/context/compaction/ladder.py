@@ -247,7 +247,7 @@ class Ladder:
         for place in (each for each in order for _ in range(PASSES)):
             if place not in parts or abs(room - least) < NEAR_ENOUGH:
                 continue
-            wanted = self.size(text_of(parts[place].shown.messages[0])) + room - least
+            wanted = self.size(text_of(parts[place].message)) + room - least
             is_answer = groups[place].kind == "assistant"
             most[place] = max(0, wanted if is_answer else min(wanted, window // SHARE_OF_REQUEST))
             parts = self._parts(groups, most)
@@ -395,7 +395,7 @@ class Ladder:
         messages = tuple(draft.messages)
         after: int = yield Count(messages)
         division = draft.division
-        parts = tuple((part.whole, part.shown.messages[0]) for part in division.parts.values())
+        parts = tuple((part.whole, part.message) for part in division.parts.values())
         return Compaction(
             messages,
             rung,
