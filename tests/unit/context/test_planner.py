@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WINDOW = 4000
+LONGEST_NOTE = 150
 TRIGGER, SUMMARY = 3200, {"role": "user", "content": "<elbowroom-summary>\nShort.\n</elbowroom-summary>"}
 PURPOSES = {
     "before a request": BEFORE_REQUEST,
@@ -484,3 +485,25 @@ def test_nothing_is_noted_of_a_preview_that_frees_nothing() -> None:
     world = World(rung=None)
     world.run(planner(chat(1600)).preview(asks_pruner=True))
     assert not any(isinstance(effect, Note) for effect in world.seen)
+
+
+def with_result(length: int) -> list[Message]:
+    """Return a conversation that fills half of the window, and the result of a client's tool of that length."""
+    call = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    return [
+        *chat(WINDOW // 2),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "".join(f"{line:09}\n" for line in range(length // 10))},
+    ]
+
+
+def test_results_of_a_clients_tools_have_no_cliff() -> None:
+    """What a compaction can free is freed first: a larger result is shown in as many words as one that just fits."""
+    shown: list[int] = []
+    for length in range(500, 8000, 100):
+        made = planner(with_result(length))
+        decision = World().run(made.first_decision())
+        shown.append(len(text_of(made.manager.history.messages[-1])))
+        assert shown[-1] >= length // 10 * 10 or isinstance(decision, Compact), length
+        assert shown[-1] >= max(shown) - LONGEST_NOTE
+    assert shown[-1] >= WINDOW // 2
