@@ -31,7 +31,7 @@ JOURNEYS = range(240)
 QUICK = 8
 """One journey in so many is made in the quick suite."""
 PIECE = re.compile(r"\w{1,5}|[^\w\s]")
-WORDS = "the boat left pier nine before noon and nobody saw which rope had been cut so it drifted past a lamp".split()
+WORDS = ["the", "boat", "left", "pier", "nine", "before", "noon", "and", "nobody", "saw", "which", "rope", "had", "been", "cut", "so", "it", "drifted", "past", "a", "lamp"]
 ASKED = ("go on", "And then?", "weiter", "What of the last line?", "Now the same for the other pier, please.")
 
 

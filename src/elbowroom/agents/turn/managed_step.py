@@ -107,7 +107,6 @@ class ManagedStep:
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
-        self.manager.begin_step()
         if self.job is not None:
             await self.fit.catch_up(self.job)
         try:
@@ -144,7 +143,7 @@ class ManagedStep:
         return fits
 
     def _log_restart(self, before: int, after: int) -> None:
-        restart, most = self.manager.restarts_of_step, self.manager.max_restarts
+        restart, most = self.manager.restarts, self.manager.max_restarts
         fields = {"event": "restart", "agent": self.target.name, "restart": restart, "most": most}
         log.info(
             "%s: restart %d of %d, with a prompt of %d tokens after %d.",
