@@ -203,7 +203,8 @@ def _check_message(message: Any, where: str) -> None:
     if not isinstance(role, str) or not role:
         raise RequestError(f"{where}.role has to be a word such as user, not {_shown(role)}.", param=f"{where}.role")
     if role not in ROLES:
-        told = f"{where}.role is {_shown(role)}, which does not exist: it has to be {', '.join(ROLES[:-1])} or {ROLES[-1]}."
+        known = f"{', '.join(ROLES[:-1])} or {ROLES[-1]}"
+        told = f"{where}.role is {_shown(role)}, which does not exist: it has to be {known}."
         raise RequestError(told, param=f"{where}.role")
     _check_content(message, where)
     _check_id(message.get("tool_call_id"), f"{where}.tool_call_id")

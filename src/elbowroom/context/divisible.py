@@ -29,7 +29,7 @@ class Divided:
 
 
 def is_divisible(message: Message) -> bool:
-    """Tell whether a part of a message can stay: it is the text of a user, an answer or a result, and calls no tools."""
+    """Tell whether a part of a message can stay: it is the text of a user, an answer or a result, without calls."""
     has_text = bool(text_of(message).strip()) and not is_blank(message.get("content"))
     return has_text and message.get("role") in ("user", "assistant", "tool") and not message.get("tool_calls")
 

@@ -17,7 +17,7 @@ from elbowroom.context.effects import Aside, AskPruner, Count, KeepText, PrunerF
 from elbowroom.context.fitting import Shortener
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.outputs import ref_to
-from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER, Alone, Climb, FindPins, Offer, Planner, RecallOthers
+from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER, Alone, Climb, FindPins, Planner, RecallOthers
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message, called, text_of
 
@@ -31,7 +31,9 @@ JOURNEYS = range(240)
 QUICK = 8
 """One journey in so many is made in the quick suite."""
 PIECE = re.compile(r"\w{1,5}|[^\w\s]")
-WORDS = ["the", "boat", "left", "pier", "nine", "before", "noon", "and", "nobody", "saw", "which", "rope", "had", "been", "cut", "so", "it", "drifted", "past", "a", "lamp"]
+WORDS = re.findall(
+    r"\w+", "the boat left pier nine before noon, nobody saw which rope had been cut; it drifted past a lamp"
+)
 ASKED = ("go on", "And then?", "weiter", "What of the last line?", "Now the same for the other pier, please.")
 
 
@@ -111,27 +113,31 @@ class Chat:
             except StopIteration as end:
                 return end.value
             answer = failure = None
-            match effect:
-                case Count(messages):
-                    answer = size(messages)
-                case Aside():
-                    answer = effect.work()
-                case KeepText():
-                    answer = ref_to("", effect.text)
-                case FindPins():
-                    answer = {}
-                case Offer():
-                    answer = False
-                case RecallOthers():
-                    answer = False, None
-                case Alone():
-                    answer = self._run(effect.plan(False))
-                case Climb():
-                    answer = self._climbed(effect)
-                case AskPruner() if self.is_answering:
-                    answer = FORGETFUL
-                case AskPruner():
-                    failure = PrunerFailed("nobody answers")
+            if isinstance(effect, AskPruner) and not self.is_answering:
+                failure = PrunerFailed("nobody answers")
+            else:
+                answer = self._answer(effect)
+
+    def _answer(self, effect: Any) -> Any:
+        match effect:
+            case Count(messages):
+                return size(messages)
+            case Aside():
+                return effect.work()
+            case KeepText():
+                return ref_to("", effect.text)
+            case FindPins():
+                return {}
+            case RecallOthers():
+                return False, None
+            case Alone():
+                return self._run(effect.plan(False))
+            case Climb():
+                return self._climbed(effect)
+            case AskPruner():
+                return FORGETFUL
+            case _:
+                return None
 
     def _climbed(self, effect: Climb) -> Compaction | Cannot:
         decision = effect.decision

@@ -100,7 +100,7 @@ class NumberedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What stays of the `whole` message of a group word for word, `message`; the group with it, and that of the rest."""
+    """What stays word for word of the `whole` message of a group, `message`; the groups with that and with the rest."""
 
     whole: Message
     message: Message

@@ -8,6 +8,7 @@ from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls, summary_of_calls
 from elbowroom.context.compaction.coverage import Coverage, words_of
 from elbowroom.context.compaction.division import (
+    FROM_MIDDLE,
     Division,
     NumberedGroup,
     Part,
@@ -93,6 +94,7 @@ class Drafts:
         self._state = state
         self._size = size
         self._files_room = window // FILES_SHARE
+        self._least_part = min(LEAST_LEFT, window // FILES_SHARE)
         self._users_room = target // USERS_SHARE
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
@@ -180,8 +182,13 @@ class Drafts:
         if newest is None or newest.id < self._stays_from:
             return draft
         *others, largest = sorted(newest.group.messages, key=lambda message: len(text_of(message)))
-        left = self._left(draft) - FRAME - sum(self._size(written(message)) + FRAME for message in others)
-        if left < LEAST_LEFT or READ_TOOL in text_of(largest):  # a view says in its middle where to read on
+        left = (
+            self._left(draft)
+            - FRAME
+            - self._size(FROM_MIDDLE)
+            - sum(self._size(written(message)) + FRAME for message in others)
+        )
+        if left < self._least_part or READ_TOOL in text_of(largest):  # a view says in its middle where to read on
             return draft
         if (parts := within(largest, left, self._size)) is None:
             return draft

@@ -48,9 +48,9 @@ SHARE_OF_REQUEST = 4
 """One part in so many of the window is the most that an earlier request may take to stay word for word."""
 SHARE_OF_ENDS = 32
 """One part in so many of the window an earlier request keeps for its beginning and end where all has little room."""
-MOST_BESIDE, LEAST_BESIDE, SHARE_BESIDE = 300, 120, 25
+MOST_BESIDE, LEAST_BESIDE, SHARE_BESIDE = 300, 180, 25
 """Tokens that a summary has at least beside the last exchange, one part in so many of the window within bounds: what
-stands around it takes more than a hundred."""
+stands around it takes up to 160."""
 FRAME_OF_SUMMARY = 120
 PASSES = 3
 """How often a message is made to fit: a bare text may take more or fewer tokens than in the prompt."""
