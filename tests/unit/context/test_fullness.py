@@ -87,7 +87,7 @@ class Chat:
             self._fit(IN_ANSWER)
         self._say([{"role": "assistant", "content": answer}], fits=False)
 
-    def _say(self, messages: list[Message], *, fits: bool = True) -> None:
+    def _say(self, messages: Sequence[Message], *, fits: bool = True) -> None:
         items = Prompt.of([*(item.message for item in self.history.items if item.origin != "piece"), *messages])
         self.history = items
         if fits:

@@ -31,6 +31,7 @@ USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
 CALLS_SHARE: Final = 4
 FILES_SHARE: Final = 32
+PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
 LEFT_OUT: Final = "- ({} messages that say little more than what stands here are left out.)"
@@ -94,7 +95,7 @@ class Drafts:
         self._state = state
         self._size = size
         self._files_room = window // FILES_SHARE
-        self._least_part = min(LEAST_LEFT, window // FILES_SHARE)
+        self._least_part = min(LEAST_LEFT, window // PARTS_SHARE)
         self._users_room = target // USERS_SHARE
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
