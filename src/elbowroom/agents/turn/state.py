@@ -16,6 +16,7 @@ from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.agents.tools.outputs import ClientEdits
+from elbowroom.agents.tools.recall import Pasts
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
@@ -71,7 +72,8 @@ class CompactionNotes:
     log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
     and after of compactions in the background that nobody was told of, by the key of the answer before, `unfinished` by
     the same keys the answers that a limit has ended. `cleared` is the id of the newest call in a conversation up to
-    which the client has wanted calls cleared. `servers` are those that share the store.
+    which the client has wanted calls cleared. `pasts` are indexes of what was said. `servers` are those that share the
+    store.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -85,6 +87,7 @@ class CompactionNotes:
     lost: set[str] = field(default_factory=set)
     summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
     unfinished: dict[str, None] = field(default_factory=dict)
+    pasts: Pasts = field(default_factory=Pasts)
     servers: Servers = ALONE
 
     def lock(self, key: str) -> CompactionLock:

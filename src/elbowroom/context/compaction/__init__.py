@@ -31,6 +31,7 @@ from elbowroom.context.compaction.verdict import (
     all_said,
     artifacts_in,
     made_up_in,
+    own_words,
     unpaired,
 )
 
@@ -61,6 +62,7 @@ __all__ = [
     "made_up_in",
     "naming_tool",
     "note_on",
+    "own_words",
     "read_prune_answer",
     "results_in",
     "sealed_key",

@@ -56,6 +56,11 @@ class Unit:
     is_carried: bool = False
     """An earlier summary has told it."""
 
+    @property
+    def frame(self) -> frozenset[str]:
+        """Return its words without figures: lines of one log differ in nothing but these."""
+        return frozenset(word for word in self.words if not any(map(str.isdigit, word)))
+
 
 def words_of(text: str) -> set[str]:
     """Return the words of a text in small letters, and of scripts without spaces each two letters in a row."""
@@ -80,6 +85,7 @@ class Coverage:
         units = [unit for _, inside in self._units.values() for unit in inside]
         said = Counter(word for unit in units for word in unit.words)
         self._weights = {word: math.log((len(units) + 1) / times) * _pieces(word) for word, times in said.items()}
+        self._frames = Counter(unit.frame for unit in units)
         self._places = {unit: at / len(units) for at, unit in enumerate(units)}
 
     def units(self, groups: Iterable[Group]) -> list[Unit]:
@@ -106,16 +112,25 @@ class Coverage:
         held = sum(2 * self.weight(unit.words & words) >= self.weight(unit.words) for unit in units)
         return len(units), held
 
-    def chosen(self, groups: Sequence[Group], said: set[str], room: int, for_user: int) -> list[Unit]:
+    def chosen(
+        self, groups: Sequence[Group], staying: Sequence[Group], told: str, room: int, for_user: int
+    ) -> list[Unit]:
         """Return the units of removed groups that stay, in their order, in so many tokens.
 
-        `said` are the words that stay anyway. All that the user has said stays where it takes no more than `for_user`
-        tokens. What earlier summaries have told comes first, in the same lines, so that an engine has read it already.
+        What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
+        than `for_user` tokens. What earlier summaries have told comes first, in the same lines, so that an engine has
+        read it already.
         """
-        units = {unit: place for place, unit in enumerate(self.units(groups))}
+        said = self.words(staying) | words_of(told)
+        texts = {unit.text for unit in self.units(staying)}
+        units: dict[Unit, int] = {}
+        for place, unit in enumerate(self.units(groups)):
+            if unit.text not in texts:
+                texts.add(unit.text)
+                units[unit] = place
         picked: set[Unit] = set()
         known = set(said)
-        own = [unit for unit in units if unit.speaker == "user" and unit.words - known]
+        own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
             cost = sum(self._size(f"{unit.line}\n") for unit in own)
             if cost <= min(for_user, room):
@@ -155,21 +170,23 @@ class Coverage:
         whole = self.weight(unit.words)
         about = self.weight(unit.words & said) / whole if whole else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
-        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) / size
+        units = len(self._places) + 1
+        rarity = math.log(units / self._frames[unit.frame]) / math.log(units) if unit.frame in self._frames else 1.0
+        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity / size
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
     """Return the lines that quote what is worth most of groups, in their order, in so many tokens."""
-    return [unit.line for unit in Coverage(groups, size).chosen(groups, set(), room, room // 2)]
+    return [unit.line for unit in Coverage(groups, size).chosen(groups, (), "", room, room // 2)]
 
 
 def _units_of(group: Group) -> Iterator[Unit]:
     if is_summary(group):
+        teller: Teller
         for heading, line in said_in(carried_by([group]).body):
-            teller: Teller = "summary"
-            text = line
-            if heading in QUOTING:
-                teller, text = speaker_in(line)
+            teller, text = speaker_in(line)
+            if teller == "user" and heading not in QUOTING:
+                teller, text = "summary", line
             yield Unit(teller, text, line, frozenset(words_of(text)), heading, is_carried=True)
         return
     for message in group.messages:

@@ -6,7 +6,7 @@ from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls, summary_of_calls
-from elbowroom.context.compaction.coverage import Coverage, words_of
+from elbowroom.context.compaction.coverage import Coverage
 from elbowroom.context.compaction.division import (
     FROM_MIDDLE,
     Division,
@@ -17,6 +17,7 @@ from elbowroom.context.compaction.division import (
     build,
     carried_by,
     is_summary,
+    quotation,
     summary_message,
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, listed_files
@@ -34,7 +35,7 @@ FILES_SHARE: Final = 32
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
-LEFT_OUT: Final = "- ({} messages that say little more than what stands here are left out.)"
+LEFT_OUT: Final = "- ({} messages are left out.)"
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
 
@@ -131,9 +132,9 @@ class Drafts:
         calls = [each.group for each in self.division.old if each.group.kind == "tools"]
         most = min(room // CALLS_SHARE, of.most_tokens)
         done = summary_of_calls(
-            calls, lambda text: self._size(f"- It {text}\n"), most, of.kinds, keeps_errors=of.keeps_errors
+            calls, lambda text: self._size(quotation("call", text)), most, of.kinds, keeps_errors=of.keeps_errors
         )
-        return self._filled(Plan("", f"- It {done}" if done else ""), room)
+        return self._filled(Plan("", quotation("call", done) if done else ""), room)
 
     def quoted_alone(self, division: Division, room: int) -> Draft:
         """Return the groups that a division keeps with nothing but quotations above them, in so much room."""
@@ -152,7 +153,7 @@ class Drafts:
         if draft.is_whole or not (draft.kept or draft.lines):
             return None
         kept = draft.kept[(len(draft.kept) + 1) // 2 :]
-        room = draft.most if draft.kept else draft.most - max(LEAST_LEFT // 4, draft.most // 8)
+        room = draft.most if draft.kept else draft.most - max(LEAST_LEFT // 8, draft.most // 8)
         return self._draft(draft.division, draft.plan, kept, room)
 
     def _filled(self, plan: Plan, room: int) -> Draft:
@@ -240,8 +241,8 @@ class Drafts:
         if files:
             bare = self._told(division, plan, files, ("-",))
         staying = [*_staying(division), *(each.group for each in ordered)]
-        said = self.coverage.words(staying) | words_of(f"{plan.retain}\n{plan.summary}\n{files}")
-        units = self.coverage.chosen(removed, said, left - self._size(bare), self._users_room)
+        told = f"{plan.retain}\n{plan.summary}\n{files}"
+        units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
         carried = body_of((unit.heading, unit.line) for unit in units if unit.is_carried)
         lines = [unit.line for unit in units if not unit.is_carried]
         if removed and not (plan.retain or plan.summary or units or files or self._results):

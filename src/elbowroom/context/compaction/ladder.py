@@ -38,7 +38,7 @@ from elbowroom.context.compaction.order import (
     Wishes,
 )
 from elbowroom.context.compaction.outcome import Compaction
-from elbowroom.context.compaction.verdict import judge
+from elbowroom.context.compaction.verdict import judge, without_made_up
 from elbowroom.context.divisible import within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
 from elbowroom.context.transcript import Group, Transcript, text_of
@@ -56,6 +56,7 @@ PASSES = 3
 """How often a message is made to fit: a bare text may take more or fewer tokens than in the prompt."""
 NEAR_ENOUGH = 16  # tokens
 NOTHING: frozenset[int] = frozenset()
+NO_PLAN = Plan("", "")
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for quotations
 
 
@@ -165,7 +166,7 @@ class Ladder:
                 return done
         drafts = drafts or self._drafts(transcript, division, room)
         last = yield from self._by_last_messages(transcript, drafts, before)
-        return self._judged(drafts, last) if isinstance(last, Compaction) else last
+        return self._judged(drafts, NO_PLAN, last) if isinstance(last, Compaction) else last
 
     def cap(self, room: int) -> int:
         """Return how many tokens a summary may have in a room of this size."""
@@ -335,7 +336,7 @@ class Ladder:
         if end := last_words(transcript.groups):
             divisions.append((yield from self._in_parts(transcript.groups, starts[-1], tuple(end), 0))[0])
         for division in divisions:
-            cut = yield from self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
+            cut = yield from self._compaction(Draft(division, NO_PLAN, (), ""), "last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
                 told = yield from self._with_quotations(cut, division, drafts)
@@ -382,14 +383,14 @@ class Ladder:
             done = yield from self._compaction(draft, rung, before)
             fault = self._fault(done)
             if fault is None:
-                judged = self._judged(drafts, done)
+                judged = self._judged(drafts, draft.plan, done)
                 return judged.verdict.fault or judged
             draft = drafts.shrunk(draft) or fault
         return draft
 
-    def _judged(self, drafts: Drafts, done: Compaction) -> Compaction:
+    def _judged(self, drafts: Drafts, plan: Plan, done: Compaction) -> Compaction:
         """Return a compaction with the verdict on it."""
-        return replace(done, verdict=judge(drafts.division, drafts.coverage, done.messages))
+        return replace(done, verdict=judge(drafts.division, drafts.coverage, plan, done.messages))
 
     def _compaction(self, draft: Draft, rung: Rung, before: int) -> Work[Compaction]:
         messages = tuple(draft.messages)
@@ -421,4 +422,5 @@ def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason
+    plan = without_made_up(plan, drafts.division.messages)
     return drafts.whole(plan) if isinstance(answer, Rewrite) else drafts.planned(plan, 2 * cap)

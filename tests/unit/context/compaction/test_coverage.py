@@ -48,11 +48,14 @@ def test_order_and_room() -> None:
 
 
 def test_what_stays_anyway_is_not_quoted() -> None:
-    """Words that stand in the prompt already add nothing."""
+    """Words that stand in the prompt already add nothing, nor does a sentence of the user that stands there whole."""
     groups = groups_of(*CHAT)
-    coverage = Coverage(groups, len)
-    units = coverage.chosen(groups, words_of(" ".join(CHAT[1:])), 1000, 0)
-    assert units == []
+    assert Coverage(groups, len).chosen(groups, (), "; ".join(CHAT[1:]), 1000, 0) == []
+    assert Coverage(groups, len).chosen(groups, (), "; ".join(CHAT), 1000, 1000) == []
+    assert [unit.text for unit in Coverage(groups, len).chosen(groups[:3], groups[3:], "", 1000, 1000)] == [
+        CHAT[0],
+        CHAT[2],
+    ]
 
 
 def test_the_users_words_come_before_those_of_others() -> None:
@@ -72,7 +75,7 @@ def test_lines_of_an_earlier_summary_compete_as_they_stand() -> None:
     """A second compaction leaves the lines byte for byte, with their headings."""
     text = summary_message("Be brief.", "", ["- The hall is booked.", "- Tool: 12 seats"], "done")
     groups = groups_of(text, "And the boat?")
-    units = Coverage(groups, len).chosen(groups, set(), 1000, 0)
+    units = Coverage(groups, len).chosen(groups, (), "", 1000, 0)
     assert [(unit.heading, unit.line, unit.speaker) for unit in units] == [
         ("What must hold", "Be brief.", "summary"),
         ("Word for word", "- The hall is booked.", "user"),

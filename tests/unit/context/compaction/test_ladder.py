@@ -569,7 +569,7 @@ async def test_declared_kinds_and_the_set_length_reach_the_digest() -> None:
     removed = RemovedCalls(kinds={"glance": "read"})
     done = await climbed(messages, ScriptedPruner(""), removed=removed)
     assert done.rung == "digest"
-    assert re.search(r"It read \d+ files: ", done.summary)
+    assert re.search(r"Call: read \d+ files: ", done.summary)
     done = await climbed(messages, ScriptedPruner(""), removed=replace(removed, most_tokens=0))
     assert "glance" not in done.summary.partition("## Word for word")[0]
-    assert "It read" not in done.summary
+    assert "Call: read" not in done.summary

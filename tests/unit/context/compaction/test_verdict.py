@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.coverage import Coverage
 from elbowroom.context.compaction.division import divide, summary_message
 from elbowroom.context.compaction.outcome import Verdict
-from elbowroom.context.compaction.verdict import MOST_SEARCHED, judge
+from elbowroom.context.compaction.verdict import MOST_SEARCHED, judge, without_made_up
 from elbowroom.context.transcript import Message, Transcript
 
 SAID = [
@@ -27,7 +28,12 @@ def judged(after: Sequence[Message], said: Sequence[str] = SAID, more: Sequence[
     before = [*map(user, said), *more]
     transcript = Transcript.of([*before, user("And what is next in the plan?")])
     division = divide(transcript, tails_from=len(before))
-    return judge(division, Coverage(transcript.groups, len), after)
+    return judge(division, Coverage(transcript.groups, len), Plan("", ""), after)
+
+
+def cleaned(summary: str, *said: Message) -> Plan:
+    """Return a plan with this summary without what stands in no message."""
+    return without_made_up(Plan("", summary), said)
 
 
 def summary(told: str, listed: Sequence[str] = ()) -> Message:
@@ -57,29 +63,48 @@ def test_lost_words_of_the_user_are_a_soft_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "words"),
+    ("verdict", "words"),
     [
-        ([summary(" ".join([*SAID, "10.9.8.7:66, a/b.py, GHO-1, c/d.md, XY-2, e/f.py, g/h.py"]))], "are not from"),
-        ([summary(" ".join(SAID)), {"role": "tool", "tool_call_id": "a", "content": "ok"}], "lost their results"),
+        (Verdict(told=7, made_up=4), "are not from"),
+        (Verdict(unpaired=1), "lost their results"),
+        (Verdict(told=9, made_up=4), ""),
+        (Verdict(told=3, made_up=3), ""),
     ],
 )
-def test_hard_fails(after: list[Message], words: str) -> None:
-    """Most of it made up, or a result without its call: the reason quotes nobody."""
-    verdict = judged(after, [*SAID, "Always write prices with tax."])
-    assert verdict.outcome == "hard fail"
+def test_hard_fails(verdict: Verdict, words: str) -> None:
+    """More than three identifiers and most of them made up, or a result without its call."""
+    assert verdict.outcome == ("hard fail" if words else "soft fail")
     assert words in verdict.fault
-    assert "ferry" not in verdict.fault
+
+
+def test_a_result_without_its_call_is_unpaired() -> None:
+    """What had its counterpart before and has none after is counted."""
+    assert judged([summary(" ".join(SAID)), {"role": "tool", "tool_call_id": "a", "content": "ok"}]).unpaired == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "left", "made_up"),
+    [
+        ("The ferry leaves at 21:50. It is GHO-1313 now.\n- a/b.py", "The ferry leaves at 21:50.", 2),
+        ("- The hall: €77,367\n- The boat: €99,111", "- The hall: €77,367", 1),
+        ("They planned.", "They planned.", 0),
+        ("See x/y.md, and 10.9.8.7:66!", "", 2),
+    ],
+)
+def test_what_nobody_has_said_is_left_out(told: str, left: str, made_up: int) -> None:
+    """A sentence that names what stands nowhere in the conversation goes, and is counted; the others stay as they are."""
+    plan = cleaned(told, *map(user, SAID))
+    assert (plan.summary, plan.made_up) == (left, made_up)
 
 
 def test_numbers_that_only_calls_hold_are_not_made_up() -> None:
-    """What stands in the arguments of a call was said; a call without a function is no error."""
-    calls = [{"id": "a", "function": {"name": "read", "arguments": '{"path": "a/b.py"}'}}, {"id": 3}]
-    verdict = judged([summary("a/b.py was read.")], [], [{"role": "assistant", "tool_calls": calls}])
-    assert (verdict.made_up, verdict.outcome) == (0, "pass")
+    """What stands in the arguments of a call was said, their names too; a call without a function is no error."""
+    calls = [{"id": "a", "function": {"name": "read", "arguments": '{"start_line": "a/b.py"}'}}, {"id": 3}]
+    plan = cleaned("a/b.py was read from start_line.", {"role": "assistant", "tool_calls": calls})
+    assert (plan.made_up, plan.named) == (0, 2)
 
 
 def test_a_history_too_long_to_be_searched_makes_nothing_up() -> None:
     """The event loop does not wait for a search of megabytes: then nobody is said to have made anything up."""
     long = "so it was. " * (MOST_SEARCHED // 10)
-    verdict = judged([summary("a/b.py, c/d.py, e/f.py, g/h.py")], [long])
-    assert verdict.made_up == 0
+    assert cleaned("a/b.py, c/d.py, e/f.py, g/h.py", user(long)).made_up == 0
