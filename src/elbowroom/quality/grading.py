@@ -18,7 +18,17 @@ from elbowroom.context.compaction import (
 from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import Fact, Known
 
-MEASURES: Final = ("identifiers", "words", "newest", "told by tools", "constraints", "todos", "artifacts", "everything", "own")
+MEASURES: Final = (
+    "identifiers",
+    "words",
+    "newest",
+    "told by tools",
+    "constraints",
+    "todos",
+    "artifacts",
+    "everything",
+    "own",
+)
 T = TypeVar("T")
 END_OF_UNIT: Final = re.compile(r"\n|(?<=[^\d\s][.!?…])\s+|(?<=[。！？؟।])\s*")
 """Ends a line or a sentence; "16. April" goes on."""

@@ -15,7 +15,7 @@ QUICKER: Final = 0.67
 """The share of the best one's seconds in which another one has to be done to be called quicker."""
 POOR: Final = 60.0
 WEIGHTS: Final[Mapping[str, float]] = {"kept": 0.3, "answered": 0.4, "told": 0.2, "called": 0.1}
-"""How much the parts of a score count: what the prompt has, what the model answered, what the summaries tell, and calls."""
+"""How much the parts of a score count: what the prompt has, the answers, what summaries tell themselves, and calls."""
 MOST_TAKEN: Final = 10.0
 
 
@@ -47,7 +47,7 @@ class Line:
     def score(self) -> float:
         """Return how good it is, of 100; each made-up identifier of a conversation takes one point, ten at most."""
         kept = [share for share in (self.identifiers, self.constraints, self.newest) if share is not None]
-        parts = {name: getattr(self, name) for name in WEIGHTS if name != "kept"}
+        parts: dict[str, float | None] = {name: getattr(self, name) for name in WEIGHTS if name != "kept"}
         parts["kept"] = sum(kept) / len(kept) if kept else None
         known = {name: share for name, share in parts.items() if share is not None}
         if not known:

@@ -104,6 +104,7 @@ UNIT = re.compile(r"\S++\s*+")
 NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
 QUOTES = "\"'`“”„‘’«»"
+DISTINCTIVE = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
 FIGURE = re.compile(r"[+-]?[$€£¥]?\s?\d(?:[\d.,:'\u202f /-]*\d)?")
 
 
@@ -130,6 +131,11 @@ class Identifier:
         if self.kind == "number" and (figure := FIGURE.match(self.text)):
             return figure[0]
         return self.text.strip(QUOTES) if self.kind in ("code", "quote") else self.text
+
+    @property
+    def is_distinctive(self) -> bool:
+        """Tell whether it stands out by itself; a lower-case word in quotes does not."""
+        return self.kind != "quote" or bool(DISTINCTIVE.search(self.core))
 
 
 def find_identifiers(text: str, kinds: frozenset[str] = frozenset(KINDS)) -> Iterator[Identifier]:

@@ -59,7 +59,7 @@ def _said_lines(text: str, unsaid: set[str]) -> Iterator[str]:
 
 
 def own_words(messages: Sequence[Message]) -> str:
-    """Return what the summaries among messages tell in words that are not quoted: those of the pruning agent, mostly."""
+    """Return what the summaries among messages tell in words that are no quotations: a pruning agent's, mostly."""
     return "\n".join(line for heading, line in _lines_of(messages) if heading not in QUOTING)
 
 

@@ -92,7 +92,7 @@ def test_a_result_without_its_call_is_unpaired() -> None:
     ],
 )
 def test_what_nobody_has_said_is_left_out(told: str, left: str, made_up: int) -> None:
-    """A sentence that names what stands nowhere in the conversation goes, and is counted; the others stay as they are."""
+    """A sentence that names what stands nowhere in the conversation goes, and is counted; the others stay."""
     plan = cleaned(told, *map(user, SAID))
     assert (plan.summary, plan.made_up) == (left, made_up)
 
