@@ -30,9 +30,12 @@ MOST_READ: Final = 1_000_000
 """Characters that are read of one output: of a longer one half of them at each end."""
 SHORT: Final = 400
 """Characters up to which the output of a command that reads may be its own complaint."""
+LONGEST_ENDS: Final = 3000
+"""Characters at either end among whose lines an exit code is looked for."""
 AT_ENDS: Final = 5
 """Lines at the beginning and at the end among which an exit code, or a program's last complaint, stands."""
 
+WORDS: Final = re.compile(r"\w")
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 DIGITS: Final = re.compile(r"\d+")
 EXIT: Final = re.compile(
@@ -142,6 +145,12 @@ def _failing_parts(lines: Sequence[str], size: int, *, only_reads: bool) -> list
 def _says_failed(line: str) -> bool:
     found = FAILED.search(line) or AT_PLACE.search(line)
     return found is not None and not NOTHING_FAILED.search(line) and not WARNING.match(line)
+
+
+def exit_code_in(text: str) -> int | None:
+    """Return the exit code that ends one of the first or last five lines of a text, in words or in JSON."""
+    lines = [*text[:LONGEST_ENDS].split("\n")[:AT_ENDS], *text[-LONGEST_ENDS:].rstrip().split("\n")[-AT_ENDS:]]
+    return _exit_code([line for line in lines if (found := EXIT.search(line)) and not WORDS.search(line, found.end())])
 
 
 def _exit_code(lines: Sequence[str]) -> int | None:
