@@ -99,7 +99,7 @@ class NumberedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Excerpt:
     """What stays word for word of the `whole` message of a group, `message`; the groups with that and with the rest."""
 
     whole: Message
@@ -108,7 +108,7 @@ class Part:
     rest: Group
 
     @classmethod
-    def of(cls, group: Group, parts: Divided) -> "Part":
+    def of(cls, group: Group, parts: Divided) -> "Excerpt":
         """Return the part of a group that stays where one of its messages was divided so."""
         messages = tuple(parts.shown if each is parts.whole else each for each in group.messages)
         return cls(parts.whole, parts.shown, Group(messages, group.is_pinned), Group((parts.rest,)))
@@ -131,7 +131,7 @@ class Division:
     summaries: tuple[Group, ...]
     tail: tuple[Group, ...]
     summarised_from: int | None = None
-    parts: Mapping[int, Part] = field(default_factory=dict)
+    parts: Mapping[int, Excerpt] = field(default_factory=dict)
 
     @property
     def untouched(self) -> int:
@@ -144,7 +144,7 @@ class Division:
             count += len(group.messages)
         return count
 
-    def showing(self, id_: int, part: Part) -> "Division":
+    def showing(self, id_: int, part: Excerpt) -> "Division":
         """Return the division in which a part of an old group stays."""
         rest = [NumberedGroup(id_, part.rest, is_part=True) if each.id == id_ else each for each in self.old]
         pinned = sorted((*self.pinned, NumberedGroup(id_, part.shown)), key=lambda each: each.id)
@@ -167,7 +167,7 @@ def divide(
     *,
     tails_from: int,
     keeping: frozenset[int] = frozenset(),
-    parts: Mapping[int, Part] | None = None,
+    parts: Mapping[int, Excerpt] | None = None,
 ) -> Division:
     """Divide a conversation whose tail begins at group `tails_from`; groups at the places `keeping` are pinned too.
 
@@ -337,18 +337,18 @@ def smallest(transcript: Transcript) -> list[Message]:
     return build(divide(transcript, tails_from=shortest, parts=last_words(transcript.groups)), "", ())
 
 
-def last_words(groups: Sequence[Group]) -> dict[int, Part]:
+def last_words(groups: Sequence[Group]) -> dict[int, Excerpt]:
     """Return the last words of each answer in a row at the end of a conversation, by its place, the last one first.
 
     Those that are not longer, and those that a person has pinned, are not among them.
     """
-    found: dict[int, Part] = {}
+    found: dict[int, Excerpt] = {}
     for place in range(len(groups) - 1, -1, -1):
         if groups[place].kind != "assistant":
             break
         parts = None if groups[place].is_pinned else divided(groups[place].messages[0], LEAST)
         if parts is not None:
-            found[place] = Part.of(groups[place], parts)
+            found[place] = Excerpt.of(groups[place], parts)
     return found
 
 

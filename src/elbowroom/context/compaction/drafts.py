@@ -10,8 +10,8 @@ from elbowroom.context.compaction.coverage import Coverage
 from elbowroom.context.compaction.division import (
     FROM_MIDDLE,
     Division,
+    Excerpt,
     NumberedGroup,
-    Part,
     TaskState,
     body_of,
     build,
@@ -194,7 +194,7 @@ class Drafts:
             return draft
         if (parts := within(largest, left, self._size)) is None:
             return draft
-        part = Part.of(newest.group, parts)
+        part = Excerpt.of(newest.group, parts)
         room = draft.most - sum(self._size(written(message)) + FRAME for message in part.shown.messages)
         return self._draft(draft.division.showing(newest.id, part), draft.plan, draft.kept, room)
 

@@ -13,7 +13,7 @@ from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unus
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import (
     Division,
-    Part,
+    Excerpt,
     Rung,
     TaskState,
     build,
@@ -258,13 +258,13 @@ class Ladder:
             return (yield from self._in_parts(groups, start, fewer, least, keeping.difference(order)))
         return division, room
 
-    def _parts(self, groups: tuple[Group, ...], most: Mapping[int, int]) -> dict[int, Part]:
+    def _parts(self, groups: tuple[Group, ...], most: Mapping[int, int]) -> dict[int, Excerpt]:
         """Return what stays of messages that are larger than the tokens which they may take, by their places.
 
         The user's last message always stays whole.
         """
         asked = max(running_task(groups), default=None)
-        parts: dict[int, Part] = {}
+        parts: dict[int, Excerpt] = {}
         for place, tokens in most.items():
             group = groups[place]
             if (
@@ -272,7 +272,7 @@ class Ladder:
                 and place != asked
                 and (found := within(group.messages[0], tokens, self.size)) is not None
             ):
-                parts[place] = Part.of(group, found)
+                parts[place] = Excerpt.of(group, found)
         return parts
 
     def _room_in(self, division: Division) -> Work[int]:
@@ -413,7 +413,9 @@ class Ladder:
         return fault_in(done.before, done.after, self.budget, self.target)
 
 
-def _divided(groups: tuple[Group, ...], start: int, parts: Mapping[int, Part], keeping: Iterable[int] = ()) -> Division:
+def _divided(
+    groups: tuple[Group, ...], start: int, parts: Mapping[int, Excerpt], keeping: Iterable[int] = ()
+) -> Division:
     return divide(Transcript(groups), tails_from=start, keeping=frozenset(keeping), parts=parts)
 
 

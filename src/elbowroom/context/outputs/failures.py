@@ -81,19 +81,23 @@ COUNTED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Lines `first` to `last` of an output, both from 0; the greater the weight, the more they stand out."""
+    """Lines `first` to `last` of an output, both from 0; the greater the weight, the more they stand out.
+
+    `core` is the line that says most.
+    """
 
     first: int
     last: int
     weight: float
+    core: int
 
     def moved(self, by: int) -> "Part":
         """Return the part so many lines further down."""
-        return Part(self.first + by, self.last + by, self.weight)
+        return Part(self.first + by, self.last + by, self.weight, self.core + by)
 
     def cut_at(self, line: int) -> "Part":
         """Return the part without this line and those below it."""
-        return Part(self.first, min(self.last, line - 1), self.weight)
+        return Part(self.first, min(self.last, line - 1), self.weight, min(self.core, line - 1))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -205,7 +209,8 @@ def _around(at: int, weights: Sequence[float], rare: float) -> range:
 
 
 def _part(places: Sequence[int], weights: Mapping[int, float]) -> Part:
-    return Part(places[0], places[-1], max(weights.get(at, 0.0) for at in places))
+    core = max(places, key=lambda at: weights.get(at, 0.0))
+    return Part(places[0], places[-1], weights.get(core, 0.0), core)
 
 
 def _chosen(lines: Sequence[str], parts: Sequence[Part]) -> list[Part]:
