@@ -245,8 +245,9 @@ def _parts(text: str, telling: Sequence[Part]) -> Iterator[tuple[_Line, ...]]:
     """Yield the lines of these parts of a text, those next to the line first that says most."""
     lines = tuple(_lines(text))
     for part in telling:
-        inside = range(part.first, min(part.last + 1, len(lines)))
-        yield tuple(lines[at] for at in sorted(inside, key=lambda at, core=part.core: (abs(at - core), at < core)))
+        inside = lines[part.first : part.last + 1]
+        core = part.core + 1
+        yield tuple(sorted(inside, key=lambda line: (abs(line.number - core), line.number < core)))  # noqa: B023
 
 
 def _cut(text: str, line: _Line, most: int) -> tuple[str, int | None]:
