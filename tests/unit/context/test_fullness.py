@@ -13,11 +13,11 @@ from compacting import FORGETFUL, used
 
 from elbowroom.context.budget import Budget, Send
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, Wishes
-from elbowroom.context.effects import Aside, AskPruner, Count, KeepText, PrunerFailed
+from elbowroom.context.effects import Aside, Ask, AskPruner, Count, KeepText, PrunerFailed
 from elbowroom.context.fitting import Shortener
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.outputs import ref_to
-from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER, Alone, Climb, FindPins, Planner, RecallOthers
+from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER, Alone, Climb, Planner
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message, called, text_of
 
@@ -126,9 +126,9 @@ class Chat:
                 return effect.work()
             case KeepText():
                 return ref_to("", effect.text)
-            case FindPins():
+            case Ask.PINS:
                 return {}
-            case RecallOthers():
+            case Ask.OTHERS:
                 return False, None
             case Alone():
                 return self._run(effect.plan(False))

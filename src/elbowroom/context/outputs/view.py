@@ -247,7 +247,7 @@ def _parts(text: str, telling: Sequence[Part]) -> Iterator[tuple[_Line, ...]]:
     for part in telling:
         inside = lines[part.first : part.last + 1]
         core = part.core + 1
-        yield tuple(sorted(inside, key=lambda line: (abs(line.number - core), line.number < core)))  # noqa: B023
+        yield tuple(sorted(inside, key=lambda line: (abs(line.number - core), line.number < core)))
 
 
 def _cut(text: str, line: _Line, most: int) -> tuple[str, int | None]:
