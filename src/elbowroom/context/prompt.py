@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from elbowroom.context.compaction import smallest
 from elbowroom.context.ledger import Chain, is_system, systems_of
-from elbowroom.context.outputs import is_shortened
+from elbowroom.context.outputs import is_shortened, is_stub
 from elbowroom.context.seam import CONTINUE, GO_ON_AT_THE_END, LONGEST_END, THINK_ON
 from elbowroom.context.transcript import Message, Transcript, text_of
 from elbowroom.context.unasked import note_in, with_note, without_note
@@ -92,14 +92,19 @@ class Prompt:
 
     @property
     def transcript(self) -> Transcript:
-        """Return the messages in their groups, of which those are pinned whose first message is."""
+        """Return the messages in their groups, of which those are pinned whose first message is.
+
+        Groups of calls know their results as they were before they were shortened.
+        """
         transcript = Transcript.of(self.messages)
-        if not any(item.is_pinned or item.note for item in self.items):
+        if not any(item.is_pinned or item.note or item.whole for item in self.items):
             return transcript
         groups, at = [], 0
         for group in transcript.groups:
-            item = self.items[at]
-            groups.append(replace(group, is_pinned=item.is_pinned, note=item.note))
+            items = self.items[at : at + len(group.messages)]
+            has_shortened = any(item.whole is not None and is_result(item.message) for item in items)
+            whole = tuple(item.whole or item.message for item in items) if has_shortened else ()
+            groups.append(replace(group, is_pinned=items[0].is_pinned, note=items[0].note, unshortened=whole))
             at += len(group.messages)
         return Transcript(tuple(groups))
 
@@ -316,11 +321,32 @@ def items_of(messages: Sequence[Message], chain: Chain | None = None) -> tuple[I
 def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tuple[Item, ...]:
     """Return a conversation with an entry of the ledger in place of all up to the message with this key.
 
-    The system messages among those come first, each once, then the entry's `messages`, then the rest as it is.
+    The system messages among those come first, each once, then the entry's `messages`, then the rest as it is. Results
+    that the entry has shortened are known whole by the ids of their calls.
     """
     end = max(at for at, item in enumerate(items, 1) if item.key == key)
     said = [*systems_of(item.message for item in items[:end]), *messages]
-    return (*(Item(message, key, "recalled", note=note_in(message)) for message in said), *items[end:])
+    whole = {str(each.get("tool_call_id")): each for each in (item.message for item in items[:end]) if is_result(each)}
+    return (
+        *(
+            Item(
+                message,
+                key,
+                "recalled",
+                whole.get(str(message.get("tool_call_id")))
+                if is_result(message) and is_stub(text_of(message))
+                else None,
+                note=note_in(message),
+            )
+            for message in said
+        ),
+        *items[end:],
+    )
+
+
+def is_result(message: Message) -> bool:
+    """Tell whether a message is the result of a call."""
+    return message.get("role") == "tool"
 
 
 def stands_for(message: Message, said: Message) -> bool:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.context.divisible import divided
-from elbowroom.context.prompt import Prompt
+from elbowroom.context.ledger import Chain
+from elbowroom.context.prompt import Prompt, items_of, recalled
 from elbowroom.context.seam import CONTINUE
 from elbowroom.context.transcript import Message
 
@@ -243,3 +244,20 @@ def test_a_reply_that_is_there_already_or_says_nothing_is_not_added() -> None:
     for reply in (call, {**call, "content": ""}, {"role": "assistant", "content": ""}):
         assert prompt.followed_by(reply).messages == prompt.messages
         assert prompt.followed_by(reply).of_client == prompt.of_client
+
+
+def test_results_are_known_as_they_were_before_they_were_shortened() -> None:
+    """Of this run by themselves, of an entry of the ledger by the id of the call that the client sends again."""
+    calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    call, result = spoken("") | {"tool_calls": calls}, {"role": "tool", "tool_call_id": "a", "content": "A boat. " * 40}
+    stub = {**result, "content": "[tool output trimmed; ref=abcdefghjkmn; look; 320 characters: A boat.]"}
+    chain = Chain.of("", "writer", [ASKED, call, result])
+    items = items_of([ASKED, call, result], chain)
+    own = Prompt.of([ASKED, call, result]).shortened([ASKED, call, stub])
+    for prompt in (own, Prompt(recalled(items, chain.keys[-1], [ASKED, call, stub]))):
+        assert [group.unshortened for group in prompt.transcript.groups][:2] == [(), (call, result)]
+        assert prompt.messages[2] == stub
+    assert all(
+        group.unshortened == ()
+        for group in Prompt(recalled(items, chain.keys[-1], [ASKED, call, result])).transcript.groups
+    )

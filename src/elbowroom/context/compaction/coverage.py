@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, Literal
 
 from elbowroom.context.compaction.division import (
@@ -106,11 +107,15 @@ class Coverage:
         """Return what words weigh together; those of nobody in the conversation weigh nothing."""
         return sum(map(self._weights.__getitem__, words & self._weights.keys()))
 
-    def kept(self, groups: Sequence[Group], words: set[str]) -> tuple[int, int]:
-        """Return how many units of groups are the user's, and how many have most of their weight in words."""
+    def lost(self, groups: Sequence[Group], words: set[str]) -> tuple[int, list[str]]:
+        """Return how many units of groups are the user's, and which have most of their weight in none of these words.
+
+        The weightiest comes first.
+        """
         units = [unit for unit in self.units(groups) if unit.speaker == "user"]
-        held = sum(2 * self.weight(unit.words & words) >= self.weight(unit.words) for unit in units)
-        return len(units), held
+        missing = ((self.weight(unit.words - words), unit) for unit in units)
+        lost = [(weight, unit.text) for weight, unit in missing if 2 * weight > self.weight(unit.words)]
+        return len(units), [text for _, text in sorted(lost, key=itemgetter(0), reverse=True)]
 
     def chosen(
         self, groups: Sequence[Group], staying: Sequence[Group], told: str, room: int, for_user: int
@@ -189,10 +194,10 @@ def _units_of(group: Group) -> Iterator[Unit]:
                 teller, text = "summary", line
             yield Unit(teller, text, line, frozenset(words_of(text)), heading, is_carried=True)
         return
-    for message in group.messages:
+    for message in group.unshortened or group.messages:
         role = message.get("role")
         speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
-        for text in _pieces_of(readable(message)):
+        for text in _pieces_of(readable(message).removesuffix(group.note)):
             yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
         for name, arguments in called(message):
             for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):

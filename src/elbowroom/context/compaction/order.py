@@ -241,7 +241,9 @@ class PruningRequest:
     def _groups(self, room: int) -> Iterator[str]:
         """Yield the groups as they are shown, beginning and end of each that is larger than the room."""
         for numbered in self.division.old:
-            text = _head_and_tail(written_out(numbered.group), room - LEAST_ROOM // 2, self.size)
+            group = numbered.group
+            whole = written_out(Group(group.unshortened) if group.unshortened else group)
+            text = _head_and_tail(whole, room - LEAST_ROOM // 2, self.size)
             yield shown(numbered.id, text)
 
 

@@ -8,6 +8,7 @@ from elbowroom.context.transcript import Message
 
 LEAST_HELD: Final = 0.9
 MOST_MADE_UP: Final = 3
+LONGEST_EXAMPLE: Final = 60
 
 Outcome = Literal["pass", "soft fail", "hard fail"]
 
@@ -16,9 +17,9 @@ Outcome = Literal["pass", "soft fail", "hard fail"]
 class Verdict:
     """What a compaction has kept of what was said.
 
-    Of the `facts`, which are the user's sentences and lines, most of the weight is gone in those
-    `lost`; code has quoted so many lines as `put_back`. Of the `told` identifiers in the pruning agent's
-    words nobody has said those `made_up`. `unpaired` are calls and results that had their counterpart before.
+    Of the `facts`, which are the user's sentences and lines, most of the weight is gone in those `lost`, of which the
+    weightiest are `examples`; code has quoted so many lines as `put_back`. Of the `told` identifiers in the pruning
+    agent's words nobody has said those `made_up`. `unpaired` are calls and results that had their counterpart before.
     """
 
     facts: int = 0
@@ -27,6 +28,7 @@ class Verdict:
     told: int = 0
     made_up: int = 0
     unpaired: int = 0
+    examples: tuple[str, ...] = ()
 
     @property
     def fault(self) -> str:
@@ -53,18 +55,26 @@ class Verdict:
 
     @property
     def warning(self) -> str:
-        """Return the few words that a person should read with the compaction; "" where it passes."""
-        return "" if self.outcome == "pass" else self._losses
+        """Return the few words that a person should read with the compaction, quoting them; "" where it passes."""
+        if self.outcome == "pass":
+            return ""
+        quoted = " and ".join(f'"{cut(text)}"' for text in self.examples)
+        return f"{self._losses}; lost is {quoted}" if quoted else self._losses
 
     @property
     def _losses(self) -> str:
         lost = f"{self.lost:,} of {self.facts:,} sentences of the user left out" if self.lost else ""
-        made_up = f"{self.made_up:,} made up" if self.made_up else ""
+        made_up = f"{self.made_up:,} made up by the pruning agent and left out" if self.made_up else ""
         return ", ".join(filter(None, (lost, made_up)))
 
     def __str__(self) -> str:
         """Return the grade, with what was put back, left out and made up."""
         return ": ".join(filter(None, (self.outcome, self.in_words)))
+
+
+def cut(text: str) -> str:
+    """Return a text that fits a notice: of a long one the beginning."""
+    return text if len(text) <= LONGEST_EXAMPLE else f"{text[: LONGEST_EXAMPLE - 1].rstrip()}…"
 
 
 @dataclass(frozen=True, slots=True)

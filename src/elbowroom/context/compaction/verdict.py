@@ -27,6 +27,7 @@ OWN_FIGURES: Final = re.compile(
 )
 """What elbowroom itself names and counts in a summary."""
 
+MOST_EXAMPLES: Final = 2
 MOST_SEARCHED: Final = 2_000_000
 """Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
 
@@ -34,10 +35,10 @@ MOST_SEARCHED: Final = 2_000_000
 def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Message]) -> Verdict:
     """Judge the messages after a compaction, by a plan, of what was divided so."""
     removed = [*division.summaries, *(each.group for each in division.old)]
-    facts, held = coverage.kept(removed, words_of("\n".join(map(written, after))))
+    facts, lost = coverage.lost(removed, words_of("\n".join(map(written, after))))
     broken = max(0, unpaired(after) - unpaired(division.messages))
     quoted = sum(heading in QUOTING for heading, _ in _lines_of(after))
-    return Verdict(facts, quoted, facts - held, plan.named, plan.made_up, broken)
+    return Verdict(facts, quoted, len(lost), plan.named, plan.made_up, broken, tuple(lost[:MOST_EXAMPLES]))
 
 
 def without_made_up(plan: Plan, messages: Sequence[Message]) -> Plan:
