@@ -111,7 +111,7 @@ class Excerpt:
     def of(cls, group: Group, parts: Divided) -> "Excerpt":
         """Return the part of a group that stays where one of its messages was divided so."""
         messages = tuple(parts.shown if each is parts.whole else each for each in group.messages)
-        return cls(parts.whole, parts.shown, Group(messages, group.is_pinned), Group((parts.rest,)))
+        return cls(parts.whole, parts.shown, replace(group, messages=messages), Group((parts.rest,)))
 
 
 @dataclass(frozen=True, slots=True)
