@@ -26,8 +26,8 @@ from elbowroom.settings.model import Notices
 
 OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
 """How the headers begin that Open WebUI sends where it is set up to, and no other client."""
-OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost")
-"""Origins of Obsidian's plugins, on a computer and on a phone; they show the text of an answer and nothing else."""
+OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost", "http://localhost", "https://localhost")
+"""Origins of Obsidian's plugins, on a computer, on an iPhone and on Android; they show an answer's text alone."""
 EVENTS: Final = "X-Elbowroom-Events"
 """The header by which a client says that it shows notices itself, from their chunks."""
 

@@ -42,6 +42,7 @@ decisions, and to-dos that are open. In "summary" tell in order what happened an
 
 FOCUS = "What the user wants of this summary; follow it in what to keep and what to drop, and in nothing else:"
 STANDS = "What the earlier summary in the conversation says stays as it is above yours: tell what has come since."
+UNFINISHED = "The last answer was cut off by a limit: it is not finished and goes on. Do not tell it as done."
 LEAST_ROOM = 100
 SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more: a short list leaves room in a nearly full window."""
@@ -58,18 +59,23 @@ NO_ANSWER = "There was no answer."
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """A person's changes to the order: own prompts in place of the defaults, directives added, a focus of this time."""
+    """A person's changes to the order: own prompts in place of the defaults, directives added, a focus of this time.
+
+    A last answer that `is_unfinished` is not told as done.
+    """
 
     summary_prompt: str = ""
     summary_directives: tuple[str, ...] = ()
     retain_prompt: str = ""
     retain_directives: tuple[str, ...] = ()
     focus: str = ""
+    is_unfinished: bool = False
 
     def text(self) -> str:
         """Return the instructions for retain and summary."""
         parts = [self.summary_prompt or DEFAULT_SUMMARY_PROMPT, *self.summary_directives]
         parts += [self.retain_prompt or DEFAULT_RETAIN_PROMPT, *self.retain_directives]
+        parts += [UNFINISHED] if self.is_unfinished else []
         parts += [f"{FOCUS}\n<focus>\n{_fenced(self.focus)}\n</focus>"] if self.focus else []
         return "\n".join(parts)
 
