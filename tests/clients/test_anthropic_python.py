@@ -17,10 +17,11 @@ from anthropic.types.beta.beta_cache_miss_previous_message_not_found import Beta
 from anthropic.types.beta.beta_cache_miss_system_changed import BetaCacheMissSystemChanged
 from anthropic.types.beta.beta_cache_miss_tools_changed import BetaCacheMissToolsChanged
 from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
-from serving import Served
+from serving import Served, parse_frames
 from small_window import history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
+from elbowroom.demo import Error, Pause, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
+from elbowroom.server.state import Timing
 
 Trio = tuple[AsyncAnthropic, SimulatedLMStudio, Served]
 CHANGED = (
@@ -92,6 +93,20 @@ async def test_stream(trio: Trio, model: str) -> None:
     assert answer.content[2].input == {"path": "ä"}  # type: ignore[union-attr]
     assert answer.stop_reason == "tool_use"
     assert answer.usage.input_tokens == studio.chats[0].prompt_tokens
+
+
+@MODELS
+@pytest.mark.parametrize("keep_alive", [10.0, 0.02], ids=["at once", "after a silence"])
+async def test_the_prompt_is_told_first(tmp_path: Path, model: str, keep_alive: float) -> None:
+    """The first event tells how many tokens the prompt has; while nobody knows it, only pings are sent."""
+    async with elbowroom_with_studio(tmp_path, timing=Timing(keep_alive=keep_alive)) as (served, studio):
+        studio.enqueue(Script(Pause(0.3), "Hi."))
+        body = {"model": model, "max_tokens": 90, "stream": True, "messages": HELLO}
+        async with served.http.post(f"{served.url}/v1/messages", json=body) as response:
+            events = [event for event in parse_frames(await response.read()) if event["type"] != "ping"]
+        assert events[0]["type"] == "message_start"
+        assert events[0]["message"]["usage"]["input_tokens"] == studio.chats[0].prompt_tokens
+        assert events[-2]["usage"]["input_tokens"] == studio.chats[0].prompt_tokens
 
 
 async def test_sequence_on_the_wire(trio: Trio) -> None:

@@ -58,8 +58,8 @@ class TurnRecorder:
     `chain` is that of the client's messages, for the agent that was asked. A reply without a word or a call is not
     recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
     and changes wait here in order. An agent `is_patient`: what it does with the past of its conversation waits for
-    that, and a raw model only a moment. `is_first` says that the conversation has begun with this turn. No method
-    raises.
+    that, and a raw model only a moment. `is_first` says that the conversation has begun with this turn. `prompt` is how
+    many tokens the last prompt has that was sent, by our count, and 0 before that. No method raises.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class TurnRecorder:
         self.agent = agent
         self.chain = chain
         self.is_first = False
+        self.prompt = 0
         self._conversations = conversations
         self._waiting: list[TextDelta | ReasoningDelta] = []
         self._messages = 0

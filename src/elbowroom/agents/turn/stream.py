@@ -193,6 +193,11 @@ class ReplyStream(ReplyReader):
         if live is not None:
             live.step_began()
 
+    def sent(self, tokens: int) -> None:
+        """Note that a prompt of so many tokens is being sent."""
+        if self._live is not None:
+            self._live.prompt = tokens
+
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
         """Send a body that takes no room of a shared context, read the reply to its end and return it."""
         await ask(Question(provider, info, body), self)
