@@ -200,6 +200,8 @@ class FrameEncoder:
         told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
         if notice.progress is not None:
             told |= {key: value for key, value in asdict(notice.progress).items() if value}
+        if notice.passages:
+            told["passages"] = [{"role": each.role, "text": each.text, "at": each.at} for each in notice.passages]
         chunk: dict[str, Any] = {
             **self._head,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],

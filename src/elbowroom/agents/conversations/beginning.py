@@ -24,12 +24,12 @@ from elbowroom.store.questions import Conversations
 from elbowroom.tokens.count import left_of
 
 log = logging.getLogger(__name__)
-OPENING_SECONDS: Final = 5.0
-"""How long a store may take for its first answer, so that a restarted server knows its conversations."""
+OPENING_SECONDS: Final = 30.0
+"""How long a request waits for a store that has not answered yet: a restarted server knows its conversations then."""
 LOOK_UP_SECONDS: Final = 1.0
-"""How long a store may take to find a request's conversation; after that the request begins a new one.
+"""How long a store that has answered before may take to find a conversation; then the request begins a new one.
 
-What was read in the old conversation is not put back then.
+What the client does not send of the old one is not put back then, and the person is told.
 """
 CLOSING_SECONDS: Final = 5.0
 """How long the end of the server waits for conversations that are being looked for."""
@@ -140,7 +140,7 @@ class Recording:
         asked = await self.asked(target, request)
         if self.conversations is None:
             return None
-        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked)
+        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked) or NONE_KNOWN
         if not known.conversation:
             return None
         conversation = known.conversation
@@ -151,7 +151,7 @@ class Recording:
         if self.conversations is None:
             return
         asked = await asyncio.to_thread(Asked.with_messages, owner, conversation, agent, messages, self.chains)
-        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked)
+        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked) or NONE_KNOWN
         self.conversations.note([*_heard(asked, replace(known, conversation=conversation), time.time())])
 
     async def aclose(self) -> None:
@@ -165,7 +165,10 @@ class Recording:
         Another request that was quicker may have begun it meanwhile.
         """
         if known is None:
-            known = await self._look_up(conversations, asked)
+            found = await self._look_up(conversations, asked)
+            if found is None:
+                live.not_found_in_time()
+            known = found or NONE_KNOWN
             known = (_remembered(conversations, asked) or known) if not known.conversation else known
         placed, changes = _placed(live, asked, known)
         live.conversation = placed.conversation
@@ -176,15 +179,16 @@ class Recording:
             some = more
         live.belongs_to(placed, some)
 
-    async def _look_up(self, conversations: Conversations, asked: Asked) -> Known:
+    async def _look_up(self, conversations: Conversations, asked: Asked) -> Known | None:
+        """Return what the store knows of a request's conversation; None where it fails, or does not tell in time."""
         try:
             async with asyncio.timeout(self._patience):
-                return await conversations.look_up(asked.owner, asked.name, asked.keys, asked.common) or NONE_KNOWN
+                known = await conversations.look_up(asked.owner, asked.name, asked.keys, asked.common)
         except Exception as error:  # noqa: BLE001  # an answer must not fail for its record
             log.warning("Which conversation a request belongs to cannot be looked up: %r", error)
-            return NONE_KNOWN
-        finally:
-            self._patience = LOOK_UP_SECONDS
+            return None
+        self._patience = LOOK_UP_SECONDS
+        return known or NONE_KNOWN
 
 
 def _remembered(conversations: Conversations, asked: Asked) -> Known | None:

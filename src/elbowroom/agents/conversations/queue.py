@@ -129,9 +129,9 @@ class MessageQueue:
         if not live.is_patient:
             self.load_soon()
             return
+        self.load_soon()
+        await live.looked_up()
         await self.load()
-        if self.length:
-            await live.is_found(is_patient=True)
 
     async def listed(self, conversation: str) -> list[QueuedMessage]:
         """Return the waiting messages of a conversation, in order, also those that an earlier process has left."""

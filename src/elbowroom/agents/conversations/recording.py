@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from elbowroom.agents.answer import ToolCall
+from elbowroom.agents.answer import Notice, Sink, ToolCall
 from elbowroom.context.branch import ConversationTree
 from elbowroom.context.conversation import (
     PRUNING,
@@ -46,10 +46,18 @@ HANDED_OVER: Final = "The conversation was handed over."
 KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
 HIDDEN_SECONDS: Final = 1.0
 """How long an answer waits for what the client has never seen; it comes without that otherwise."""
+TIMES_SECONDS: Final = 0.25
+"""How long an answer waits for the times of what comes back unasked."""
 BRANCH_SECONDS: Final = 30.0
 """How long all of a conversation may take to be read for a tool."""
 MOMENT_SECONDS: Final = 0.005
 """How long an answer waits for its conversation to be found where it can go on without: at its first frame."""
+OPENING: Final = "Waiting for the database of conversations, which is still being opened."
+OPENED: Final = "The database of conversations is open."
+MISSED: Final = (
+    "The database of conversations did not answer in time: what your program does not send, such as an answer that "
+    "broke off, may be missing from what the model reads now."
+)
 
 
 class TurnRecorder:
@@ -57,9 +65,9 @@ class TurnRecorder:
 
     `chain` is that of the client's messages, for the agent that was asked. A reply without a word or a call is not
     recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
-    and changes wait here in order. An agent `is_patient`: what it does with the past of its conversation waits for
-    that, and a raw model only a moment. `is_first` says that the conversation has begun with this turn. `prompt` is how
-    many tokens the last prompt has that was sent, by our count, and 0 before that. No method raises.
+    and changes wait here in order. What the client has never seen is waited for; for its queue and its compactions
+    only an agent, which `is_patient`, waits. `is_first` says that the conversation has begun with this turn. `prompt`
+    is how many tokens the last prompt has that was sent, by our count, and 0 before that.
     """
 
     def __init__(
@@ -92,6 +100,8 @@ class TurnRecorder:
         self._unplaced: list[Callable[[str], Sequence[Change]]] = []
         self._may_have_hidden = True
         self._tell: Callable[[], object] = lambda: None
+        self._show: Sink = _shown_to_nobody
+        self._is_missed = False
 
     def found_by(self, finding: "asyncio.Task[None]") -> None:
         """Let changes wait until this task has told, with `belongs_to`, which conversation they belong to."""
@@ -103,6 +113,14 @@ class TurnRecorder:
         unplaced, self._unplaced, self._finding = self._unplaced, [], None
         self._send([*begun, *(change for changes in unplaced for change in changes(known.conversation))])
         self._tell()
+
+    def not_found_in_time(self) -> None:
+        """Note that the store did not tell in time which conversation it is, so that its past is not known."""
+        self._is_missed = True
+
+    def show_to(self, sink: Sink) -> None:
+        """Tell the person by this sink where the answer waits for the store, and where that was in vain."""
+        self._show = sink
 
     def tell(self, tell: Callable[[], object]) -> None:
         """Call this now, and again where the conversation is found later."""
@@ -218,10 +236,10 @@ class TurnRecorder:
         """Return the turns of this conversation after a place in the chain, -1 for its beginning.
 
         They hold what the client has never seen. Turns with a handover are left out: the next agent decides anew.
-        Returns none where the store fails or takes too long; it is asked only where there may be any.
+        Returns none where the store fails or takes too long, which the person is told.
         """
-        is_found = await self.is_found(is_patient=self.is_patient)
-        if self._conversations is None or not is_found or not self._may_have_hidden:
+        await self.looked_up()
+        if self._conversations is None or not self._may_have_hidden:
             return []
         keys = chain.keys[max(place, 0) :]
         try:
@@ -229,9 +247,29 @@ class TurnRecorder:
                 turns = await self._conversations.turns(self.conversation, keys)
         except Exception as error:  # noqa: BLE001  # an answer must not fail for its conversation's past
             log.warning("What was done before in %s cannot be read: %r", self.conversation, error)
-            return []
+            self._is_missed = True
+            turns = []
+        await self._tell_missed()
         after = [turn for turn in turns if place < 0 or turn.key != keys[0]]
         return [turn for turn in after if not any(map(_hands_over, turn.messages))]
+
+    async def looked_up(self) -> None:
+        """Wait until the store has told which conversation it is; the person is told while the store is opened."""
+        if self._conversations is None or await self.is_found():
+            return
+        is_opening = self._conversations.is_opening
+        if is_opening:
+            await self._show([Notice("store", OPENING, is_done=False)])
+        await self.is_found(is_patient=True)
+        if self._is_missed:
+            await self._tell_missed()
+        elif is_opening:
+            await self._show([Notice("store", OPENED)])
+
+    async def _tell_missed(self) -> None:
+        if self._is_missed:
+            self._is_missed = False
+            await self._show([Notice("store", MISSED)])
 
     async def pins(self) -> frozenset[str]:
         """Return the keys of this conversation's pinned messages; none where the store fails or takes too long."""
@@ -243,6 +281,17 @@ class TurnRecorder:
         except Exception as error:  # noqa: BLE001  # an answer must not fail for its pins
             log.warning("What is pinned in %s cannot be read: %r", self.conversation, error)
             return frozenset()
+
+    async def times(self, keys: Sequence[str]) -> Mapping[str, float]:
+        """Return when the messages with these keys were said; none where the store fails or takes a moment."""
+        if self._conversations is None or not self.is_placed:
+            return {}
+        try:
+            async with asyncio.timeout(TIMES_SECONDS):
+                return await self._conversations.times(self.conversation, keys)
+        except Exception as error:  # noqa: BLE001  # what was said counts without its time
+            log.debug("When something was said in %s cannot be read: %r", self.conversation, error)
+            return {}
 
     async def branch(self) -> list[KeptMessage]:
         """Return all messages of this conversation up to this turn and of it, in order; none where they are not kept.
@@ -307,6 +356,10 @@ class TurnRecorder:
             self._unplaced.append(changes)
         elif self._conversations is not None:
             self._conversations.note(changes(self.conversation))
+
+
+async def _shown_to_nobody(_: Sequence[object]) -> None:
+    """Tell nobody."""
 
 
 def _branch_to(turn: str, messages: Sequence[KeptMessage]) -> list[KeptMessage]:
