@@ -118,7 +118,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         request.app[SHARED].running.check_open()
         if not is_page(request.path):
             await request.app[SETTINGS].ready()
-    return await handler(request)
+    if DEVICE not in request:
+        return await handler(request)
+    with request.app[DEVICES].asking(request[DEVICE]):
+        return await handler(request)
 
 
 def _check(request: web.Request, rules: AccessRules) -> None:
