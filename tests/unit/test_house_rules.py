@@ -48,7 +48,7 @@ INSIDE = {
         "| conversations | store"
     ),
     "agents": (
-        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp "
+        "sdk catalog request broken_json | answer | running | admission | conversations | tools tools.outputs tools.mcp "
         "| tools.recall | prompt | refusals ask | turn | offered task_history rehearsal | task | run "
         "| answering dry_run by_hand"
     ),

@@ -21,6 +21,7 @@ from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
 from elbowroom.agents.turn.managed_step import ManagedStep
+from elbowroom.agents.turn.parting import stops_of
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.reminder import Reminder
@@ -62,7 +63,7 @@ class Turn:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
         self.target = target
         self._place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
-        self.request = request
+        self._stops, self.request = stops_of(request)
         self.settings = settings
         self.answer = answer or Answer()
         self.intake = intake or Intake(shared.queue, live, sink)
@@ -166,7 +167,7 @@ class Turn:
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
         offered = [name for tool in known if (name := tool_name(tool))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
-        stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live, written)
+        stream = ReplyStream(self.answer, self._sink, offered, is_for_client, self._live, written, self._stops)
         self._asked = shape, info, stream
         self._enter("prefill")
         if not self.target.provider.manages_context:

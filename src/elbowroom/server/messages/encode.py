@@ -105,7 +105,7 @@ class MessageEncoder:
     def end(self, answer: Answer) -> bytes:
         """Return the last frames: the end of the open block, the stop reason with the usage, and the end."""
         closing = self._close()
-        delta = {**UNENDED, "stop_reason": self._stop_reason(answer)}
+        delta = {**UNENDED, "stop_reason": self._stop_reason(answer), "stop_sequence": answer.stop_sequence}
         last = self._frame("message_delta", {"delta": delta, "usage": self._usage(answer), **self._managed(answer)})
         return (self._beginning() + closing + last + self._frame("message_stop", {})).encode("ascii")
 
@@ -122,13 +122,15 @@ class MessageEncoder:
         self._close()
         handed_out = {tool_use_id_of(call.id) for call in answer.tool_calls}
         content = [block for block in self.blocks if block["type"] != "tool_use" or block["id"] in handed_out]
-        ended = {**UNENDED, "stop_reason": self._stop_reason(answer), "usage": self._usage(answer)}
-        return {**self._head, "content": content, **ended, **self._managed(answer)}
+        ended = {**UNENDED, "stop_reason": self._stop_reason(answer), "stop_sequence": answer.stop_sequence}
+        return {**self._head, "content": content, **ended, "usage": self._usage(answer), **self._managed(answer)}
 
     def _stop_reason(self, answer: Answer) -> str:
         """Return why the answer has ended, in Anthropic's words."""
         if self._compactions and not (answer.text or answer.reasoning or answer.tool_calls):
             return "compaction"
+        if answer.stop_sequence is not None and not answer.tool_calls:
+            return "stop_sequence"
         reason = STOP_REASONS[answer.finish_reason]
         return "model_context_window_exceeded" if self._is_full and reason == "max_tokens" else reason
 
