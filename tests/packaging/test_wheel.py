@@ -128,7 +128,7 @@ async def test_the_extra_for_postgresql(installed: Installed, tmp_path: Path) ->
     """With the extra `postgres` a chat is kept on a server of PostgreSQL."""
     server = shared_server()
     name = server.new_database()
-    pip = [installed.python, "-m", "pip", "--quiet", "install", "--only-binary", ":all:"]
+    pip: list[str | Path] = [installed.python, "-m", "pip", "--quiet", "install", "--only-binary", ":all:"]
     fetch([*pip, f"{installed.wheel}[postgres]"], bare(installed.home))
     settings = tmp_path / "settings.toml"
     async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=8192)]) as studio:

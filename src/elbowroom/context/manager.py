@@ -67,10 +67,6 @@ class AgentContextManager:
         asks_pruner = decision.asks_pruner and target - least >= least_room(budget)
         return replace(decision, target=target, asks_pruner=asks_pruner)
 
-    def begin_step(self) -> None:
-        """Note that the run goes on to its next model step."""
-        self.restarts_of_step = 0
-
     def sent(self, prompt: int) -> None:
         """Note the size of a prompt that goes to the model now."""
         self.prompt = self.filled = prompt

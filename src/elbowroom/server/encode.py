@@ -99,7 +99,7 @@ class FrameEncoder:
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
             **answer.engine,
         }
-        frames = [self._beginning(), self._closing()]
+        frames = [self._beginning(), self._closing() if self._open else ""]
         if self._is_open_webui and not self._wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")

@@ -25,7 +25,7 @@ from elbowroom.server.messages.diagnostics import Diagnoses
 from elbowroom.server.messages.encode import MessageEncoder
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import at_leisure, conversation_name, read_request
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 
 
 def add_message_routes(app: web.Application, base: str, end: str) -> None:
@@ -134,7 +134,7 @@ async def _asked(request: web.Request, *, needs_limit: bool = True) -> Asked:
     interleaves = INTERLEAVED in request.headers.get("anthropic-beta", "")
     parse = partial(parse_messages_request, needs_limit=needs_limit, thinks_between_calls=interleaves)
     body, asked = await read_request(request, lambda body: (body, parse(body)))
-    target = await catalog_of(request.app).resolve(asked.chat.model)
+    target = await request.app[CATALOG].get().resolve(asked.chat.model)
     is_sealing = asked.compaction is not None or asked.wanted.compaction is not None
     seal = await seal_of(request, target, body) if is_sealing else None
     chat = await _with_compaction(request, asked, seal) if seal is not None else asked.chat
