@@ -98,7 +98,8 @@ class ChatRequest:
     out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
     asks, as far as that is known. `compaction` is None for a client that knows nothing of compactions;
     `edits` are to be applied to its history, in their order. `focus` is what a person who asks for a compaction wants
-    kept or dropped.
+    kept or dropped. The answer `tells_stop` where the client is to know by which of its stop sequences it ended: no
+    engine tells that, so they are looked for here.
     """
 
     model: str
@@ -112,6 +113,7 @@ class ChatRequest:
     compaction: CompactionRequest | None = None
     edits: tuple[Edit, ...] = ()
     focus: str = ""
+    tells_stop: bool = False
 
 
 def parse_chat_request(body: Any) -> ChatRequest:

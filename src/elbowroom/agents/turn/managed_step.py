@@ -232,6 +232,7 @@ class ManagedStep:
         self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.at_most)
+        self.stream.sent(size.count.tokens)
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
         counter = self.counter.running.fresh()
