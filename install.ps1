@@ -95,7 +95,7 @@ function Build-Environment {
     if ($found) {
         Write-Output "Installing with $found into $Root ..."
         Invoke-Checked -Command $found -Arguments @('-m', 'venv', '--clear', $Environment)
-        Invoke-Checked -Command $Python -Arguments @('-m', 'pip', '--disable-pip-version-check', '--no-cache-dir', '--quiet', 'install', $What)
+        Invoke-Checked -Command $Python -Arguments @('-m', 'pip', '--disable-pip-version-check', '--no-cache-dir', '--quiet', 'install', '--no-compile', $What)
     } else {
         Write-Output "Installing with uv, which brings its own Python, into $Root ..."
         $uv = Get-Uv

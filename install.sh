@@ -79,7 +79,7 @@ make_environment() {
     if [ -n "$found" ] && [ -z "${ELBOWROOM_USE_UV:-}" ]; then
         say "Installing with $found into $home ..."
         "$found" -m venv --clear "$home/environment"
-        "$python" -m pip --disable-pip-version-check --no-cache-dir --quiet install "$@"
+        "$python" -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "$@"
     else
         say "Installing with uv, which brings its own Python, into $home ..."
         uv=$(uv_here)
