@@ -30,8 +30,8 @@ source_of() {
         *) folder= ;;
     esac
     if [ -n "$folder" ]; then
-        for file in "$folder"/elbowroom-*.whl "$folder"/dist/elbowroom-*.whl; do
-            [ -f "$file" ] && newest=$file
+        for file in "$folder"/elbowroom-*.whl; do
+            if [ -f "$file" ]; then newest=$file; fi
         done
         if [ -n "${newest:-}" ]; then
             say "$newest"
