@@ -49,6 +49,8 @@ def test_every_block_says_what_it_is(page: str) -> None:
             assert len(block.elsewhere.split()) >= 3, "no reason"
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not has_networks(), reason="no network of its own can be made")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_work(page: str, tmp_path: Path) -> None:
