@@ -118,8 +118,8 @@ async def test_page_under_an_allowed_name_may_call(tmp_path: Path) -> None:
 
 
 def test_page_is_small() -> None:
-    """All of it is under 142 kB, uncompressed."""
-    assert 50_000 < sum(len(file.body) for file in page_files().values()) < 142_000
+    """All of it is under 150 kB, uncompressed."""
+    assert 50_000 < sum(len(file.body) for file in page_files().values()) < 150_000
 
 
 def test_page_refers_to_no_other_host_and_makes_no_markup_of_text() -> None:

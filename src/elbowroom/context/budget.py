@@ -7,6 +7,7 @@ Before a request the occupancy is (P + reserve) / window, while the answer strea
 cost F is the part that no compaction can free: system, tools, pinned messages, reserve.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
@@ -65,6 +66,11 @@ class Budget:
     def trigger(self) -> int:
         """Return the occupied size from which the history is compacted before a request."""
         return self._share(self.threshold)
+
+    @property
+    def compacts_at(self) -> int:
+        """Return the size of the smallest prompt that is compacted: with room for its reply it is at the trigger."""
+        return bisect_left(range(self.window), self.trigger, key=self.occupied)
 
     def target(self, fixed: int) -> int:
         """Return the size that a compaction has to reach: half the window, or midway from fixed cost to trigger.

@@ -136,8 +136,13 @@ def _turn(turn: Fields, terminal: Terminal, now: float) -> Iterator[str]:
 def _idle(row: Fields, terminal: Terminal) -> Iterator[str]:
     times = row.get("compaction_count") or 0
     compacted = f", compacted {times} time{'s' if times != 1 else ''}" if times else ""
-    yield _headline(row, f"{row.get('agent', '')}{compacted}", terminal)
+    yield _headline(row, f"{row.get('agent', '')}{compacted}{_turns_left(row.get('context'))}", terminal)
     yield _gauge(row.get("context"), terminal)
+
+
+def _turns_left(fill: Any) -> str:
+    left = fill.get("turns_left") if isinstance(fill, dict) else None
+    return f", about {left:,} turn{'s' if left != 1 else ''} left" if isinstance(left, int) else ""
 
 
 def _headline(fields: Fields, about: str, terminal: Terminal) -> str:

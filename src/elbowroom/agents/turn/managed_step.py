@@ -425,9 +425,8 @@ class LiveFill:
         """Return how full the window is at this moment; None before the first prompt is measured."""
         if not self._manager.filled:
             return None
-        budget = self._manager.budget
         generated = self._answer.generated if self._answer is not None else 0
-        return ContextFill(self._manager.filled + generated, budget.window, budget.trigger, budget.stop_at)
+        return ContextFill.of(self._manager.budget, self._manager.filled + generated)
 
 
 class Unwatched:

@@ -183,6 +183,8 @@ class Turn:
             self.answer.edits = self.answer.edits or managed.fit.edits
             self._note_use(managed)
         await self._note_size(managed, reply)
+        if not reply.tool_calls:
+            await managed.fit.after(reply.as_message(), self.answer.as_message()).note_fill()
         return reply
 
     async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
@@ -226,7 +228,7 @@ class Turn:
         if not managed.used:
             return
         budget = managed.manager.budget
-        fill = ContextFill(managed.used[-1].total, budget.window, budget.trigger, budget.stop_at)
+        fill = ContextFill.of(budget, managed.used[-1].total)
         used = sum(managed.used, StepUsage())
         self.settings.shared.observations.step_used(managed.name, used, fill)
         if self._live is not None:
@@ -236,7 +238,7 @@ class Turn:
         """Record how full the window would have been, where nothing was sent that could tell."""
         budget = managed.manager.budget
         if self._live is not None and not managed.used and error.prompt_tokens:
-            fill = ContextFill(error.prompt_tokens, budget.window, budget.trigger, budget.stop_at)
+            fill = ContextFill.of(budget, error.prompt_tokens)
             self._live.step_used(managed.info.id, StepUsage(), fill)
 
     async def _note_size(self, managed: ManagedStep, reply: Reply) -> None:
@@ -416,8 +418,8 @@ class Turn:
         if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
             return
         if (work := compacting_ahead(managed, reply, said)) is not None:
-            conversation = self._live.conversation if self._live is not None else ""
-            background.begin(self._recall.answer_key(said), managed.pool_key, work, conversation)
+            of = (self._live.conversation, self._live.owner) if self._live is not None else ()
+            background.begin(self._recall.answer_key(said), managed.pool_key, work, *of)
 
     def _shape(self, instructions: str | None, tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:
         shape = StepRequest(self.request, self.target.model, self._defaults, instructions, tools, step, self._memories)

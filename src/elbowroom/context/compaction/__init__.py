@@ -18,6 +18,7 @@ from elbowroom.context.compaction.division import (
     naming_tool,
     smallest,
     state_of,
+    usual_turn,
     with_words,
 )
 from elbowroom.context.compaction.facts import State, find_identifiers, stands_in
@@ -69,5 +70,6 @@ __all__ = [
     "state_of",
     "summary_of_calls",
     "unpaired",
+    "usual_turn",
     "with_words",
 ]
