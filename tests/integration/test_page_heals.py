@@ -72,7 +72,7 @@ async def test_a_form_that_is_being_filled_in_is_left_alone(tmp_path: Path, brow
 
 
 async def test_gauge_of_a_raw_model_falls_with_a_compaction_behind_the_answer(tmp_path: Path, browser: Browser) -> None:
-    """Home shows the chat of a model without an agent, and its next prompt once that is shorter; nothing is reloaded."""
+    """Home shows the chat of a model without an agent, and its next prompt once that is shorter, without a reload."""
     long, gate = " ".join(["The ferry left at noon and came back in the evening."] * 20), asyncio.Event()
 
     def prune(body: Any) -> Script:
