@@ -124,6 +124,7 @@ class Notice:
         "cut",
         "truncated",
         "waiting",
+        "waited",
         "handed over",
         "remembering",
         "remembered",
@@ -144,11 +145,13 @@ class Notice:
     after: int | None = None
     seconds: float | None = None
     progress: Progress | None = None
+    is_hidden: bool = False
+    """What it closes is over, and no longer worth a line."""
 
     @property
     def is_status_only(self) -> bool:
         """Tell whether it is never written into the text of an answer, which it would fill."""
-        return self.progress is not None or self.kind in ("tool call", "tool result")
+        return self.progress is not None or self.is_hidden or self.kind in ("tool call", "tool result")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ PHASES_TOLD: Final[dict[str, Phase]] = {
     "compacted": "prefill",
     "not compacted": "prefill",
     "waiting": "waiting",
+    "waited": "prefill",
     "tool call": "tool",
     "tool result": "tool",
 }

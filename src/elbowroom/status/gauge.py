@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Any, Final, Literal, TextIO
 
+from elbowroom.errors import in_own_words
 from elbowroom.status.asking import CONVERSATIONS, Fields, Snapshot
 
 Colour = Literal["good", "warning", "alarm", "dim", "strong"]
@@ -79,7 +80,7 @@ def drawn(snapshot: Snapshot, terminal: Terminal, now: float | None = None) -> s
 
 def _lines(snapshot: Snapshot, terminal: Terminal, now: float) -> Iterator[str]:
     if snapshot.version is None:
-        yield f"No elbowroom runs at {snapshot.address}. Start it with `elbowroom serve`."
+        yield in_own_words(f"No elbowroom runs at {snapshot.address}. Start it with `elbowroom serve`.")
         return
     yield terminal.paint(f"elbowroom {snapshot.version} at {snapshot.address}", "strong")
     yield ""

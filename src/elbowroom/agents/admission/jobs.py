@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,7 +59,7 @@ class Job:
         self.is_compacting = not self.is_flushing and not self.outcome.done()
         self._is_in_the_way = False
 
-    async def pause(self, before: int) -> None:
+    async def pause(self, before: Sequence[Priority]) -> None:
         """Note that others have the model: a turn that waits stops waiting, and compacts by itself at its own rank."""
         self.is_compacting = False
         if self.waiting:

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job, Leaving, PoolKey, Ticket
+from elbowroom.agents.admission import Job, Leaving, PoolKey, Priority, Ticket
 from elbowroom.agents.answer import Notice, Reply, Sink
 from elbowroom.agents.ask import Question, ask, rough_prompt
 from elbowroom.agents.catalog import Target
@@ -19,11 +19,12 @@ from elbowroom.agents.prompt import (
     template_arguments,
 )
 from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.live_fill import LiveFill, Unwatched
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
 from elbowroom.context.budget import Decision
-from elbowroom.context.conversation import ContextFill, StepUsage
+from elbowroom.context.conversation import StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
 from elbowroom.context.reuse import Kept, SentPrompt, Talk, alike_in_cache, change_between, loss_of
@@ -32,12 +33,18 @@ from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelU
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
-from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
 PIECES_OF_WINDOW: Final = 8
 PIECES_OF_ROOM, LEAST_PIECE = 8, 64
 THOUGHTS_KEPT: Final = 1500  # characters
+AHEAD_OF_IT: Final = {
+    Priority.CHAT: "another chat is before this one",
+    Priority.TASK: "a title, tags or the like are being written",
+    Priority.BACKGROUND: "an earlier part of a conversation is being summarised",
+    None: "it reads a prompt to its end that was stopped",
+}
+"""What is before a request that waits, by the rank of that."""
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
 BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has begun the answer anew twice."
@@ -67,7 +74,7 @@ class ManagedStep:
     leaves: Leaving | None = None
     size: PromptSize | None = None
     used: list[StepUsage] = field(default_factory=list)
-    fill: "LiveFill" = field(init=False)
+    fill: LiveFill = field(init=False)
     _recovery: Recovery = field(init=False)
     _generated: int = 0
     _is_limited_by_client: bool = False
@@ -76,6 +83,7 @@ class ManagedStep:
     _watch: StreamWatch | None = None
     _kept: tuple[Kept, float] | None = None
     _has_insisted: bool = False
+    _waits: bool = False
 
     def __post_init__(self) -> None:
         self.fill = LiveFill(self.manager)
@@ -234,6 +242,7 @@ class ManagedStep:
 
     async def _begin(self, size: PromptSize, body: dict[str, Any], ticket: Ticket | None) -> ModelInfo | None:
         """Prepare to send a prompt of this size; return the model as it is now, None where the prompt has to shrink."""
+        await self._tell_waited()
         if await self._has_outgrown_window(size.at_most):
             return None
         self._was_sent = True
@@ -372,9 +381,16 @@ class ManagedStep:
         filled = self.manager.prompt + (tokens if isinstance(tokens, int) else 0)
         return self.stream.was_cut and not self._is_limited_by_client and filled >= self.manager.budget.stop_at
 
-    async def _tell_waiting(self, before: int) -> None:
-        others = f"{before} requests are" if before > 1 else "another request is"
-        await self.tell([Notice("waiting", f"Waiting for the model: {others} before this one.")])
+    async def _tell_waiting(self, before: Sequence[Priority]) -> None:
+        self._waits = True
+        what = f"{len(before)} requests are before this one" if len(before) > 1 else AHEAD_OF_IT.get((*before, None)[0])
+        await self.tell([Notice("waiting", f"Waiting for the model: {what}.")])
+
+    async def _tell_waited(self) -> None:
+        """Take the line away that told of the wait."""
+        if self._waits:
+            self._waits = False
+            await self.tell([Notice("waited", "The model is free.", is_hidden=True)])
 
     async def _why_it_is_cut(self, *, fits: bool) -> str:
         window, most = self.manager.budget.window, self.manager.max_restarts
@@ -404,44 +420,3 @@ class ManagedStep:
     @property
     def _said(self) -> str:
         return "".join(self.stream.reply.text)
-
-
-class LiveFill:
-    """Knows how full the window of `manager` is at any moment: by the prompt, and by the answer that grows."""
-
-    def __init__(self, manager: AgentContextManager) -> None:
-        self._manager = manager
-        self._answer: StreamWatch | Unwatched | None = None
-
-    def begin(self, answer: "StreamWatch | Unwatched") -> None:
-        """Add this answer to the fill from now on; it follows the prompt that was sent."""
-        self._answer = answer
-
-    def end(self) -> None:
-        """Note that the answer has ended."""
-        self._answer = None
-
-    def now(self) -> ContextFill | None:
-        """Return how full the window is at this moment; None before the first prompt is measured."""
-        if not self._manager.filled:
-            return None
-        generated = self._answer.generated if self._answer is not None else 0
-        return ContextFill.of(self._manager.budget, self._manager.filled + generated)
-
-
-class Unwatched:
-    """Counts an answer that nothing may stop: `pieces` returns all its text so far, and each piece is counted once."""
-
-    def __init__(self, pieces: Callable[[], Sequence[str]], counter: StreamCounter) -> None:
-        self._pieces = pieces
-        self._counter = counter
-        self._counted = 0
-
-    @property
-    def generated(self) -> int:
-        """Return how many tokens have come."""
-        pieces = self._pieces()
-        for text in pieces[self._counted :]:
-            self._counter.feed(text)
-        self._counted = len(pieces)
-        return self._counter.value
