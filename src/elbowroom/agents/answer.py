@@ -14,6 +14,7 @@ from elbowroom.context.effects import Progress
 from elbowroom.context.outputs import AppliedEdit
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.unasked import Passage
 from elbowroom.errors import UpstreamError
 from elbowroom.providers.base import ReasoningDelta, TextDelta, ToolCallDelta
 
@@ -111,7 +112,7 @@ class Notice:
     """A short status for the person, shown beside the answer. A notice that is not done is closed by a later one.
 
     `before` and `after` are sizes of the prompt in tokens, `seconds` is the time between them. `progress` tells how
-    far the work is that an open notice has announced.
+    far the work is that an open notice has announced; `passages` came back unasked with the person's message.
     """
 
     kind: Literal[
@@ -128,6 +129,7 @@ class Notice:
         "handed over",
         "remembering",
         "remembered",
+        "recalled",
         "taken in",
         "left out",
         "kept",
@@ -147,11 +149,12 @@ class Notice:
     progress: Progress | None = None
     is_hidden: bool = False
     """What it closes is over, and no longer worth a line."""
+    passages: tuple[Passage, ...] = ()
 
     @property
     def is_status_only(self) -> bool:
         """Tell whether it is never written into the text of an answer, which it would fill."""
-        return self.progress is not None or self.is_hidden or self.kind in ("tool call", "tool result")
+        return self.progress is not None or self.is_hidden or self.kind in ("tool call", "tool result", "recalled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +276,6 @@ class Answer:
         return assistant_message("".join(self.text), self.tool_calls)
 
     @property
-    def size(self) -> int:
-        """Return how many letters its text and the arguments of its calls have."""
-        return sum(map(len, self.text)) + sum(len(call.arguments) for call in self.tool_calls)
-
-    @property
     def finish_reason(self) -> str:
         """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's.
 
@@ -368,12 +366,15 @@ class Reply:
         """Drop calls that were stopped before their end; the model makes them again."""
         self._growing.clear()
         self._latest.clear()
+        self.tool_calls = []
 
     def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
         """End the calls and return them; where the step `was_cut`, only those whose arguments are complete.
 
         Raises UpstreamError where a call has stayed without a name.
         """
+        if not self._growing:
+            return self.tool_calls
         whole = [call for call in self._growing if not was_cut or (call.name and _is_whole(call.arguments))]
         if not all(call.name for call in whole):
             raise UpstreamError(NAMELESS)

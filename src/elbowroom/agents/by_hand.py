@@ -10,14 +10,25 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import check_compacts, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn, put_in_words, standing_summary, take_back
+from elbowroom.agents.turn import (
+    Entries,
+    Recall,
+    RunSettings,
+    Shared,
+    Standing,
+    Turn,
+    put_in_words,
+    standing_summary,
+    take_back,
+)
 from elbowroom.context.budget import TARGET_RATIO, Budget
 from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, with_words
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.seam import command_in, notice_line, without_notices
 from elbowroom.context.transcript import Group, Message, text_of, with_text, written
-from elbowroom.errors import Conflict
+from elbowroom.context.unasked import Passage
+from elbowroom.errors import Conflict, NotFound
 from elbowroom.providers.base import TextDelta
 
 NOTHING_STANDS: Final = (
@@ -134,8 +145,8 @@ class KeptChat:
         """Return what knows its compactions."""
         shared, caller = self.settings.shared, self.request.caller
         live = await shared.recording.found(self.target, self.request)
-        messages = without_notices(self.request.messages)
-        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live)
+        messages, chain = without_notices(self.request.messages), live.chain if live is not None else None
+        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live, chain)
 
     async def size_of(self, messages: Sequence[Message]) -> tuple[int, Budget | None]:
         """Return how large the prompt with these messages is, and the budget of its window where one is known."""
@@ -196,6 +207,20 @@ async def _standing(recall: Recall) -> Standing:
     if standing is None:
         raise Conflict(NOTHING_STANDS, code="nothing_compacted")
     return standing
+
+
+async def came_back(shared: Shared, keys: Sequence[str]) -> dict[str, list[Passage]]:
+    """Return the passages that came back unasked with the messages of these keys."""
+    return await Entries(shared.store.ledger, shared.notes).came_back(keys)
+
+
+async def forget(chat: KeptChat, key: str, number: int) -> Passage:
+    """Let a passage that came back with the message of this key go, for good. Raises NotFound."""
+    recall = await chat.recall()
+    async with recall.lock():
+        if (gone := await recall.forget(key, number)) is None:
+            raise NotFound(f"No passage {number} came back with this message.")
+    return gone
 
 
 async def check_pin(chat: KeptChat, key: str) -> None:

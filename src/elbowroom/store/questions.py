@@ -1,7 +1,7 @@
 """What is asked about conversations: each question is a value, which passes through all that may answer it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -124,6 +124,15 @@ class Pins(OfOne[frozenset[str]]):
 
     is_of_turn = True
     conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Times(OfOne[Mapping[str, float]]):
+    """When were the messages with these keys said, in Unix seconds? Those that are not known are left out."""
+
+    is_of_turn = True
+    conversation: str
+    keys: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +263,7 @@ class AskedConversations(ABC):
     look_up = asked(LookUp)
     turns = asked(Turns)
     pins = asked(Pins)
+    times = asked(Times)
     queue = asked(Queue)
     rows = asked(Rows)
     find = asked(Find)
@@ -278,6 +288,11 @@ class Conversations(AskedConversations):
     @abstractmethod
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Answer as `look_up` does, from memory and at once, or with NONE_KNOWN; None where only the store can tell."""
+
+    @property
+    @abstractmethod
+    def is_opening(self) -> bool:
+        """Tell whether the store is being opened, so that only what is new is known."""
 
     @abstractmethod
     def expect(self, noting: Awaitable[None]) -> None:

@@ -1,6 +1,7 @@
 """How is one answer given inside the model's window?"""
 
 from elbowroom.agents.turn.compactor import Compactor
+from elbowroom.agents.turn.entries import Entries
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.standing import Standing, put_in_words, standing_summary, take_back
@@ -11,6 +12,7 @@ from elbowroom.agents.turn.turn import Turn
 __all__ = [
     "CompactionNotes",
     "Compactor",
+    "Entries",
     "PromptFit",
     "Recall",
     "ReplyStream",

@@ -15,8 +15,9 @@ from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
+from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
-from elbowroom.context.budget import Compact, Decision, Refuse
+from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Cannot, Compaction, state_of, usual_turn
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
@@ -53,9 +54,9 @@ class PromptFit:
     """Drives the `planner` of one model step, or of the work after it, over the history of `manager`.
 
     `keeper` keeps whole results of tools where the model can read them again. `recaller` is None where its tool must
-    not be offered. `said` is the answer as the client has it, once the history holds one that no client has sent.
-    `has_handed_out` tells that the client has got a compaction of what it has sent; `edits` are those of the client
-    that were applied.
+    not be offered, `reminder` where nothing comes back unasked. `said` is the answer as the client has it, once the
+    history holds one that no client has sent. `has_handed_out` tells that the client has got a compaction of what it
+    has sent; `edits` are those of the client that were applied.
     """
 
     shape: StepRequest
@@ -66,6 +67,7 @@ class PromptFit:
     info: ModelInfo
     keeper: OutputKeeper | None = None
     recaller: Recaller | None = None
+    reminder: Reminder | None = None
     said: Message | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
@@ -269,7 +271,22 @@ class PromptFit:
         manager.history, found = await self.recall.recall(manager.history, manager.budget, size, waits=waits)
         if self.recall.has_summary:
             await self.offer_recall()
+            if self.reminder is not None:
+                self.reminder.begin(manager.history)
         return found
+
+    async def carry_out(self, decision: Decision, *, has_said: bool) -> bool:
+        """Do what was decided; return whether the prompt may be sent, with what the person's message is about.
+
+        Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
+        """
+        fits = await self.run(self.planner.carry_out(decision, has_said=has_said))
+        manager = self.manager
+        may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
+        if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
+            size = await self.counter.prompt(manager.history.messages)
+            manager.history = await self.reminder.reminded(manager.history, manager.budget, size, self.counter.text)
+        return fits
 
     async def offer_recall(self) -> None:
         """Offer the tool that finds what is compacted away, from now on, where that leaves the window its room."""
@@ -310,9 +327,9 @@ class PromptFit:
         elif outcome is not None:
             self.manager.could_not_compact()
 
-    async def tell_if_tight(self, decision: Decision) -> None:
+    async def tell_that_it_is_tight(self) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        if isinstance(decision, Refuse) or not decision.is_tight or not self.planner.is_new:
+        if not self.planner.is_new:
             return
         told = await tight_notice(self.manager.history.messages, self.shape, self.counter, self.manager.budget)
         if told:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -21,6 +21,7 @@ from elbowroom.context.conversation import (
     PageWanted,
     Totals,
 )
+from elbowroom.context.unasked import Passage
 from elbowroom.server.encode import to_json
 from elbowroom.server.state import TIMING
 
@@ -30,6 +31,7 @@ BATCH_BYTES: Final = 64 * 1024
 LONGEST_TITLE: Final = 50
 """Characters of a title in a file's name, which file systems limit to 255 bytes."""
 FORMS: Final = {"json": "application/json", "markdown": "text/markdown; charset=utf-8"}
+Recalled = Mapping[str, Sequence[Passage]]
 SUFFIXES: Final = {"json": ".json", "markdown": ".md"}
 
 
@@ -45,9 +47,9 @@ def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> di
     }
 
 
-def message_list(page: MessagePage, wanted: PageWanted, *, newest_first: bool) -> dict[str, Any]:
+def message_list(page: MessagePage, wanted: PageWanted, recalled: Recalled, *, newest_first: bool) -> dict[str, Any]:
     """Return a page as a list object; `next` is the cursor of the next page on the same way."""
-    data = [describe_message(kept, is_hidden=kept.id in page.hidden) for kept in page.messages]
+    data = [describe_message(kept, recalled, is_hidden=kept.id in page.hidden) for kept in page.messages]
     following = data[0 if wanted.is_backward else -1]["id"] if data else ""
     return listing(data[::-1] if newest_first else data, has_more=page.has_more, following=following)
 
@@ -142,9 +144,13 @@ def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
     }
 
 
-def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
-    """Return a message; `message` is what was said, unchanged, and the other fields describe it."""
-    return {
+def describe_message(kept: KeptMessage, recalled: Recalled, *, is_hidden: bool) -> dict[str, Any]:
+    """Return a message; `message` is what was said, unchanged, and the other fields describe it.
+
+    `recalled` are the passages that came back unasked with messages, by the keys of these.
+    """
+    passages = [{"role": each.role, "text": each.text, "at": each.at} for each in recalled.get(kept.key or "", ())]
+    described = {
         "id": kept.id,
         "object": "conversation.message",
         "number": kept.number,
@@ -163,6 +169,7 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "full_output": full_output_of(kept.message),
         "message": kept.message,
     }
+    return {**described, "recalled": passages} if passages else described
 
 
 def json_of(conversation: Conversation) -> Iterator[str]:
@@ -179,7 +186,7 @@ def json_of(conversation: Conversation) -> Iterator[str]:
     }
     yield to_json(head).removesuffix("}") + ',"messages":['
     for place, kept in enumerate(messages):
-        yield (",\n" if place else "\n") + to_json(describe_message(kept, is_hidden=kept.id in hidden))
+        yield (",\n" if place else "\n") + to_json(describe_message(kept, {}, is_hidden=kept.id in hidden))
     yield "\n]}\n"
 
 

@@ -7,6 +7,7 @@ import { BEHIND, phaseWords, stop, titleOf, withoutId } from "./conversations.js
 import { gauge } from "./gauge.js";
 import { PAGE, messageList } from "./messages.js";
 import { watch } from "./live.js";
+import { searchIn } from "./recall.js";
 
 const MOST_PAGES = 20;
 
@@ -41,7 +42,7 @@ export async function conversationView({ main, signal, id, query }) {
 	}, "small");
 	const title = heading(titleOf(shown), rename, save("markdown"), save("json"), remove);
 	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
-		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload)), ...(search ? [hitBar()] : []), messages.element);
+		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload), searchIn(route, signal, (found) => reach(() => messages.list.querySelector(`[data-id="${CSS.escape(found)}"]`)))), ...(search ? [hitBar()] : []), messages.element);
 
 	function show() {
 		title.querySelector("h1").textContent = titleOf(shown);

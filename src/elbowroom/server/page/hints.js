@@ -23,7 +23,7 @@ const HINTS = {
 		enabled: ["Compact conversations", "Off: what no longer fits gets an error."],
 		auto: ["Compact automatically", "Off: only when a program asks for it."],
 		background: ["Compact in the background", "After an answer, while you read it, so that the next one begins at once."],
-		recall: ["Search what was compacted", "By a tool."],
+		recall: ["Find what was compacted", "unasked: passages come back with a message about them. tool: the model can search. auto: both for agents, unasked for plain models."],
 		max_restarts: ["Most continuations of one answer", "How often an answer that was stopped goes on by itself.", { rare: true }],
 		max_pruning_seconds: ["Longest wait for the pruning agent", "0: no limit.", { unit: "seconds", rare: true }],
 		summary_prompt: ["Summary prompt", "In place of the built-in words.", { widget: "area", rare: true }],

@@ -1,6 +1,7 @@
 // The messages of a conversation, page by page, with calls of tools folded around their results.
 import { api } from "./api.js";
 import { pinButton } from "./byhand.js";
+import { recalledWith } from "./recall.js";
 import { act, button, empty, h, marked, number, time, trouble, written } from "./dom.js";
 
 export const PAGE = 100;
@@ -76,14 +77,16 @@ export function messageList({ route, signal, compactions, divider, changed, unti
 	return self;
 }
 
-function messageItem({ message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output, cache_lost: lost, id, key, pinned }, search, route, changed) {
+function messageItem(row, search, route, changed) {
+	const { message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output, cache_lost: lost, id, key, pinned } = row;
 	const isResult = message.role === "tool";
 	const marks = [pinned && "pinned", hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
-	return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
+	return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}`, "data-id": id },
 		h("p.who", `${place}. `, h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark)), route && key && !hidden && ["user", "assistant"].includes(message.role) && pinButton({ id, pinned }, route, changed)),
 		lost && h("p.about", lost.told),
 		reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text.boxed", reasoning)),
 		isResult ? result(message, output, search) : content(message, search),
+		recalledWith(row, route, changed),
 		(message.tool_calls ?? []).map((call) => h("details.call", h("summary", "Called ", h("code", written(call.function?.name ?? call.type ?? "a tool")), calls[call.id] && h("span.badge", calls[call.id])),
 			h("p.label", "Arguments"), h("pre.said", { tabindex: "0" }, written(call.function?.arguments ?? "")))));
 }
