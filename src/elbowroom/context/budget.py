@@ -353,6 +353,11 @@ def _tools_in_words(tools: tuple[tuple[str, int], ...]) -> str:
     return f"{len(tools)} tools (the largest: {named})"
 
 
+SWITCH_OFF: Final = (
+    "switch tools off in the client (Open WebUI: Builtin Tools, by `elbowroom connect open-webui --tools off`)"
+)
+
+
 def _remedy(cost: FixedCost, slim_saves: int) -> str:
     return _sentence(_ways(cost, slim_saves))
 
@@ -364,7 +369,7 @@ def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
     elif cost.pinned > cost.all_tools:
         ways.append("send less text at once")
     if cost.tools:
-        ways.append("give the agent fewer tools" if cost.has_many_of_agent else "switch tools off in the client")
+        ways.append("give the agent fewer tools" if cost.has_many_of_agent else SWITCH_OFF)
     if cost.tools and slim_saves > 0:
         ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
     return ways

@@ -114,9 +114,7 @@ class Background:
     _jobs: dict[str | PoolKey, Job] = field(default_factory=dict)
     _last_prompts: dict[PoolKey, Work] = field(default_factory=dict)
 
-    def begin(
-        self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "", owner: str = ""
-    ) -> Job:
+    def begin(self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "", owner: str = "") -> Job:
         """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later.
 
         Return its job, whose `outcome` is there at the end of the work at the latest.

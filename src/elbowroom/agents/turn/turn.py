@@ -231,6 +231,7 @@ class Turn:
             return
         fill = managed.manager.fill(managed.used[-1].total)
         used = sum(managed.used, StepUsage())
+        self.answer.written = used.output if len(managed.used) > 1 else 0
         self.settings.shared.observations.step_used(managed.name, used, fill)
         if self._live is not None:
             self._live.step_used(managed.info.id, used, fill)
