@@ -183,6 +183,14 @@ class Filled:
 
 
 @dataclass(frozen=True, slots=True)
+class Titled:
+    """A title that a client had made for a conversation; one that a person gave it goes before it."""
+
+    conversation: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompactionDetails:
     """What a compaction did: how long it took, what stays word for word, how much is removed, and the summary of it.
 
@@ -257,7 +265,7 @@ class QueueDropped:
 
 Change = (
     ConversationBegun | Heard | TurnBegun | ReplyBegun | ReplyGrew | ReplyCalled | ReplyEnded | Added | StepUsed
-    | Filled | CompactionNoted | TurnEnded | Queued | QueueTaken | QueueDropped
+    | Filled | Titled | CompactionNoted | TurnEnded | Queued | QueueTaken | QueueDropped
 )  # fmt: skip
 
 

@@ -113,6 +113,7 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.Added: ("turn", "message"),
     kinds.StepUsed: ("turn", "model"),
     kinds.Filled: ("conversation",),
+    kinds.Titled: ("conversation", "title"),
     kinds.CompactionNoted: ("conversation", "rung"),
     kinds.TurnEnded: ("turn", "status", "key"),
     kinds.Queued: ("item.id", "item.conversation", "item.mode", "item.turn"),
@@ -136,6 +137,7 @@ MESSAGES: Final = {
     kinds.ReplyCalled: "call",
     kinds.Added: "content",
     Described: "metadata",
+    kinds.Titled: "title",
     Renamed: "title",
     SummaryEdited: "text",
 }

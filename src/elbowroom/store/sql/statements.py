@@ -108,6 +108,7 @@ TITLE: Final = (
     .where(conversations.c.id == bound("conversation"), conversations.c.title == "")
     .values(title=bound("title"))
 )
+RETITLE: Final = update(conversations).where(conversations.c.id == bound("conversation")).values(title=bound("title"))
 RENAME: Final = (
     update(conversations).where(conversations.c.id == bound("conversation")).values(renamed=bound("renamed"))
 )

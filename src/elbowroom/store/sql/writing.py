@@ -183,6 +183,10 @@ class Plan:
         """Write how full the window of a conversation is; that is no use of it, and leaves its place in the list."""
         self._write(sql.FILL_WINDOW, values(conversation=change.conversation, **_filled(change.fill)))
 
+    def title(self, change: kinds.Titled) -> None:
+        """Write the title that a conversation has unless a person gives it one."""
+        self._write(sql.RETITLE, values(conversation=change.conversation, title=encoded(change.title)))
+
     def compact(self, change: kinds.CompactionNoted) -> None:
         """Write a compaction, and count it."""
         given = values(
@@ -323,6 +327,7 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     kinds.Added: Plan.add_message,
     kinds.StepUsed: Plan.use,
     kinds.Filled: Plan.fill,
+    kinds.Titled: Plan.title,
     kinds.CompactionNoted: Plan.compact,
     kinds.TurnEnded: Plan.end_turn,
     kinds.Queued: Plan.put_in_queue,
