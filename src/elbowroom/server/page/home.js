@@ -7,6 +7,7 @@ import { watch } from "./live.js";
 import { loadAgents, loadProviders } from "./settings.js";
 import { savings, savingsPanel } from "./savings.js";
 import { firstSteps } from "./steps.js";
+import { windowButton } from "./window.js";
 
 const RECENT = 5, LOOK_AGAIN = 3000;
 
@@ -29,7 +30,7 @@ export async function homeView({ main, signal }) {
 			loadProviders({ signal, quiet: true }).catch(() => []), savings(signal).catch(nothing)]);
 		const up = providers.filter(({ reachable }) => reachable);
 		Object.assign(state, { rows: page.data, agents, isUp: up.length > 0,
-			loaded: up.flatMap(({ id, models: offered }) => offered.filter((model) => model.state === "loaded" && model.window && model.kind !== "embedding").map((model) => ({ ...model, provider: id }))) });
+			loaded: up.flatMap(({ id, kind, models: offered }) => offered.filter((model) => model.state === "loaded" && model.window && model.kind !== "embedding").map((model) => ({ ...model, provider: id, isStudio: kind === "lmstudio" }))) });
 		const done = [state.isUp, agents.length > 0, page.data.length > 0];
 		steps.update(done, !page.data.length);
 		savedPart.hidden = !told || !page.data.length;
@@ -65,11 +66,11 @@ export async function homeView({ main, signal }) {
 	}
 
 	function showModels() {
-		const names = state.loaded.map(({ provider, id }) => `${provider}/${id}`);
+		const names = state.loaded.map(({ provider, id, window }) => `${provider}/${id} ${window}`);
 		for (const [name, card] of state.gauges) if (!names.includes(name)) { card.element.remove(); state.gauges.delete(name); }
 		state.loaded.forEach((model, place) => {
 			if (!state.gauges.has(names[place])) {
-				state.gauges.set(names[place], modelCard(model));
+				state.gauges.set(names[place], modelCard(model, () => look().catch(() => {})));
 				models.append(state.gauges.get(names[place]).element);
 			}
 			state.gauges.get(names[place]).show(...chatOf(model, state));
@@ -107,13 +108,14 @@ function chatOf({ provider, id, window }, { rows, agents, turns }) {
 	return [found?.context ?? { tokens: 0, window }, found, null];
 }
 
-function modelCard({ id, window, family }) {
+function modelCard(model, changed) {
+	const { id, window, family } = model, more = windowButton(model, changed);
 	const room = h("p.room"), about = h("p.about"), chat = h("p.about");
 	const meter = gauge(null, chat);
 	meter.element.classList.add("large");
 	const element = h("section.panel.model-card", { "aria-label": id },
 		h("div", h("h2", id), h("p.about", [family, `window of ${number(window)} tokens`].filter(Boolean).join(" · "))),
-		h("div", room, about), meter.element);
+		h("div", room, about, more), meter.element);
 	return {
 		element,
 		show(fill, row, turn) {
@@ -123,6 +125,7 @@ function modelCard({ id, window, family }) {
 				: left < 1 ? "Full" : `About ${left > 99 ? "100 or more" : left} ${left === 1 ? "turn" : "turns"} left`;
 			about.textContent = !row && !turn ? "No chat of this model is among the last ones."
 				: free ? `${typeof left === "number" ? `${number(free)} tokens ` : ""}until the older part is summarised` : "The older part is summarised before the next answer.";
+			if (more) more.hidden = !(typeof left === "number" && left < 1);
 			const title = row?.title || turn?.title;
 			chat.replaceChildren(...(row || turn ? [turn ? "Running: " : "Last chat: ", h("a", { href: `#/conversations/${enc(row?.id ?? turn.conversation)}` }, title || "Untitled")] : []));
 		},
