@@ -44,6 +44,7 @@ HEADERS: Final = {
 }
 UNSENT: Final = re.compile(rb"^[ \t]*(?://[^\n]*\n|\n)|^[ \t]+", re.MULTILINE)
 """Blank lines, comments and indentation, which no browser needs; no text of the page goes over several lines."""
+FOREIGN: Final = ".min.js"
 GOES_ON: Final = {
     ".js": re.compile(rb"^((?:(?!//).)*[;{,(\[])\n", re.MULTILINE),
     ".css": re.compile(rb"^(.*[;{,}])\n", re.MULTILINE),
@@ -85,14 +86,17 @@ def page_files() -> Mapping[str, PageFile]:
     """Return the files by their names, which are read once."""
     folder = files("elbowroom.server") / "page"
     return {
-        found.name: _read(packed(suffix, found.read_bytes()), TYPES[suffix])
+        found.name: _read(packed(found.name, found.read_bytes()), TYPES[suffix])
         for found in folder.iterdir()
         if (suffix := "." + found.name.rpartition(".")[2]) in TYPES
     }
 
 
-def packed(suffix: str, body: bytes) -> bytes:
-    """Return a file of the page as it is sent."""
+def packed(name: str, body: bytes) -> bytes:
+    """Return a file of the page as it is sent; one of somebody else is sent as it is."""
+    suffix = "." + name.rpartition(".")[2]
+    if name.endswith(FOREIGN):
+        return body
     return GOES_ON[suffix].sub(rb"\1", UNSENT.sub(b"", body)) if suffix in GOES_ON else body
 
 
