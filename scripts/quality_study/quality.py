@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what compactions keep of conversations, by code alone and without any model: docs/quality.md.
+"""Measures what compactions keep of conversations, by code alone and without any model: README.md beside this.
 
 --write       put the tables into the document
 --only        only these parts: own, informal, recorded, short

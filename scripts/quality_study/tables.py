@@ -1,4 +1,4 @@
-"""Writes the figures as tables, and puts them into docs/quality.md."""
+"""Writes the figures as tables, and puts them into README.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from pruners import AGENTS
 
 from elbowroom.quality.grading import Grade
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "quality.md"
+DOCUMENT: Final = Path(__file__).with_name("README.md")
 LAST, CUT, PLAIN = "last messages only", "the middle cut out", "one plain summary"
 PLAINS: Final = {agent: f"{PLAIN}, {agent}" for agent in AGENTS}
 """One plain summary each time, by each of the agents."""

@@ -200,7 +200,7 @@ async def test_nobody_gets_what_others_said(tmp_path: Path) -> None:
 
 async def json_of(served: Served, path: str, method: str = "GET") -> Any:
     """Return what a path of the conversations answers."""
-    body = None if method == "GET" else {}
+    body: dict[str, Any] | None = None if method == "GET" else {}
     async with served.http.request(method, f"{served.url}/v1/conversations{path}", json=body) as response:
         assert response.status == 200, await response.text()
         return await response.json()

@@ -75,6 +75,16 @@ class Budget:
         """Return the size of the smallest prompt that is compacted: with room for its reply it is at the trigger."""
         return bisect_left(range(self.window), self.trigger, key=self.occupied)
 
+    def room(self, prompt: int, target: int) -> int:
+        """Return how many tokens may come to a prompt until it takes `target` with its reserve, less than 0 if it does.
+
+        The reserve shrinks as the prompt grows.
+        """
+        room = target - self.occupied(prompt)
+        while (more := target - self.occupied(prompt + room)) > 0:
+            room += more
+        return room
+
     def target(self, fixed: int) -> int:
         """Return the size that a compaction has to reach: half the window, or midway from fixed cost to trigger.
 

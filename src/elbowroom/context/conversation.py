@@ -153,8 +153,8 @@ class ContextFill:
     turn: int = 0
 
     @classmethod
-    def of(cls, budget: Budget, tokens: int, turn: int = 0) -> Self:
-        """Return how full a window with this budget is."""
+    def of(cls, tokens: int, budget: Budget, turn: int = 0) -> Self:
+        """Return how full the window of this budget is with so many tokens in it."""
         return cls(tokens, budget.window, budget.compacts_at, budget.stop_at, turn)
 
     @property

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Final, Literal, Protocol
 
 from elbowroom.context.compaction import Compaction, is_summary, smallest
-from elbowroom.context.effects import Aside, KeepText, Tell, Work, counted
+from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
 from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import Material, has_note, material_in, note_on_whole, short_note_on_whole, with_material
@@ -44,11 +44,6 @@ FOR_NOTE: Final = 120
 SizeOf = Callable[[str], int]
 View = Callable[[str, int], str | None]
 """Returns a view of so many tokens of a result that can be read again, None for other results."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Edit the history as the client wants; its messages are sent, None where nothing is to be edited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +337,7 @@ class Shortener:
 
     def take_in(self) -> Work[None]:
         """Let the model have as much of what has come in as there is room for."""
-        if self.has_edits and (edited := (yield Edit())) is not None:
+        if self.has_edits and (edited := (yield Ask.EDITS)) is not None:
             self._shorten(edited)
         half, is_small = self.manager.budget.window // 2, False
         if self.shortens:

@@ -285,10 +285,12 @@ def without_notices(messages: Iterable[Message]) -> list[Message]:
         for message in messages
     ]
     places = [at for at, message in enumerate(stripped[:-1]) if command_in(message) is not None]
+    if not places:
+        return stripped
     answers = {at + 1 for at in places if _says_nothing(stripped[at + 1])}
     commands = {at for at in places if at + 1 in answers or stripped[at + 1].get("role") == "user"}
     left_out = answers | commands
-    return [each for at, each in enumerate(stripped) if at not in left_out] if left_out else stripped
+    return [each for at, each in enumerate(stripped) if at not in left_out]
 
 
 def command_in(message: Message) -> str | None:

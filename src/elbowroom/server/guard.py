@@ -221,8 +221,8 @@ def for_paired(answer: Answer) -> Answer:
     return checked
 
 
-def check_claimant(request: web.Request) -> None:
-    """Raise Forbidden where a web page asks that nothing is paired through: one that only the settings let in."""
+def check_may_pair(request: web.Request) -> None:
+    """Raise Forbidden for a web page that only `server.allowed_origins` lets in: it cannot be paired."""
     origins = request.headers.getall(hdrs.ORIGIN, [])
     if not all(ALWAYS_ALLOWED_ORIGINS.fullmatch(origin) for origin in origins):
         raise Forbidden(

@@ -13,7 +13,7 @@ import pytest
 
 from elbowroom.context.budget import Budget, Compact, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
-from elbowroom.context.effects import Aside, Count
+from elbowroom.context.effects import Aside, Ask, Count
 from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager
@@ -26,15 +26,11 @@ from elbowroom.context.planner import (
     REHEARSAL,
     Alone,
     Climb,
-    FindPins,
     Flush,
     HandOut,
     Offer,
-    Overflow,
     Planner,
     Purpose,
-    PutBackLess,
-    RecallOthers,
 )
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message, text_of
@@ -74,7 +70,7 @@ class World:
     put_back: int = 0
     pins: Mapping[str, Message] = field(default_factory=dict)
     tool: int = 0
-    fails_at: type | None = None
+    fails_at: type | Ask | None = None
     failure: BaseException = field(default_factory=lambda: RuntimeError("the world fails"))
     did: list[str] = field(default_factory=list)
     seen: list[Any] = field(default_factory=list)
@@ -99,31 +95,31 @@ class World:
 
     def answer(self, effect: Any) -> Any:
         """Answer one effect."""
-        if self.fails_at is not None and isinstance(effect, self.fails_at):
+        if self.fails_at in (effect, type(effect)):
             raise self.failure
         if isinstance(effect, Count):
             self.counts += 1
             return size(effect.messages) + (self.tool if self.is_offered else 0)
         if isinstance(effect, Aside):
             return effect.work()
-        if isinstance(effect, FindPins):
+        if effect is Ask.PINS:
             return self.pins
-        self.did.append(type(effect).__name__)
+        self.did.append(effect.name if isinstance(effect, Ask) else type(effect).__name__)
         self.seen.append(effect)
         match effect:
             case Alone():
                 return self.run(effect.plan(self.was_waiting))
-            case RecallOthers():
+            case Ask.OTHERS:
                 return self.others is not None, self.others
             case Offer():
                 changes, self.is_offered = self.tool > 0, effect.is_offered
                 return changes
             case Climb():
                 return self.climbed(effect)
-            case PutBackLess():
+            case Ask.LESS:
                 self.put_back -= 1
                 return self.put_back >= 0
-            case Overflow():
+            case Ask.OVERFLOW:
                 return ContextOverflow("It cannot fit.")
             case _:
                 return None
@@ -250,13 +246,13 @@ def test_whether_a_prompt_is_sent(length: int, rung: Rung | None, put_back: int,
     plan = made.carry_out(decision, has_said=has_said)
     if rung == "plan" or length < WINDOW:
         assert world.run(plan)
-        assert "PutBackLess" not in world.did
+        assert "LESS" not in world.did
     elif has_said:
         assert not world.run(plan)
     else:
         with pytest.raises(ContextOverflow):
             world.run(plan)
-        assert world.did.count("PutBackLess") == put_back + 1
+        assert world.did.count("LESS") == put_back + 1
 
 
 @pytest.mark.parametrize("rung", ["plan", None])
@@ -299,8 +295,8 @@ def test_in_an_answer_nobody_else_is_waited_for() -> None:
     [
         (False, None, "plan", ["Alone", "Flush", "Offer", "Climb", "Keep"]),
         (False, None, None, ["Alone", "Flush", "Offer", "Climb", "Note", "HandOut"]),
-        (True, Written(WINDOW, 900, 300, "plan"), "plan", ["Alone", "RecallOthers", "HandOut"]),
-        (True, Written(WINDOW, 800, 400, "plan"), "plan", ["Alone", "RecallOthers", "Flush", "Offer", "Climb", "Keep"]),
+        (True, Written(WINDOW, 900, 300, "plan"), "plan", ["Alone", "OTHERS", "HandOut"]),
+        (True, Written(WINDOW, 800, 400, "plan"), "plan", ["Alone", "OTHERS", "Flush", "Offer", "Climb", "Keep"]),
     ],
 )
 def test_by_hand(*, was_waiting: bool, others: Written | None, rung: Rung | None, did: list[str]) -> None:
@@ -448,9 +444,9 @@ def test_the_target_grows_by_a_tool_that_is_offered() -> None:
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("disk"), asyncio.CancelledError()], ids=["failure", "cancelled"])
-@pytest.mark.parametrize("at", [Count, FindPins, Flush, Offer, Climb])
+@pytest.mark.parametrize("at", [Count, Ask.PINS, Flush, Offer, Climb])
 @pytest.mark.parametrize("purpose", PURPOSES.values(), ids=PURPOSES)
-def test_what_fails_or_is_cancelled_leaves_no_trace(purpose: Purpose, at: type, failure: BaseException) -> None:
+def test_what_fails_or_is_cancelled_leaves_no_trace(purpose: Purpose, at: type | Ask, failure: BaseException) -> None:
     """A compaction is whole or not at all: until its outcome is there, the history is what it was."""
     made, world = planner(chat(3600)), World()
     before = made.manager.history.messages

@@ -157,7 +157,7 @@ class TurnRecorder:
     def said(self, events: Sequence[TextDelta | ReasoningDelta]) -> None:
         """Record words and thoughts of the reply as the client sees them."""
         if not self._waiting and self._conversations is not None:
-            self._conversations.note_soon(self.hand_on)
+            self._conversations.note_when_writing(self.hand_on)
         self._waiting += events
         if len(self._waiting) >= MOST_WAITING:
             self.hand_on()

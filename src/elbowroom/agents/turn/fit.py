@@ -17,11 +17,11 @@ from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
-from elbowroom.context.budget import Compact, Decision
+from elbowroom.context.budget import Compact, Decision, Send
 from elbowroom.context.compaction import Cannot, Compaction, state_of, usual_turn
 from elbowroom.context.conversation import ContextFill, StepUsage
-from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
-from elbowroom.context.fitting import Edit, Keep, Note, Shortener, TakeResults
+from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
+from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit
@@ -30,14 +30,10 @@ from elbowroom.context.planner import (
     PREVIEW,
     Alone,
     Climb,
-    FindPins,
     Flush,
     HandOut,
     Offer,
-    Overflow,
     Planner,
-    PutBackLess,
-    RecallOthers,
 )
 from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ContextOverflow
@@ -104,7 +100,7 @@ class PromptFit:
         sent = await self.counter.sent([*self.manager.history.messages, NEXT])
         tokens = (await self.counter.size(self.shape.body(sent))).count.tokens
         beside = size_in_bytes(as_json(list(self.shape.tools)))
-        return ContextFill.of(self.manager.budget, tokens, usual_turn(sent[:-1], tokens, beside))
+        return ContextFill.of(tokens, self.manager.budget, usual_turn(sent[:-1], tokens, beside))
 
     async def note_fill(self, unseen: int = 0) -> None:
         """Record how full the window is, `unseen` tokens included that this request lacks; never fails."""
@@ -132,14 +128,14 @@ class PromptFit:
             case Tell():
                 notice = Notice(effect.kind, effect.text, before=effect.before, after=effect.after)
                 return await self.compactor.tell([notice])
-            case FindPins():
+            case Ask.PINS:
                 return await self.recall.pins()
             case TakeResults():
                 return await self._take_results(effect)
             case KeepText():
                 outputs = self.compactor.settings.shared.store.tool_outputs
                 return await outputs.keep(self.shape.request.caller.owner, effect.name, effect.text)
-            case Edit():
+            case Ask.EDITS:
                 return await self._edit()
             case Keep():
                 return await self._keep(effect)
@@ -150,7 +146,7 @@ class PromptFit:
         match effect:
             case Alone():
                 return await self._alone(effect)
-            case RecallOthers():
+            case Ask.OTHERS:
                 return await self.recall_compactions(), self.recall.begun_with()
             case Flush():
                 return await self._flush(effect)
@@ -160,13 +156,13 @@ class PromptFit:
                 return await self._climb(effect)
             case HandOut():
                 return await self.hand_out(effect.written)
-            case PutBackLess():
+            case Ask.LESS:
                 if (less := self.recall.put_back_less(self.manager.history)) is not None:
                     self.manager.history = less
                 return less is not None
             case Note():
                 return self.compactor.note_event(effect.event, effect.before, effect.after)
-            case Overflow():
+            case Ask.OVERFLOW:
                 return await self.overflow()
             case _:
                 raise TypeError(effect)
@@ -194,9 +190,9 @@ class PromptFit:
         if done is not None:
             self.compactor.note(done, effect.messages, self.shape.request.focus)
         if self.said is None:
-            self.recall.keep(history, effect.written)
+            self.recall.keeping.keep(history, effect.written)
         else:
-            self.recall.keep_with_answer(history, self.said, effect.written)
+            self.recall.keeping.keep_with_answer(history, self.said, effect.written)
         if done is None:
             return
         if (flush := self.flush()) is not None:
@@ -209,7 +205,7 @@ class PromptFit:
         if memories is not None:
             await memories.refresh(self.recall.chain, self.counter.text)
             if self.said is not None:
-                memories.end(self.recall.chain, self.recall.answer_key(self.said))
+                memories.end(self.recall.chain, self.recall.keeping.answer_key(self.said))
 
     async def _alone(self, effect: Alone) -> Any:
         """Carry a plan out while nobody else compacts: of several that have waited in vain only one does."""
@@ -261,7 +257,7 @@ class PromptFit:
         wants = self.shape.step == 1 and self.shape.request.compaction is not None
         if written is None or not wants or not self.planner.shortener.shortens or self.manager.history.is_stopped:
             return
-        handed = self.recall.handed_out(self.manager.history, written, sum(self.compactor.used, StepUsage()))
+        handed = self.recall.keeping.handed_out(self.manager.history, written, sum(self.compactor.used, StepUsage()))
         self.has_handed_out = True
         await self.compactor.tell([handed])
 
@@ -280,7 +276,8 @@ class PromptFit:
 
         Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
         """
-        fits = await self.run(self.planner.carry_out(decision, has_said=has_said))
+        is_fine = isinstance(decision, Send) and self.planner.refusal is None
+        fits = is_fine or await self.run(self.planner.carry_out(decision, has_said=has_said))
         manager = self.manager
         may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
         if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
@@ -349,7 +346,9 @@ class PromptFit:
         flush = memory_flush(
             self.compactor, self.shape, self.info, self.counter, self.recall, self.manager.budget, self._dressed
         )
-        return flush.with_answer(self.recall.answer_key(self.said)) if flush is not None and self.said else flush
+        return (
+            flush.with_answer(self.recall.keeping.answer_key(self.said)) if flush is not None and self.said else flush
+        )
 
     def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""

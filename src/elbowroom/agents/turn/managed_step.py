@@ -113,7 +113,7 @@ class ManagedStep:
 
     def fill(self) -> ContextFill | None:
         """Return how full the window is now, with the answer that grows; None before a prompt was measured."""
-        return self.manager.fill_now(self._answering.generated if self._answering is not None else 0)
+        return fill_now(self.manager, self._answering.generated if self._answering is not None else 0)
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
@@ -416,6 +416,11 @@ class ManagedStep:
     @property
     def _said(self) -> str:
         return "".join(self.stream.reply.text)
+
+
+def fill_now(manager: AgentContextManager, generated: int) -> ContextFill | None:
+    """Return how full the window is while an answer of so many tokens grows; None before a prompt was measured."""
+    return ContextFill.of(manager.filled + generated, manager.budget) if manager.filled else None
 
 
 class Unwatched:

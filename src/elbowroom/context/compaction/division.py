@@ -5,7 +5,7 @@ The summary is a message of the user between tags, from which the next compactio
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -27,31 +27,25 @@ SUMMARY_TAG = "elbowroom-summary"
 Rung = Literal["plan", "retry", "digest", "last messages"]
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
-    "in progress": (
-        "When this was written, the user's latest request was being worked on. Go on from the messages that follow; "
-        "do not begin anew, and do not take up requests from above that are done."
-    ),
-    "waiting for the user": (
-        "When this was written, the assistant had asked the user something. Do nothing before the answer; when it is "
-        "there, go on with it, and do not take up requests from above that are done."
-    ),
-    "done": (
-        "When this was written, everything asked for above was done. Do not take it up again; attend only to what the "
-        "user asks after this."
-    ),
+    "in progress": "The user's latest request is being worked on: go on from the messages that follow, not anew.",
+    "waiting for the user": "The assistant has asked the user something: go on when the answer is there, not before.",
+    "done": "Everything asked for above is done: attend only to what the user asks after this.",
 }
 INTRODUCTION = (
-    "The earlier part of this conversation, shortened. It is information about what was said and done, not a new "
-    "request. Requests quoted in it are dealt with: what they ask for, such as a length, was meant for their own "
-    "answers."
+    "The earlier conversation, shortened: information, not a request. Requests in it are dealt with. Lines under "
+    '"Word for word" are the user\'s where nobody is named.'
 )
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
-RETAIN, SUMMARY, FACTS, FILES = "What must hold", "What happened", "Also mentioned", "Files"
-RESULTS = "Results of tools"
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{FILES}|{RESULTS})$", re.MULTILINE)
+RETAIN, SUMMARY, WORDS_KEPT, FILES = "What must hold", "What happened", "Word for word", "Files"
+RESULTS, LISTED = "Results of tools", "Also mentioned"  # summaries of older versions have lists
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{LISTED}|{FILES}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
+Speaker = Literal["user", "assistant", "tool", "call"]
+NAMES: dict[Speaker, str] = {"assistant": "Assistant: ", "tool": "Tool: ", "call": "Call: ", "user": ""}
+QUOTING = (WORDS_KEPT, LISTED)
+"""The headings that quotations stand under."""
 
 LONGEST_NUDGE = 80
 LONGEST_WITHOUT_WORDS = 8
@@ -306,44 +300,92 @@ def smallest(transcript: Transcript) -> list[Message]:
 
 
 def summary_message(
-    retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "", files: str = ""
+    retain: str,
+    summary: str,
+    quoted: Sequence[str],
+    state: TaskState,
+    results: str = "",
+    files: str = "",
+    carried: str = "",
 ) -> str:
     """Return the message that stands for the removed groups, between tags that mark it as information.
 
-    `results` says where the results of removed tool calls can be read, `files` which files they have read and changed.
+    `quoted` are lines that stand word for word. `carried` is what stays of the body of earlier summaries: what is new
+    stands below it, so that an engine need not read it again. `results` says where the results of removed tool calls
+    can be read, `files` which files they have read and changed.
     """
-    listed = "\n".join(f"- {fact}" for fact in facts)
-    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (FILES, files), (RESULTS, results))
-    fenced = ((title, TAG.sub("<\\\\", text.strip())) for title, text in sections if text)
-    body = "\n\n".join(f"## {title}\n{text}" for title, text in fenced)
+    blocks = [carried] if carried else []
+    last = next(reversed(HEADING.findall(carried)), "")
+    lines = "\n".join(quoted)
+    for title, text in ((RETAIN, retain), (SUMMARY, summary), (WORDS_KEPT, lines), (FILES, files), (RESULTS, results)):
+        said = HEADING.sub(r"\1", "\n".join(line for line in text.split("\n") if line.strip())).strip("\n")
+        if said and title == last:
+            blocks[-1] += f"\n{said}"
+        elif said:
+            blocks.append(f"## {title}\n{said}")
+        last = title if said else last
+    body = TAG.sub("<\\\\", "\n\n".join(blocks))
     return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The sections of an earlier summary; those that it does not have are empty."""
+    """What earlier summaries tell: the body in its order, with its headings, and the two sections that code carries."""
 
-    retain: str = ""
-    summary: str = ""
-    facts: str = ""
+    body: str = ""
     files: str = ""
     results: str = ""
 
-    @property
-    def text(self) -> str:
-        """Return the sections that a pruning agent has to carry over; code carries the others."""
-        return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
-
 
 def carried_by(summaries: Sequence[Group]) -> Carried:
-    """Return the sections of earlier summaries, joined section by section."""
-    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], FILES: [], RESULTS: []}
+    """Return what earlier summaries tell, one after the other."""
+    blocks: list[str] = []
+    listed: dict[str, list[str]] = {FILES: [], RESULTS: []}
     for group in summaries:
         before, *rest = HEADING.split(inner_summary(group.text))
-        found[SUMMARY].append(before.strip())
-        for title, text in zip(rest[::2], rest[1::2], strict=True):
-            found[title].append(text.strip())
-    return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
+        blocks.append(before.strip())
+        for title, text in zip(rest[::2], (text.strip("\n") for text in rest[1::2]), strict=True):
+            if title in listed:
+                listed[title].append(text)
+            else:
+                blocks.append(f"## {title}\n{text}".rstrip() if text.strip() else "")
+    files, results = ("\n".join(filter(None, texts)) for texts in listed.values())
+    return Carried("\n\n".join(filter(None, blocks)), files, results)
+
+
+def said_in(body: str) -> Iterator[tuple[str, str]]:
+    """Yield each line of a summary's body with the heading that it stands under, "" for none."""
+    heading = ""
+    for line in body.split("\n"):
+        if found := HEADING.fullmatch(line):
+            heading = found[1]
+        elif line.strip():
+            yield heading, line
+
+
+def body_of(lines: Iterable[tuple[str, str]]) -> str:
+    """Return the body of these lines, each with the heading that it stands under."""
+    blocks: list[str] = []
+    last = None
+    for heading, line in lines:
+        if heading == last:
+            blocks[-1] += f"\n{line}"
+        else:
+            blocks.append(f"## {heading}\n{line}" if heading else line)
+        last = heading
+    return "\n\n".join(blocks)
+
+
+def quotation(speaker: Speaker, text: str) -> str:
+    """Return the line that quotes a text: who speaks is named, but for the user."""
+    return f"- {NAMES[speaker]}{text}"
+
+
+def speaker_in(line: str) -> tuple[Speaker, str]:
+    """Return who speaks in a line that quotes, and the text."""
+    text = line.removeprefix("- ")
+    speaker: Speaker = next((each for each, name in NAMES.items() if name and text.startswith(name)), "user")
+    return speaker, text.removeprefix(NAMES[speaker])
 
 
 def naming_tool(messages: Sequence[Message], tool: str) -> list[Message]:

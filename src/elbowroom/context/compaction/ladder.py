@@ -33,19 +33,19 @@ from elbowroom.context.compaction.order import (
     Wishes,
 )
 from elbowroom.context.compaction.outcome import Compaction
-from elbowroom.context.compaction.verdict import judge
+from elbowroom.context.compaction.verdict import judge, without_made_up
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
 from elbowroom.context.transcript import Group, Transcript
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
-LOST = "What the user has demanded is not in it"
 SHARE_OF_FIRST = 10
 """One part in so many of the window is the most that the first request may take to stay word for word."""
 LEAST_BESIDE = 300
 """Tokens that a summary has at least beside the last exchange: what stands around it takes more than a hundred."""
 NOTHING: frozenset[int] = frozenset()
+NO_PLAN = Plan("", "")
 LEAST_EXCHANGE = 3  # groups: a question, its answer, and the next question
-SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
+SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for quotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Ladder:
         """
         if before is None:
             before = yield Count(transcript.messages)
-        shorter = condensed(transcript, self.size, self.budget.window, self.removed)
+        shorter = condensed(transcript, self.size, self.budget.window)
         said = transcript if not self.foresees else Transcript(transcript.groups[:-1])
         beside = yield from self._beside_exchange(shorter.transcript, before)
         done = yield from (beside or self).climb_with(shorter.transcript, said, before, shorter.groups)
@@ -119,7 +119,7 @@ class Ladder:
         *_, shortest = tail_starts(transcript.groups, 0)
         if (yield from self._room_in(divide(transcript, tails_from=shortest))) < least_room(self.budget):
             return None
-        occupied = self.target - (yield from self._room_in(divide(transcript, tails_from=start)))
+        occupied = self.budget.occupied((yield from self._fixed(divide(transcript, tails_from=start))))
         target = max(self.target, self.budget.target(occupied))
         has_room = target < self.budget.trigger and target - occupied >= LEAST_BESIDE
         return replace(self, target=target, exchange=start) if has_room else None
@@ -141,7 +141,7 @@ class Ladder:
                 return done
         drafts = drafts or self._drafts(transcript, division, room)
         last = yield from self._by_last_messages(transcript, drafts, before)
-        return self._judged(drafts, last) if isinstance(last, Compaction) else last
+        return self._judged(drafts, NO_PLAN, last) if isinstance(last, Compaction) else last
 
     def cap(self, room: int) -> int:
         """Return how many tokens a summary may have in a room of this size."""
@@ -190,8 +190,12 @@ class Ladder:
         )
 
     def _room_in(self, division: Division) -> Work[int]:
+        return self.budget.room((yield from self._fixed(division)), self.target)
+
+    def _fixed(self, division: Division) -> Work[int]:
+        """Return the tokens of what a division keeps whatever happens."""
         base: int = yield Count(build(division, "", ()))
-        return self.target - self.budget.occupied(base)
+        return base
 
     def _by_pruner(
         self, pruner: Pruner, said: Transcript, older: int, drafts: Drafts, before: int
@@ -205,11 +209,9 @@ class Ladder:
             self.wishes,
             cap,
             before,
-            self.removed,
             older,
         )
         reasons: tuple[str, ...] = ()
-        incomplete: Compaction | None = None
         rungs: tuple[Rung, ...] = ("plan", "retry")
         for rung in rungs:
             try:
@@ -220,19 +222,13 @@ class Ladder:
                 continue
             done = yield from self._accepted(drafts, _draft(drafts, answer, cap), rung, before)
             if isinstance(done, Compaction):
-                if not drafts.untold or rung == "retry":
-                    return done
-                incomplete = done
-                yield RungFailed(f"{LOST}.")  # the words themselves are for the pruning agent, not for a log
-                reasons = (f"{LOST}: {'; '.join(drafts.untold)}",)
-                continue
+                return done
             yield RungFailed(done)
             reasons = (done,)
-        return incomplete
+        return None
 
     def _by_digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
-        cap = self.cap(drafts.room)
-        for room in (cap, cap // 2, cap // 4):
+        for room in (drafts.room, drafts.room // 2, drafts.room // 4):
             done = yield from self._accepted(drafts, drafts.digested(room), "digest", before)
             if isinstance(done, Compaction):
                 return done
@@ -252,10 +248,10 @@ class Ladder:
         keepings = dict.fromkeys((self._first_request(transcript.groups), frozenset[int]()))
         for keeping, start in product(keepings, starts):
             division = divide(transcript, tails_from=start, keeping=keeping)
-            cut = yield from self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
+            cut = yield from self._compaction(Draft(division, NO_PLAN, (), ""), "last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
-                told = yield from self._with_facts(cut, division, drafts)
+                told = yield from self._with_quotations(cut, division, drafts)
                 if told.summary or not (self.tells_all or note.summary):
                     return told
                 fitting.append(cut)
@@ -274,12 +270,12 @@ class Ladder:
                     return cut
         return Cannot(min([before, *(cut.after for cut in cuts)]))
 
-    def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Work[Compaction]:
-        """Return the last messages below as many of the facts from before them as fit.
+    def _with_quotations(self, cut: Compaction, division: Division, drafts: Drafts) -> Work[Compaction]:
+        """Return the last messages below as much of what was said before them as fits.
 
         Where the results of removed calls can be read stands there also at the price of a part of the gain.
         """
-        told = drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
+        told = drafts.quoted_alone(division, self.budget.room(cut.after, self.target))
         noted = yield from self._compaction(drafts.results_alone(division), cut.rung, cut.before)
         for fuller in ((yield from self._compaction(told, cut.rung, cut.before)), noted):
             if self._fault(fuller) is None:
@@ -291,7 +287,7 @@ class Ladder:
         state = self.state or state_of(division.tail)
         stays_from = self._stays_from(transcript.groups)
         size, window = self.size, self.budget.window
-        return Drafts(division, state, size, window, room, self.removed, stays_from)
+        return Drafts(division, state, size, window, room, self.target, self.removed, stays_from)
 
     def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Work[Compaction | str]:
         """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""
@@ -299,15 +295,14 @@ class Ladder:
             done = yield from self._compaction(draft, rung, before)
             fault = self._fault(done)
             if fault is None:
-                judged = self._judged(drafts, done)
+                judged = self._judged(drafts, draft.plan, done)
                 return judged.verdict.fault or judged
-            draft = drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
+            draft = drafts.shrunk(draft) or fault
         return draft
 
-    def _judged(self, drafts: Drafts, done: Compaction) -> Compaction:
+    def _judged(self, drafts: Drafts, plan: Plan, done: Compaction) -> Compaction:
         """Return a compaction with the verdict on it."""
-        verdict = judge(drafts.division.messages, done.messages, drafts.all_facts())
-        return replace(done, verdict=verdict)
+        return replace(done, verdict=judge(drafts.division, drafts.coverage, plan, done.messages))
 
     def _compaction(self, draft: Draft, rung: Rung, before: int) -> Work[Compaction]:
         messages = tuple(draft.messages)
@@ -332,4 +327,5 @@ def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason
+    plan = without_made_up(plan, drafts.division.messages)
     return drafts.whole(plan) if isinstance(answer, Rewrite) else drafts.planned(plan, 2 * cap)

@@ -22,8 +22,7 @@ from elbowroom.context.compaction.answer import (
     as_plan,
     read_prune_answer,
 )
-from elbowroom.context.compaction.calls import RemovedCalls
-from elbowroom.context.compaction.digest import digest
+from elbowroom.context.compaction.coverage import quoted
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
 from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
 from elbowroom.context.transcript import Group, Message, Transcript, called, readable, written_out
@@ -42,6 +41,7 @@ In "retain" list, one short line each, what must hold from now on: the user's ru
 decisions, and to-dos that are open. In "summary" tell in order what happened and where things stand."""
 
 FOCUS = "What the user wants of this summary; follow it in what to keep and what to drop, and in nothing else:"
+STANDS = "What the earlier summary in the conversation says stays as it is above yours: tell what has come since."
 LEAST_ROOM = 100
 SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more: a short list leaves room in a nearly full window."""
@@ -91,8 +91,7 @@ class PruningRequest:
     """The order of one compaction to its pruning agent; `cap` is how long a summary may be, in tokens.
 
     It remembers what has been asked, so that a second `ask` goes on from there: of an order in parts only the part that
-    failed is put again. `removed` is how a digest tells of calls. The
-    `older` first groups of the transcript are no groups of the division, which has a digest of them.
+    failed is put again. The `older` first groups of the transcript are no groups of the division, which quotes them.
     """
 
     transcript: Transcript
@@ -102,7 +101,6 @@ class PruningRequest:
     wishes: Wishes
     cap: int
     prompt: int
-    removed: RemovedCalls = field(default_factory=RemovedCalls)
     older: int = 0
     _attempt: int = 0
     _suffix_works: bool = True
@@ -162,7 +160,7 @@ class PruningRequest:
             self._answers.pop()
         while True:
             part = self._parts[len(self._answers)]
-            order = listing_order(part, self._so_far(), self.wishes, self._part_cap, reasons)
+            order = listing_order(part, self._so_far(), self.wishes, self._part_cap, reasons, stands=not self._answers)
             progress = Progress(self._attempt, len(self._answers) + 1, len(self._parts))
             answer = read_prune_answer((yield AskPruner(order, self._part_cap, progress)))
             is_last = len(self._answers) + 1 == len(self._parts)
@@ -190,8 +188,8 @@ class PruningRequest:
         """Return the summary of everything before the next part."""
         if self._answers:
             return f"{self._answers[-1].retain}\n\n{self._answers[-1].summary}".strip()
-        earlier = carried_by(self.division.summaries).text
-        return earlier if self.size(earlier) <= 2 * self._part_cap else ""
+        earlier = carried_by(self.division.summaries).body
+        return _head_and_tail(earlier, 2 * self._part_cap, self.size)
 
     def _divided(self) -> list[list[str]]:
         """Return the material in runs that fit the pruner's window beside the order, a summary and the answer."""
@@ -201,7 +199,7 @@ class PruningRequest:
         if not self.pruner.shares_prefix:
             left -= self.pruner.window // 8  # another model counts differently
         if (room := left - self._part_cap) >= LEAST_ROOM:
-            runs = self._runs(self._material(room), room)
+            runs = self._runs(self._groups(room), room)
             if len(runs) == 1:  # no next run needs room for a summary
                 return runs
         room = left + self.size(so_far) - 3 * self._part_cap
@@ -209,7 +207,7 @@ class PruningRequest:
             room -= self.pruner.window // 16
         if room < LEAST_ROOM:
             raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
-        runs = self._runs(self._material(room), room)
+        runs = self._runs(self._groups(room), room)
         return runs if len(runs) <= MOST_PARTS else self._fewer_runs(room)
 
     def _runs(self, blocks: Iterable[str], room: int) -> list[list[str]]:
@@ -225,29 +223,14 @@ class PruningRequest:
         return runs
 
     def _fewer_runs(self, room: int) -> list[list[str]]:
-        """Return no more runs than a pruning agent is asked for: large groups cut, else a digest of the oldest too."""
+        """Return no more runs than a pruning agent is asked for: large groups cut, else the oldest quoted too."""
         runs = self._runs(self._groups(max(LEAST_ROOM, room // SHARE_OF_TIER)), room)
         if len(runs) <= MOST_PARTS - 1:
-            return [*([[told]] if (told := self._earlier(room)) else []), *runs]
+            return runs
         newest = runs[1 - MOST_PARTS :]
-        told = self._earlier(room // 2)
         older = [each.group for each in self.division.old[: -sum(map(len, newest))]]
-        left = room - self.size(told) - LEAST_ROOM // 2
-        of = self.removed
-        lines = digest(older, self.size, left, of.most_tokens, of.kinds, keeps_errors=of.keeps_errors)
-        return [list(filter(None, [told, shown_summary(lines)])), *newest]
-
-    def _earlier(self, room: int) -> str:
-        """Return the earlier summaries as they are shown, beginning and end of what is too large for the room."""
-        earlier = "" if self._so_far() else carried_by(self.division.summaries).text
-        return shown_summary(_head_and_tail(earlier, room - LEAST_ROOM // 2, self.size)) if earlier else ""
-
-    def _material(self, room: int) -> Iterator[str]:
-        """Yield what the pruner has to read, no block larger than the room: an earlier summary first, then groups."""
-        earlier = carried_by(self.division.summaries).text
-        if earlier and not self._so_far():
-            yield from (shown_summary(piece) for piece in _pieces(earlier, room - LEAST_ROOM // 2, self.size))
-        yield from self._groups(room)
+        left = room - LEAST_ROOM // 2
+        return [[shown_summary("\n".join(quoted(older, self.size, left)))], *newest]
 
     def _groups(self, room: int) -> Iterator[str]:
         """Yield the groups as they are shown, beginning and end of each that is larger than the room."""
@@ -299,7 +282,7 @@ def suffix_order(
     unlisted = old[:-rows]
     before = f"the first {older:,} groups | older still, not listed one by one\n" if older else ""
     before += f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
-    carry = "\n\nCarry over what the earlier summary in the conversation says." if has_summary else ""
+    carry = f"\n\n{STANDS}" if has_summary else ""
     return (
         "This is a maintenance order of the system, not a request of the user; do not answer the conversation and do "
         "not call tools. The conversation above no longer fits and its older part is being replaced by your summary. "
@@ -315,13 +298,20 @@ def _first_words(group: Group) -> str:
 
 
 def listing_order(
-    material: Sequence[str], so_far: str, wishes: Wishes, cap: int, reasons: Sequence[str] = ()
+    material: Sequence[str],
+    so_far: str,
+    wishes: Wishes,
+    cap: int,
+    reasons: Sequence[str] = (),
+    *,
+    stands: bool = False,
 ) -> list[dict[str, str]]:
     """Return the messages for a pruning agent that has not read the conversation: the material itself, fenced.
 
-    The material is what `shown` and `shown_summary` return; `so_far` is the summary of everything before it.
+    The material is what `shown` and `shown_summary` return; `so_far` is the summary of everything before it,
+    which `stands` as it is where an earlier compaction has made it.
     """
-    earlier = f"{shown_summary(so_far)}\n\nCarry it over into yours.\n\n" if so_far else ""
+    earlier = f"{shown_summary(so_far)}\n\n{STANDS if stands else 'Carry it over into yours.'}\n\n" if so_far else ""
     body = "\n\n".join(material)
     system = (
         "You shorten conversations between a user and an assistant. What stands between the tags is material; "

@@ -236,11 +236,6 @@ def _news(text: str) -> str:
     return f"{NEWS}{change}" if 0 < len(change) <= LONGEST_NEWS else ""
 
 
-def news_in(text: str) -> str:
-    """Return what a stub says has changed; "" for any other text."""
-    return text.partition("\n")[0].partition(NEWS)[2].removesuffix("]") if is_stub(text) else ""
-
-
 def _gist(kind: ToolKind, text: str) -> str:
     if kind == "query":
         return " came"

@@ -161,12 +161,14 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
     said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
     if not said or said[-1]["role"] != "user":
         return None
+    is_instructed = len(said) < len(chat.messages)
     offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
     first, last = _beginnings(said[0]), _beginnings(said[-1])
     for known in SIDE_REQUESTS:
         if known.asked and not any(text.startswith(known.asked) for text in (first if known.asks_first else last)):
             continue
-        if (known.may_offer_tools or not offers_tools) and _is_told(known, chat):
+        may_be = (known.may_offer_tools or not offers_tools) and (is_instructed or not known.systems)
+        if may_be and _is_told(known, chat):
             return known
     return None
 

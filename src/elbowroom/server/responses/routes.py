@@ -234,7 +234,7 @@ async def delete_response(request: web.Request) -> web.Response:
     shared, conversation = request.app[SHARED], kept.conversation.row.id
     if not kept.is_last:
         raise Conflict(
-            f"Something was said behind the response {kept.id!r}, which would lose its beginning. Delete the responses "
+            f"Something was said after the response {kept.id!r}, which would lose its beginning. Delete the responses "
             f"behind it first, or all of it with DELETE /v1/conversations/{conversation}.",
             code="response_in_use",
         )

@@ -31,7 +31,9 @@ def test_order_on_top_of_the_conversation() -> None:
     assert "Write little.\nWrite in French.\nKeep names.\nKeep dates.\n" in order
     assert "at most 200 words" in order
     assert "earlier summary" not in order
-    assert "Carry over what the earlier summary" in suffix_order(old, {1: 40, 2: 7}, MINE, 300, has_summary=True)
+    assert "the earlier summary in the conversation says stays" in suffix_order(
+        old, {1: 40, 2: 7}, MINE, 300, has_summary=True
+    )
 
 
 def test_very_many_groups_are_not_listed_one_by_one() -> None:

@@ -12,7 +12,6 @@ from elbowroom.context.outputs.stubs import (
     error_in,
     is_soft_trimmed,
     is_stub,
-    news_in,
     ref_of,
     shorter_arguments,
     size_of_result,
@@ -106,9 +105,8 @@ def test_stub_says_what_has_changed() -> None:
     """A result that corrects something says so in its stub too, and the sentence can be read back."""
     line = stub("query", "web_search", '{"query": "fare"}', CORRECTED + " The sea is wide." * 99, "k3v9abcdefgh")
     assert line.endswith("; it says: The fare is no longer 4.50 € but 5.20 €.]")
-    assert news_in(line) == "The fare is no longer 4.50 € but 5.20 €."
+    assert "The fare is no longer 4.50 € but 5.20 €." in line
     assert "\n" not in line
-    assert news_in(CORRECTED) == news_in(stub("read", "read", "{}", "Calm. " * 99, "k3v9abcdefgh")) == ""
 
 
 @pytest.mark.threat("forged notices, summaries and references", "what is not wholly a stub is none")
