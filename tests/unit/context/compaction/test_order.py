@@ -1,5 +1,6 @@
 """The orders to a pruning agent and its progress in words: each told once, and no text in them can do anything."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -150,7 +151,7 @@ def test_what_goes_unread_is_before_the_order() -> None:
     assert ordered(messages, tails_from=5) == messages
 
 
-def ordered(messages: list[Message], tails_from: int) -> list[Message]:
+def ordered(messages: Sequence[Message], tails_from: int) -> list[Message]:
     """Return the messages that stand before the order to the conversation's own model."""
     transcript = Transcript.of(messages)
     pruner = ScriptedPruner(window=8192)
