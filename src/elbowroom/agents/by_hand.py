@@ -26,7 +26,7 @@ from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_sum
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.seam import command_in, notice_line, without_notices
-from elbowroom.context.transcript import Group, Message, text_of, with_text, written
+from elbowroom.context.transcript import Group, Message, as_dicts, text_of, with_text, written
 from elbowroom.context.unasked import Passage
 from elbowroom.errors import Conflict, NotFound
 from elbowroom.providers.base import TextDelta
@@ -57,7 +57,7 @@ async def answer_command(
     told = "There is nothing to compact yet."
     said.begin_step()
     if any(message.get("role") == "user" for message in before):
-        chat = replace(request, messages=tuple(map(dict, before)), focus=command_in(request.messages[-1]) or "")
+        chat = replace(request, messages=as_dicts(before), focus=command_in(request.messages[-1]) or "")
         done = await compact_request(target, chat, settings, sink)
         told = f"Compacted: {done.before:,} to {done.after:,} tokens in {done.seconds:.1f} s."
         if done.rung is None:
@@ -153,7 +153,7 @@ class KeptChat:
     async def size_of(self, messages: Sequence[Message]) -> tuple[int, Budget | None]:
         """Return how large the prompt with these messages is, and the budget of its window where one is known."""
         offered = await offered_unasked(self.target, self.request, self.settings)
-        asked = replace(offered.request, messages=tuple(dict(message) for message in messages))
+        asked = replace(offered.request, messages=as_dicts(messages))
         sized = await count_request(self.target, asked, offered.specs, self.settings.shared.histories, fits_tools=True)
         window = sized.window or (self.shown.window if self.shown is not None else None)
         budget = Budget(window, self.settings.compaction.threshold_ratio) if window is not None else None

@@ -8,14 +8,16 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from elbowroom.context.divisible import LEAST, Divided, divided
 from elbowroom.context.transcript import (
     Group,
     Message,
+    Summary,
     Transcript,
     messages_of,
+    out_of_kept_form,
     size_in_bytes,
     text_of,
     with_text,
@@ -26,6 +28,8 @@ LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
+SUMMARISES: frozenset[Rung] = frozenset({"plan", "retry", "digest"})
+"""The rungs that put a summary in place of what they remove."""
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
     "in progress": "The user's latest request is being worked on: go on from the messages that follow, not anew.",
@@ -256,7 +260,17 @@ def is_summary(group: Group) -> bool:
 
 def is_summary_message(message: Message) -> bool:
     """Tell whether an earlier compaction has put a message in place of others."""
-    return message.get("role") == "user" and text_of(message).lstrip().startswith(f"<{SUMMARY_TAG}>")
+    return isinstance(message, Summary)
+
+
+def restored(kept: Iterable[dict[str, Any]], *, may_lack_mark: bool) -> tuple[Message, ...]:
+    """Return messages that were kept, as they were; of an older version's, which `may_lack_mark`, the text decides."""
+    messages = tuple(map(out_of_kept_form, kept))
+    if not may_lack_mark or any(map(is_summary_message, messages)):
+        return messages
+    begun = (at for at, each in enumerate(messages) if text_of(each).lstrip().startswith(f"<{SUMMARY_TAG}>"))
+    first = next(begun, -1)
+    return tuple(Summary(each) if at == first else each for at, each in enumerate(messages))
 
 
 def usual_turn(messages: Sequence[Message], tokens: int, beside: int) -> int:
@@ -345,7 +359,7 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     removed += [] if division.summarised_from is None else [division.summarised_from]
     first = min(removed, default=1 + max((each.id for each in staying), default=0))
     opening = [numbered.group for numbered in staying if numbered.id < first]
-    note: list[Message] = [{"role": "user", "content": summary}] if summary else []
+    note: list[Message] = [Summary(role="user", content=summary)] if summary else []
     return [
         *messages_of(division.system),
         *messages_of(opening),

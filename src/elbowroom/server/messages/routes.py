@@ -17,7 +17,7 @@ from elbowroom.agents.turn import RunSettings
 from elbowroom.context.compaction import Seal
 from elbowroom.context.ledger import Chain
 from elbowroom.context.seam import without_notices
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, as_dicts
 from elbowroom.server.chat import seal_of, sized, unsealed
 from elbowroom.server.dialect import Answering, answered, as_chat
 from elbowroom.server.messages.body import MessagesRequest, parse_messages_request
@@ -108,7 +108,7 @@ async def count_tokens(request: web.Request) -> web.Response:
 
 async def _size(request: web.Request, asked: Asked, messages: Sequence[Message]) -> int:
     """Return the size of the prompt that the request makes with these messages."""
-    chat = replace(asked.request.chat, messages=tuple(map(dict, messages)))
+    chat = replace(asked.request.chat, messages=as_dicts(messages))
     return (await sized(request, asked.target, chat)).count.tokens
 
 
@@ -149,4 +149,4 @@ async def _with_compaction(request: web.Request, asked: MessagesRequest, seal: S
         return chat
     kept = await unsealed(request.app[SHARED], seal, compaction.item, compaction.where)
     before, after = chat.messages[: compaction.at], chat.messages[compaction.at + 1 :]
-    return replace(chat, messages=(*before, *map(dict, kept), *after))
+    return replace(chat, messages=(*before, *as_dicts(kept), *after))

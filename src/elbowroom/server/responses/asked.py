@@ -14,7 +14,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import ChatRequest, CompactionRequest
 from elbowroom.agents.turn import Shared
 from elbowroom.context.compaction import Seal
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, as_dicts
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
 from elbowroom.server.conversations import LOCKS
@@ -109,7 +109,7 @@ async def read_messages(
     places = compactions_in(items)
     if not places:
         new = await at_leisure(request, lambda: messages_of(items))
-        return [*map(dict, before), *new], bool(new)
+        return [*as_dicts(before), *new], bool(new)
     seal = await seal_for()
     for place in places[:-1]:
         seal.opened(items[place].get(SEALED), f"input[{place}].{SEALED}")
@@ -117,7 +117,7 @@ async def read_messages(
     compacted = await unsealed(request.app[SHARED], seal, items[last].get(SEALED), f"input[{last}].{SEALED}")
     earlier = [*before, *await at_leisure(request, lambda: messages_of(items[:last]))]
     later = await at_leisure(request, lambda: messages_of(items[last + 1 :], last + 1))
-    return [*map(dict, beside_compaction(earlier, compacted)), *map(dict, compacted), *later], True
+    return [*as_dicts([*beside_compaction(earlier, compacted), *compacted]), *later], True
 
 
 async def _before(request: web.Request, owner: str, asked: ResponsesRequest) -> KeptResponse | KeptConversation | None:

@@ -21,7 +21,7 @@ from elbowroom.context.compaction.ladder import Cannot
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.effects import Progress, PrunerFailed
 from elbowroom.context.templates.repair import repair
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Message, Summary, Transcript
 
 WINDOW = 8192
 INFLATED = plan("It must hold.", "and then something happened " * 4000)
@@ -321,7 +321,8 @@ async def test_earlier_summary_is_shown_and_carried() -> None:
 async def test_huge_earlier_summary_does_not_fill_a_small_window() -> None:
     """C16: of a summary from a larger window a small pruning agent sees both ends; code carries what has room."""
     earlier = f"<{SUMMARY_TAG}>\nEarlier.\n\n## What happened\n" + "".join(f"Event {n}.\n" for n in range(1500))
-    messages = [said("system", "You help."), said("user", f"{earlier}</{SUMMARY_TAG}>"), *chat(12)[1:]]
+    told = Summary(role="user", content=f"{earlier}</{SUMMARY_TAG}>")
+    messages = [said("system", "You help."), told, *chat(12)[1:]]
     pruner = ScriptedPruner(FORGETFUL, window=4096, shares_prefix=False)
     done = await climbed(messages, pruner)
     read = "".join(str(order[1]["content"]) for order in pruner.asked)
