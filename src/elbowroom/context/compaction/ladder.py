@@ -126,8 +126,8 @@ class Ladder:
     def _beside_answer(self, groups: tuple[Group, ...]) -> "Work[Ladder | None]":
         """Return the ladder with a target by which the answer stays that the person has just read, whole or its end.
 
-        Where its exchange stays whole, the target is midway from what cannot be freed then to the trigger, as long as a
-        summary fits below it; where only the end of the answer has room, it is the trigger. None without any room.
+        Where its exchange stays whole, or the answer alone, the target is midway from what cannot be freed then to the
+        trigger, as long as a summary fits below it; where only its end has room, it is the trigger. None without room.
         """
         place, budget = last_answer(groups), self.budget
         is_last = place == len(groups) - 1
@@ -136,8 +136,8 @@ class Ladder:
         *_, shortest = tail_starts(groups, 0)
         if (yield from self._room_in(_divided(groups, shortest, last_words(groups)))) < least_room(budget):
             return None
-        start = 0 if is_last else start_of_turns(groups, 2)
-        if start:
+        starts = [place] if is_last else [start_of_turns(groups, 2), place]
+        for start in filter(None, starts):
             occupied = budget.occupied((yield from self._fixed(_divided(groups, start, {}))))
             target = max(self.target, budget.target(occupied))
             if target < budget.trigger and target - occupied >= self._least_beside:

@@ -47,3 +47,13 @@ async def test_end_of_the_last_answer_takes_most_of_the_window(
     assert done.messages[1] == messages[1]
     if last is not None:
         assert done.messages[-1] == messages[-1]
+
+
+async def test_short_answer_raises_no_target() -> None:
+    """After a long request, an answer that has room stays whole, and the prompt is not filled to the trigger for it."""
+    request = said("user", f"Mind this: {answer_of(4500)}")
+    messages: list[Message] = [request, said("assistant", "I do."), said("user", "And tomorrow?")]
+    done = await ladder(8192, ScriptedPruner(FORGETFUL), messages[1:]).climb(Transcript.of(messages))
+    assert isinstance(done, Compaction)
+    assert messages[1] in done.messages
+    assert Budget(8192).occupied(done.after) <= 5500
