@@ -44,12 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WINDOW = 4000
-<<<<<<< HEAD
 LONGEST_NOTE = 150
-TRIGGER, SUMMARY = 3200, {"role": "user", "content": "<elbowroom-summary>\nShort.\n</elbowroom-summary>"}
-=======
 TRIGGER, SUMMARY = 3200, Summary(role="user", content="<elbowroom-summary>\nShort.\n</elbowroom-summary>")
->>>>>>> wire
 PURPOSES = {
     "before a request": BEFORE_REQUEST,
     "in an answer": IN_ANSWER,
