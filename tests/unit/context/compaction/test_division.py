@@ -36,7 +36,7 @@ def tools(*ids: str) -> list[Message]:
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
 
-def transcript(*parts: list[Message]) -> Transcript:
+def transcript(*parts: Sequence[Message]) -> Transcript:
     """Return the conversation of these messages."""
     return Transcript.of([message for part in parts for message in part])
 
