@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Final, Literal
 
 from elbowroom.context.compaction.division import (
@@ -30,9 +32,11 @@ IMPORTANCE: Final[dict[Teller, float]] = {"user": 1.0, "summary": 0.8, "assistan
 """What a word weighs by who said it."""
 UNSPACED: Final = r"\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters of scripts that put no spaces between words: there two letters in a row stand for a word."""
-WORD: Final = re.compile(rf"[{UNSPACED}]+|[^\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}]+")
+BETWEEN: Final = rf"\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}"
+WORD: Final = re.compile(rf"[{UNSPACED}]+|[^{BETWEEN}._-][^{BETWEEN}]*(?<![._-])")
 FIRST_UNSPACED: Final = re.compile(rf"[{UNSPACED}]")
-STOP: Final = re.compile(r"(?<=[.!?؟।])\s+|(?<=[。！？])|\n+")
+STOPS: Final = (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")
+WITHOUT_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
 LONGEST: Final = 400
 """Characters of a unit; a longer line is cut between words."""
 LONGEST_READ: Final = 40_000
@@ -57,23 +61,30 @@ class Unit:
     """An earlier summary has told it."""
 
     @property
-    def frame(self) -> frozenset[str]:
-        """Return its words without figures: lines of one log differ in nothing but these."""
-        return frozenset(word for word in self.words if not any(map(str.isdigit, word)))
+    def frame(self) -> str:
+        """Return its text without digits: lines of one log differ in nothing but these."""
+        return self.text.translate(WITHOUT_DIGITS)
 
 
 def words_of(text: str) -> set[str]:
     """Return the words of a text in small letters, and of scripts without spaces each two letters in a row."""
-    words = WORD.findall(text.casefold())
+    words: list[str] = WORD.findall(text.casefold())
     if text.isascii():
-        return {bare for word in words if (bare := word.strip("._-"))}
+        return set(words)
     found: set[str] = set()
     for word in words:
         if FIRST_UNSPACED.match(word):
             found.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
-        elif bare := word.strip("._-"):
-            found.add(bare)
+        else:
+            found.add(word)
     return found
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences and lines of a text, in their order; some may be blank."""
+    for stop in STOPS:
+        text = text.replace(stop, f"{stop.rstrip()}\n")
+    return text.split("\n")
 
 
 class Coverage:
@@ -83,14 +94,21 @@ class Coverage:
         self._size = size
         self._units = {id(group): (group, tuple(_units_of(group))) for group in groups}
         units = [unit for _, inside in self._units.values() for unit in inside]
-        said = Counter(word for unit in units for word in unit.words)
-        self._weights = {word: math.log((len(units) + 1) / times) * _pieces(word) for word, times in said.items()}
+        said = Counter(chain.from_iterable(unit.words for unit in units))
+        rarities = {times: math.log((len(units) + 1) / times) for times in set(said.values())}
+        self._weights = {word: rarities[times] * _pieces(word) for word, times in said.items()}
         self._frames = Counter(unit.frame for unit in units)
         self._places = {unit: at / len(units) for at, unit in enumerate(units)}
 
     def units(self, groups: Iterable[Group]) -> list[Unit]:
         """Return the units of groups, in their order."""
-        return [unit for group in groups for unit in self._units[id(group)][1]]
+        return [unit for group in groups for unit in self._units_in(group)]
+
+    def _units_in(self, group: Group) -> tuple[Unit, ...]:
+        """Return the units of a group, which are looked for once; parts of messages come later than the others."""
+        if id(group) not in self._units:
+            self._units[id(group)] = group, tuple(_units_of(group))
+        return self._units[id(group)][1]
 
     def words(self, groups: Iterable[Group]) -> set[str]:
         """Return the words of groups."""
@@ -100,11 +118,15 @@ class Coverage:
         """Return what words weigh together; those of nobody in the conversation weigh nothing."""
         return sum(map(self._weights.__getitem__, words & self._weights.keys()))
 
-    def kept(self, groups: Sequence[Group], words: set[str]) -> tuple[int, int]:
-        """Return how many units of groups are the user's, and how many have most of their weight in words."""
+    def lost(self, groups: Sequence[Group], words: set[str]) -> tuple[int, list[str]]:
+        """Return how many units of groups are the user's, and which have most of their weight in none of these words.
+
+        The weightiest comes first.
+        """
         units = [unit for unit in self.units(groups) if unit.speaker == "user"]
-        held = sum(2 * self.weight(unit.words & words) >= self.weight(unit.words) for unit in units)
-        return len(units), held
+        missing = ((self.weight(unit.words - words), unit) for unit in units)
+        lost = [(weight, unit.text) for weight, unit in missing if 2 * weight > self.weight(unit.words)]
+        return len(units), [text for _, text in sorted(lost, key=itemgetter(0), reverse=True)]
 
     def chosen(
         self, groups: Sequence[Group], staying: Sequence[Group], told: str, room: int, for_user: int
@@ -165,8 +187,8 @@ class Coverage:
         about = self.weight(unit.words & said) / whole if whole else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
         units = len(self._places) + 1
-        rarity = math.log(units / self._frames[unit.frame]) / math.log(units)
-        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places[unit]) * rarity / size
+        rarity = math.log(units / self._frames[unit.frame]) / math.log(units) if unit.frame in self._frames else 1.0
+        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity / size
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
@@ -183,10 +205,10 @@ def _units_of(group: Group) -> Iterator[Unit]:
                 teller, text = "summary", line
             yield Unit(teller, text, line, frozenset(words_of(text)), heading, is_carried=True)
         return
-    for message in group.messages:
+    for message in group.unshortened or group.messages:
         role = message.get("role")
         speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
-        for text in _pieces_of(readable(message)):
+        for text in _pieces_of(readable(message).removesuffix(group.note)):
             yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
         for name, arguments in called(message):
             for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
@@ -197,7 +219,7 @@ def _pieces_of(text: str) -> Iterator[str]:
     """Yield the sentences and lines of a text, of a very long one those at its beginning and end."""
     if len(text) > 2 * LONGEST_READ:
         text = f"{text[:LONGEST_READ]}\n{text[-LONGEST_READ:]}"
-    for sentence in STOP.split(text):
+    for sentence in sentences_of(text):
         rest = " ".join(sentence.split())
         while len(rest) > LONGEST:
             end = rest.rfind(" ", LONGEST // 2, LONGEST) + 1 or LONGEST
@@ -209,4 +231,5 @@ def _pieces_of(text: str) -> Iterator[str]:
 
 def _pieces(word: str) -> int:
     """Return about how many tokens a word takes, in which a figure or name cannot be guessed from its beginning."""
-    return min(4, math.ceil(len(word) / 4) + 2 * any(map(str.isdigit, word)))
+    pieces = (len(word) + 3) // 4
+    return min(4, pieces if word.isalpha() else pieces + 2 * any(map(str.isdigit, word)))

@@ -8,6 +8,7 @@ from elbowroom.context.transcript import Message
 
 LEAST_HELD: Final = 0.9
 MOST_MADE_UP: Final = 3
+LONGEST_EXAMPLE: Final = 60
 
 Outcome = Literal["pass", "soft fail", "hard fail"]
 
@@ -16,9 +17,9 @@ Outcome = Literal["pass", "soft fail", "hard fail"]
 class Verdict:
     """What a compaction has kept of what was said.
 
-    Of the `facts`, which are the user's sentences and lines, most of the weight is gone in those
-    `lost`; code has quoted so many lines as `put_back`. Of the `told` identifiers in the pruning agent's
-    words nobody has said those `made_up`. `unpaired` are calls and results that had their counterpart before.
+    Of the `facts`, which are the user's sentences and lines, most of the weight is gone in those `lost`, of which the
+    weightiest are `examples`; code has quoted so many lines as `put_back`. Of the `told` identifiers in the pruning
+    agent's words nobody has said those `made_up`. `unpaired` are calls and results that had their counterpart before.
     """
 
     facts: int = 0
@@ -27,6 +28,7 @@ class Verdict:
     told: int = 0
     made_up: int = 0
     unpaired: int = 0
+    examples: tuple[str, ...] = ()
 
     @property
     def fault(self) -> str:
@@ -53,13 +55,16 @@ class Verdict:
 
     @property
     def warning(self) -> str:
-        """Return the few words that a person should read with the compaction; "" where it passes."""
-        return "" if self.outcome == "pass" else self._losses
+        """Return the few words that a person should read with the compaction, quoting them; "" where it passes."""
+        if self.outcome == "pass":
+            return ""
+        quoted = " and ".join(f'"{cut(text)}"' for text in self.examples)
+        return f"{self._losses}; lost is {quoted}" if quoted else self._losses
 
     @property
     def _losses(self) -> str:
         lost = f"{self.lost:,} of {self.facts:,} sentences of the user left out" if self.lost else ""
-        made_up = f"{self.made_up:,} made up" if self.made_up else ""
+        made_up = f"{self.made_up:,} made up by the pruning agent and left out" if self.made_up else ""
         return ", ".join(filter(None, (lost, made_up)))
 
     def __str__(self) -> str:
@@ -67,12 +72,18 @@ class Verdict:
         return ": ".join(filter(None, (self.outcome, self.in_words)))
 
 
+def cut(text: str) -> str:
+    """Return a text that fits a notice: of a long one the beginning."""
+    return text if len(text) <= LONGEST_EXAMPLE else f"{text[: LONGEST_EXAMPLE - 1].rstrip()}…"
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
 
-    The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
-    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took. The first
+    The last `tail` messages stand untouched at the conversation's end. Of each message of which only a part stays,
+    `parts` has the whole and that part. `groups_kept` counts all groups that stay word for word, those of the tail
+    included, system messages apart; `seconds` is how long the compaction took. The first
     `condensed_groups` of the replaced ones were so many that code alone tells of them; `verdict` is what it has kept.
     """
 
@@ -87,3 +98,4 @@ class Compaction:
     seconds: float = 0.0
     condensed_groups: int = 0
     verdict: Verdict = Verdict()
+    parts: tuple[tuple[Message, Message], ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
-from elbowroom.context.compaction.coverage import STOP, Coverage, words_of
+from elbowroom.context.compaction.coverage import Coverage, sentences_of, words_of
 from elbowroom.context.compaction.division import QUOTING, Division, carried_by, inner_summary, is_summary, said_in
 from elbowroom.context.compaction.files import State
 from elbowroom.context.compaction.identifiers import find_identifiers
@@ -27,6 +27,7 @@ OWN_FIGURES: Final = re.compile(
 )
 """What elbowroom itself names and counts in a summary."""
 
+MOST_EXAMPLES: Final = 2
 MOST_SEARCHED: Final = 2_000_000
 """Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
 
@@ -34,10 +35,10 @@ MOST_SEARCHED: Final = 2_000_000
 def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Message]) -> Verdict:
     """Judge the messages after a compaction, by a plan, of what was divided so."""
     removed = [*division.summaries, *(each.group for each in division.old)]
-    facts, held = coverage.kept(removed, words_of("\n".join(map(written, after))))
+    facts, lost = coverage.lost(removed, words_of("\n".join(map(written, after))))
     broken = max(0, unpaired(after) - unpaired(division.messages))
     quoted = sum(heading in QUOTING for heading, _ in _lines_of(after))
-    return Verdict(facts, quoted, facts - held, plan.named, plan.made_up, broken)
+    return Verdict(facts, quoted, len(lost), plan.named, plan.made_up, broken, tuple(lost[:MOST_EXAMPLES]))
 
 
 def without_made_up(plan: Plan, messages: Sequence[Message]) -> Plan:
@@ -53,7 +54,7 @@ def without_made_up(plan: Plan, messages: Sequence[Message]) -> Plan:
 def _said_lines(text: str, unsaid: set[str]) -> Iterator[str]:
     """Yield the lines of a text without the sentences that name something of what is unsaid."""
     for line in text.split("\n"):
-        said = [sentence for sentence in STOP.split(line) if not identifiers_in(sentence) & unsaid]
+        said = [sentence for sentence in sentences_of(line) if not identifiers_in(sentence) & unsaid]
         if told := " ".join(said):
             yield told
 

@@ -88,3 +88,27 @@ def test_a_text_without_end_is_read_at_both_ends() -> None:
     """Hostile lengths cost bounded time: no spaces, one line, nothing but marks."""
     for text in ("x" * 200_000, "a " * 200_000, "." * 200_000, "- \n" * 100_000):
         assert sum(map(len, quoted(groups_of(text), len, 1000))) <= 1000
+
+
+def test_shortened_results_are_quoted_from_the_whole_ones() -> None:
+    """What a tool told may be quoted though a line stands for it in the prompt by now."""
+    [group] = Transcript.of(used("read_file", {"path": "src/a.py"}, "MAX_ROWS = 417", "c1")).groups
+    stub = {**group.messages[1], "content": "[tool output trimmed; ref=abcdefghjkmn]"}
+    shortened = Group((group.messages[0], stub), unshortened=group.messages)
+    assert quoted([shortened], len, 200) == ['- Call: read_file {"path": "src/a.py"}', "- Tool: MAX_ROWS = 417"]
+
+
+def test_what_came_back_unasked_is_nothing_that_the_user_said() -> None:
+    """The note at the end of a message is left out."""
+    group = Group(
+        (said("user", "And the boat?\n\n<earlier>\nThe hall is booked.\n</earlier>"),),
+        note="\n\n<earlier>\nThe hall is booked.\n</earlier>",
+    )
+    assert quoted([group], len, 200) == ["- And the boat?"]
+
+
+def test_a_line_of_a_log_weighs_less_than_a_sentence_of_its_own() -> None:
+    """Lines that differ in their figures alone are worth less, each, the more of them there are."""
+    log = [f"row {number} took {number * 7} ms" for number in range(100, 140)]
+    lines = quoted(groups_of(*log, "the key is under pot 4417", *log, role="tool"), len, 60)
+    assert "- Tool: the key is under pot 4417" in lines

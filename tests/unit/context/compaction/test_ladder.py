@@ -81,7 +81,7 @@ async def test_first_good_answer_is_taken(shares_prefix: bool) -> None:
     assert "wants it tidy" in done.summary
     assert done.summary.startswith(f"<{SUMMARY_TAG}>\n")
     assert [*done.messages][-5:] == messages[-5:]
-    assert pruner.asked[0][: len(messages)] == messages or not shares_prefix
+    assert pruner.asked[0][:-1] == messages[:-1] or not shares_prefix
 
 
 @pytest.mark.parametrize("shares_prefix", [True, False], ids=["on top", "in parts"])
@@ -150,7 +150,7 @@ async def test_conversation_itself_is_not_tried_twice_where_it_did_not_work(answ
     messages = long_chat()
     pruner = ScriptedPruner(answer, FORGETFUL, window=16_384)
     await climbed(messages, pruner)
-    assert pruner.asked[0][:-1] == messages
+    assert pruner.asked[0][:-1] == messages[:-1]
     assert [message["role"] for message in pruner.asked[1]] == ["system", "user"]
     assert '<group id="2">' in str(pruner.asked[1][1]["content"])
 
@@ -573,3 +573,16 @@ async def test_declared_kinds_and_the_set_length_reach_the_digest() -> None:
     done = await climbed(messages, ScriptedPruner(""), removed=replace(removed, most_tokens=0))
     assert "glance" not in done.summary.partition("## Word for word")[0]
     assert "Call: read" not in done.summary
+
+
+async def test_a_plan_that_was_cut_off_twice_counts_up_to_its_last_complete_line() -> None:
+    """It is asked for once more; where that is cut off too, what was complete is better than code alone."""
+    cut = (
+        '{"retain": "- Whatever happens, the hall stays booked.", "summary": "- They planned the feast.\\n- And the bo'
+    )
+    pruner = ScriptedPruner(cut)
+    done = await climbed(chat(30), pruner)
+    assert (done.rung, len(pruner.asked)) == ("retry", 2)
+    assert "Whatever happens, the hall stays booked." in done.summary
+    assert "- They planned the feast." in done.summary
+    assert "And the bo" not in done.summary

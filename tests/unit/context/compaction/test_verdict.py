@@ -59,7 +59,21 @@ def test_lost_words_of_the_user_are_a_soft_fail() -> None:
     """What the user said and what stands nowhere is told to people by its number."""
     verdict = judged([summary("The hall costs €77,367, the ferry leaves 21:50, pier64@example.org.")])
     assert (verdict.outcome, verdict.lost, verdict.fault) == ("soft fail", 1, "")
-    assert verdict.in_words == verdict.warning == "1 of 3 sentences of the user left out"
+    assert verdict.in_words == "1 of 3 sentences of the user left out"
+    assert verdict.warning == f'{verdict.in_words}; lost is "{SAID[0]}"'
+    assert SAID[0] not in str(verdict)
+
+
+def test_the_weightiest_two_are_told_of_what_is_lost() -> None:
+    """A notice names no more than two, each in a few words."""
+    long = f"{SAID[1]} {'and so it was with every boat in the harbour ' * 4}"
+    examples = judged(
+        [summary("They planned.")], ["It is so.", long, "The code of the door is KX-4417-QZ9 now."]
+    ).examples
+    assert len(examples) == 2
+    warning = Verdict(3, lost=3, examples=examples).warning
+    assert "KX-4417-QZ9" in warning
+    assert len(warning) < 200
 
 
 @pytest.mark.parametrize(
