@@ -31,7 +31,7 @@ class Caller:
     proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. Both are printable and
     of bounded length. A task is a request that the client program makes by itself, such as for a title; the program
     goes on with the chat only after a task that `is_awaited`. The messages of a task that `brings_chat` are the chat
-    itself, with the order at the end of the last one.
+    itself, with the order at the end of the last one; one that `wants_title` is answered with the chat's title.
     """
 
     owner: str = ""
@@ -39,6 +39,7 @@ class Caller:
     is_task: bool = False
     is_awaited: bool = False
     brings_chat: bool = False
+    wants_title: bool = False
     known_by: KnownBy = "nothing"
 
     @property

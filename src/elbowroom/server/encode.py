@@ -205,7 +205,14 @@ class FrameEncoder:
         chunk: dict[str, Any] = {
             **self._head,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],
-            "event": {"type": "status", "data": {"description": notice.text, "done": notice.is_done}},
+            "event": {
+                "type": "status",
+                "data": {
+                    "description": notice.text,
+                    "done": notice.is_done,
+                    **({"hidden": True} if notice.is_hidden else {}),
+                },
+            },
             "elbowroom": {"kind": notice.kind, **told},
         }
         return f"data: {to_json(chunk)}\n\n"

@@ -17,6 +17,7 @@ from elbowroom.context.conversation import (
     CompactionDetails,
     CompactionNoted,
     ContextFill,
+    Filled,
     KeptMessage,
     KeptTurn,
     Known,
@@ -205,6 +206,11 @@ class TurnRecorder:
         """Record what a step has used, and how full the window was; steps after the turn's end count too."""
         self.hand_on()
         self._send([StepUsed(self.id, model, usage, fill, time.time())])
+
+    def filled(self, fill: ContextFill) -> None:
+        """Record how full the window is from now on, also after the turn's end."""
+        self.hand_on()
+        self._send(lambda conversation: [Filled(conversation, fill)])
 
     def pruner_used(self, model: str, usage: StepUsage) -> None:
         """Record what a call of the pruning agent has used, which belongs to no turn of a person."""

@@ -104,8 +104,10 @@ class Asking:
         finally:
             self._answer.edits = self._answer.edits or managed.fit.edits
             if managed.used:
-                _note_use(managed, self.settings)
+                _note_use(managed, self._answer, self.settings)
         await _note_size(managed, reply, self._answer)
+        if not reply.tool_calls and self.settings.live is not None:
+            await managed.fit.after(reply.as_message(), self._answer.as_message()).note_fill()
         return reply
 
     def moves_after(self, failure: ElbowroomError) -> bool:
@@ -275,10 +277,11 @@ def told_memories(agent: AgentSettings, request: ChatRequest, settings: RunSetti
     return ToldMemories(shared.store.memories, shared.notes.told, request.caller.owner, agent.id, settings.memory)
 
 
-def _note_use(managed: ManagedStep, settings: RunSettings) -> None:
+def _note_use(managed: ManagedStep, answer: Answer, settings: RunSettings) -> None:
     """Record the tokens that the requests of a step have used together, and the fill after the last of them."""
     fill = ContextFill.of(managed.used[-1].total, managed.manager.budget)
     used = sum(managed.used, StepUsage())
+    answer.written = used.output if len(managed.used) > 1 else 0
     settings.shared.observations.step_used(managed.name, used, fill)
     if settings.live is not None:
         settings.live.step_used(managed.info.id, used, fill)

@@ -18,6 +18,7 @@ from elbowroom.context.compaction.division import (
     naming_tool,
     smallest,
     state_of,
+    usual_turn,
     with_words,
 )
 from elbowroom.context.compaction.files import State
@@ -72,5 +73,6 @@ __all__ = [
     "state_of",
     "summary_of_calls",
     "unpaired",
+    "usual_turn",
     "with_words",
 ]

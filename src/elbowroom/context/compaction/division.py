@@ -7,10 +7,20 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Literal
 
 from elbowroom.context.divisible import LEAST, Divided, divided
-from elbowroom.context.transcript import Group, Message, Transcript, messages_of, text_of, with_text
+from elbowroom.context.transcript import (
+    Group,
+    Message,
+    Transcript,
+    messages_of,
+    size_in_bytes,
+    text_of,
+    with_text,
+    written,
+)
 
 LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
@@ -247,6 +257,23 @@ def is_summary(group: Group) -> bool:
 def is_summary_message(message: Message) -> bool:
     """Tell whether an earlier compaction has put a message in place of others."""
     return message.get("role") == "user" and text_of(message).lstrip().startswith(f"<{SUMMARY_TAG}>")
+
+
+def usual_turn(messages: Sequence[Message], tokens: int, beside: int) -> int:
+    """Return how many tokens a turn takes, from a person's message to the last answer to it: the median; 0 without one.
+
+    A turn has the share of a prompt's `tokens` that it has of its bytes; `beside` are those of what is no message.
+    """
+    turns: list[int] = []
+    whole = beside
+    for message in messages:
+        size = size_in_bytes(written(message))
+        whole += size
+        if message.get("role") == "user" and not is_summary_message(message):
+            turns.append(0)
+        if turns:
+            turns[-1] += size
+    return max(1, round(median(turns) * tokens / whole)) if turns else 0
 
 
 def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:

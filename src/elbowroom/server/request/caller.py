@@ -23,6 +23,7 @@ TASK: Final = "X-Elbowroom-Task"
 OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
 OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
+TITLE_TASK: Final = "title_generation"
 AWAITED_TASKS: Final = frozenset(
     {"context_compaction", "function_calling", "image_prompt_generation", "moa_response_generation", "query_generation"}
 )
@@ -72,9 +73,13 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     caller = Caller(owner, _chat_id(headers, chat.body), known_by="name" if owner else "nothing")
     named = _filled(headers, TASK)
     if named is None and knows_side_requests and (known := side_request(chat)) is not None:
-        return replace(caller, is_task=True, is_awaited=known.kind == "compaction", brings_chat=known.kind not in BRIEF)
+        is_awaited, brings_chat = known.kind == "compaction", known.kind not in BRIEF
+        title = known.kind == "title"
+        return replace(caller, is_task=True, is_awaited=is_awaited, brings_chat=brings_chat, wants_title=title)
     is_task = bool(named) if named is not None else not chat.stream and _has_form_of_task(chat)
-    return replace(caller, is_task=is_task, is_awaited=is_task and _is_awaited(named, chat))
+    return replace(
+        caller, is_task=is_task, is_awaited=is_task and _is_awaited(named, chat), wants_title=named == TITLE_TASK
+    )
 
 
 def known_by(request: web.Request, owner: str) -> KnownBy:
