@@ -116,7 +116,9 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
     budget, history = fit.manager.budget, fit.manager.history
     done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
-    staying = frozenset(history.places(done.messages if done is not None else messages))
+    staying = frozenset(
+        history.places(done.messages if done is not None else messages, done.parts if done is not None else ())
+    )
     pinned = [group.is_pinned for group in history.transcript.groups for _ in group.messages]
     sizes = await asyncio.to_thread(lambda: [fit.counter.text(written(message)) for message in messages])
     foreseen = (

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol
 from elbowroom.context.compaction import Compaction, is_summary, smallest
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
-from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
+from elbowroom.context.manager import LEAST_SHARE, AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import Material, has_note, material_in, note_on_whole, short_note_on_whole, with_material
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import (
@@ -275,11 +275,13 @@ def fitting_results(
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) != "too large":
         return None
-    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
 
     def shown(text: str, tokens: int) -> str | None:
         return view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
 
+    can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
+    makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
+    room = room_for_results(manager.budget, rest, now=None if makes_room else prompt - sum(sizes))
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     fitting = [
         result

@@ -153,7 +153,9 @@ class Planner:
         if self.at is not None and prompt >= self.at and isinstance(decision, Send) and not is_stopped:
             fixed = fixed if matters else (yield from self._fixed(history))
             target = budget.target_below(self.at, prompt, fixed)
-            return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
+            if target is None:
+                return decision
+            return Compact(target, is_tight=decision.is_tight, is_wanted=True, is_firm=True)
         return decision
 
     def _fixed(self, history: Prompt) -> Work[int]:
@@ -167,7 +169,7 @@ class Planner:
         fixed = yield from self._fixed(self._history)
         halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
         is_wanted = budget.occupied(before) < budget.trigger
-        return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
+        return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted, is_firm=True)
 
     def _pinned(self) -> Work[bool]:
         """Pin what the person has pinned; tell whether there is something."""
@@ -299,7 +301,7 @@ class Planner:
         if not purpose.is_kept:
             return outcome
         if isinstance(outcome, Compaction) and (not purpose.foresees or outcome.rung in ("plan", "retry")):
-            self.manager.history = history.summarised(outcome.messages, outcome.tail)
+            self.manager.history = history.summarised(outcome.messages, outcome.tail, outcome.parts)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             made = Written(self.manager.budget.window, outcome.before, outcome.after, outcome.rung)
             yield Keep(made, outcome, len(history.items))

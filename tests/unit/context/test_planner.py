@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WINDOW = 4000
+LONGEST_NOTE = 150
 TRIGGER, SUMMARY = 3200, {"role": "user", "content": "<elbowroom-summary>\nShort.\n</elbowroom-summary>"}
 PURPOSES = {
     "before a request": BEFORE_REQUEST,
@@ -185,7 +186,7 @@ def test_what_a_client_wants_is_compacted_below_the_trigger(at: int | None) -> N
     made, world = planner(chat(2400), at=at), World()
     decision = world.run(made.decision(BEFORE_REQUEST))
     assert isinstance(decision, Compact) is (at == 900)
-    made.manager.history = made.manager.history.stopped("The boat left. " * 20, 100)
+    made.manager.history = made.manager.history.stopped("The boat left. " * 20)
     assert isinstance(world.run(made.decision(BEFORE_REQUEST)), Send)
 
 
@@ -284,7 +285,7 @@ def test_in_an_answer_nobody_else_is_waited_for() -> None:
     """A later step, and an answer that goes on, have messages that no other request has."""
     for made in (planner(chat(3600), step=2), planner(chat(3600))):
         if made.step == 1:
-            made.manager.history = made.manager.history.stopped("The boat left. " * 20, 100)
+            made.manager.history = made.manager.history.stopped("The boat left. " * 20)
         world = World()
         assert isinstance(world.run(made.compact(Compact(2000))), Compaction)
         assert "Alone" not in world.did
@@ -480,3 +481,25 @@ def test_nothing_is_noted_of_a_preview_that_frees_nothing() -> None:
     world = World(rung=None)
     world.run(planner(chat(1600)).preview(asks_pruner=True))
     assert not any(isinstance(effect, Note) for effect in world.seen)
+
+
+def with_result(length: int) -> list[Message]:
+    """Return a conversation that fills half of the window, and the result of a client's tool of that length."""
+    call = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    return [
+        *chat(WINDOW // 2),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "".join(f"{line:09}\n" for line in range(length // 10))},
+    ]
+
+
+def test_results_of_a_clients_tools_have_no_cliff() -> None:
+    """What a compaction can free is freed first: a larger result is shown in as many words as one that just fits."""
+    shown: list[int] = []
+    for length in range(500, 8000, 100):
+        made = planner(with_result(length))
+        decision = World().run(made.first_decision())
+        shown.append(len(text_of(made.manager.history.messages[-1])))
+        assert shown[-1] >= length // 10 * 10 or isinstance(decision, Compact), length
+        assert shown[-1] >= max(shown) - LONGEST_NOTE
+    assert shown[-1] >= WINDOW // 2

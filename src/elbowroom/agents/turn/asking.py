@@ -16,6 +16,7 @@ from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.managed_step import ManagedStep
+from elbowroom.agents.turn.parting import stops_of
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.reminder import Reminder
@@ -56,6 +57,7 @@ class Asking:
         recaller: Recaller | None = None,
     ) -> None:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
+        self._stops, request = stops_of(request)
         self.target, self.request, self.settings = target, request, settings
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
         self._answer, self.sink, self._live = answer or Answer(), sink, live
@@ -139,7 +141,7 @@ class Asking:
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
         offered = [name for tool in known if (name := tool_name(tool))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
-        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written)
+        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written, self._stops)
 
     async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
         """Return what the turn asks for; raises at once what that was refused with several times within a minute."""

@@ -219,7 +219,8 @@ class PromptFit:
         """Ask for a compaction after the beginning that the engine has read: without a tool that is offered now."""
         asked, history, foresees = self._unoffered, effect.prompt, effect.purpose.foresees
         transcript, messages = history.transcript, history.messages[: -1 if foresees else None]
-        state = state_of(transcript.groups[-2:-1]) if foresees else "in progress" if history.is_stopped else None
+        is_unfinished = history.is_stopped or self.recall.has_unfinished_answer(self.said)
+        state = "in progress" if is_unfinished else state_of(transcript.groups[-2:-1]) if foresees else None
         source = ConversationSource(
             asked,
             self.info,
@@ -228,6 +229,7 @@ class PromptFit:
             await self.compactor.removed_calls(self.keeper, messages),
             foresees,
             is_preview=effect.purpose == PREVIEW,
+            is_unfinished=is_unfinished,
         )
         return await self.compactor.compact(transcript, effect.decision, self.manager.budget, self.counter, source)
 

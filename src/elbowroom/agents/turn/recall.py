@@ -159,6 +159,18 @@ class Recall:
         if len(noted) > MOST_SUMMARISED:
             del noted[next(iter(noted))]
 
+    def note_unfinished(self, said: Message) -> None:
+        """Note that a limit has ended the answer, which the client has as `said`."""
+        noted = self._notes.unfinished
+        noted[self.keeping.answer_key(said)] = None
+        if len(noted) > MOST_SUMMARISED:
+            del noted[next(iter(noted))]
+
+    def has_unfinished_answer(self, said: Message | None) -> bool:
+        """Tell whether a limit has ended the last answer: `said`, else that before the client's last message."""
+        keys = self.chain.keys[-2:] if said is None else (self.keeping.answer_key(said),)
+        return not self._notes.unfinished.keys().isdisjoint(keys)
+
     def news(self) -> list[Notice]:
         """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
         if not self._notes.summarised and self._lost is None:

@@ -180,6 +180,8 @@ class Turn:
         """Keep the turn's compaction, and begin the next one in the background where the answer comes near to it."""
         reply, said = managed.stream.reply.as_message(), self.answer.as_message()
         self._asking.recall.keeping.end(self._asking.manager.history, reply, said)
+        if managed.stream.was_cut:
+            self._asking.recall.note_unfinished(said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
         wants_more = is_whole and not goes_on and self._settings.compaction.background and managed.manager.auto
         background = self._settings.shared.background

@@ -102,7 +102,13 @@ class Coverage:
 
     def units(self, groups: Iterable[Group]) -> list[Unit]:
         """Return the units of groups, in their order."""
-        return [unit for group in groups for unit in self._units[id(group)][1]]
+        return [unit for group in groups for unit in self._units_in(group)]
+
+    def _units_in(self, group: Group) -> tuple[Unit, ...]:
+        """Return the units of a group, which are looked for once; parts of messages come later than the others."""
+        if id(group) not in self._units:
+            self._units[id(group)] = group, tuple(_units_of(group))
+        return self._units[id(group)][1]
 
     def words(self, groups: Iterable[Group]) -> set[str]:
         """Return the words of groups."""
@@ -181,8 +187,8 @@ class Coverage:
         about = self.weight(unit.words & said) / whole if whole else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
         units = len(self._places) + 1
-        rarity = math.log(units / self._frames[unit.frame]) / math.log(units)
-        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places[unit]) * rarity / size
+        rarity = math.log(units / self._frames[unit.frame]) / math.log(units) if unit.frame in self._frames else 1.0
+        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity / size
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:

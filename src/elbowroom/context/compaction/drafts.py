@@ -8,7 +8,9 @@ from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls, summary_of_calls
 from elbowroom.context.compaction.coverage import Coverage
 from elbowroom.context.compaction.division import (
+    FROM_MIDDLE,
     Division,
+    Excerpt,
     NumberedGroup,
     TaskState,
     body_of,
@@ -20,8 +22,9 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, listed_files
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
-from elbowroom.context.outputs import is_cleared
-from elbowroom.context.transcript import Group, Message, written
+from elbowroom.context.divisible import within
+from elbowroom.context.outputs import READ_TOOL, is_cleared
+from elbowroom.context.transcript import Group, Message, text_of, written
 
 NEWEST_SHARE: Final = 8
 """One part in so many of the room goes to the newest messages before the quotations."""
@@ -29,6 +32,7 @@ USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
 CALLS_SHARE: Final = 4
 FILES_SHARE: Final = 32
+PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
 LEFT_OUT: Final = "- ({} messages are left out.)"
@@ -58,9 +62,9 @@ class Draft:
 
     @property
     def staying(self) -> int:
-        """Return how many groups stay word for word, system messages apart."""
-        others = (*self.division.pinned, *self.kept)
-        return len(others) + sum(group.kind != "system" for group in self.division.tail)
+        """Return how many groups stay word for word and whole, system messages apart."""
+        others = len(self.division.pinned) + len(self.kept) - len(self.division.parts)
+        return others + sum(group.kind != "system" for group in self.division.tail)
 
     @property
     def replaced(self) -> int:
@@ -92,6 +96,7 @@ class Drafts:
         self._state = state
         self._size = size
         self._files_room = window // FILES_SHARE
+        self._least_part = min(LEAST_LEFT, window // PARTS_SHARE)
         self._users_room = target // USERS_SHARE
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
@@ -113,7 +118,10 @@ class Drafts:
     def whole(self, plan: Plan) -> Draft | str:
         """Return the draft of a plan that is good only with every group that it keeps, or the reason against it."""
         draft = self._draft(
-            self.division, plan, [each for each in self.division.old if each.id in plan.keep], self.room
+            self.division,
+            plan,
+            [each for each in self.division.old if each.id in plan.keep and not each.is_part],
+            self.room,
         )
         needed = sum(map(self._size_of, draft.kept)) + self._size(draft.summary)
         return replace(draft, is_whole=True) if needed <= self.room else DOES_NOT_FIT.format(room=self.room)
@@ -153,15 +161,42 @@ class Drafts:
 
         Quotations take the rest; where they need less, it goes to more groups.
         """
-        left = room - self._size(self._told(plan, "", ()))
+        left = room - self._size(self._told(self.division, plan, "", ()))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
-            if each.id in plan.keep and (size := self._size_of(each)) <= left:
+            if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
                 wanted.append(each)
                 left -= size
         draft = self._draft(self.division, plan, [*wanted, *self._newest(wanted, left // NEWEST_SHARE)], room)
-        more = self._newest(draft.kept, room - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept)))
-        return self._draft(self.division, plan, [*draft.kept, *more], room) if more else draft
+        more = self._newest(draft.kept, self._left(draft))
+        draft = self._draft(self.division, plan, [*draft.kept, *more], room) if more else draft
+        return self._with_part(draft)
+
+    def _left(self, draft: Draft) -> int:
+        """Return how many tokens of its room a draft does not use."""
+        return draft.most - self._size(draft.summary) - FRAME - sum(map(self._size_of, draft.kept))
+
+    def _with_part(self, draft: Draft) -> Draft:
+        """Return the draft with what there is room for of the newest group that goes, where that is much."""
+        kept = {each.id for each in draft.kept}
+        going = (each for each in reversed(draft.division.old) if each.id not in kept and not each.is_part)
+        newest = next((each for each in going if not is_cleared(each.group)), None)
+        if newest is None or newest.id < self._stays_from:
+            return draft
+        *others, largest = sorted(newest.group.messages, key=lambda message: len(text_of(message)))
+        left = (
+            self._left(draft)
+            - FRAME
+            - self._size(FROM_MIDDLE)
+            - sum(self._size(written(message)) + FRAME for message in others)
+        )
+        if left < self._least_part or READ_TOOL in text_of(largest):  # a view says in its middle where to read on
+            return draft
+        if (parts := within(largest, left, self._size)) is None:
+            return draft
+        part = Excerpt.of(newest.group, parts)
+        room = draft.most - sum(self._size(written(message)) + FRAME for message in part.shown.messages)
+        return self._draft(draft.division.showing(newest.id, part), draft.plan, draft.kept, room)
 
     def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
         """Return the newest groups that are not kept yet, as many as there is room for.
@@ -174,7 +209,7 @@ class Drafts:
         for each in reversed(self.division.old):
             if each.id < self._stays_from:
                 break
-            if each.id in present or is_cleared(each.group):
+            if each.id in present or each.is_part or is_cleared(each.group):
                 continue
             if (size := self._size_of(each)) <= left:
                 more.append(each)
@@ -183,8 +218,17 @@ class Drafts:
                 break
         return more
 
-    def _told(self, plan: Plan, files: str, lines: Sequence[str], carried: str = "") -> str:
-        return summary_message(plan.retain, plan.summary, lines, self._state, self._results, files, carried)
+    def _told(self, division: Division, plan: Plan, files: str, lines: Sequence[str], carried: str = "") -> str:
+        return summary_message(
+            plan.retain,
+            plan.summary,
+            lines,
+            self._state,
+            self._results,
+            files,
+            carried,
+            begins_in_answer=division.begins_in_answer,
+        )
 
     def _draft(self, division: Division, plan: Plan, kept: Iterable[NumberedGroup], room: int) -> Draft:
         """Return a plan's draft with these groups, in so much room for them and the message with the summary."""
@@ -192,10 +236,10 @@ class Drafts:
         ordered = [stays[number] for number in sorted(stays)]
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
-        bare = self._told(plan, "", ("-",))
+        bare = self._told(division, plan, "", ("-",))
         files = self._files_of(removed, min(self._files_room, max(0, left - self._size(bare)) // 2))
         if files:
-            bare = self._told(plan, files, ("-",))
+            bare = self._told(division, plan, files, ("-",))
         staying = [*_staying(division), *(each.group for each in ordered)]
         told = f"{plan.retain}\n{plan.summary}\n{files}"
         units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
@@ -203,7 +247,7 @@ class Drafts:
         lines = [unit.line for unit in units if not unit.is_carried]
         if removed and not (plan.retain or plan.summary or units or files or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
-        text = self._told(plan, files, lines, carried) if removed or lines else ""
+        text = self._told(division, plan, files, lines, carried) if removed or lines else ""
         return Draft(division, plan, tuple(ordered), text, len(units), room)
 
     def _files_of(self, removed: Sequence[Group], room: int) -> str:

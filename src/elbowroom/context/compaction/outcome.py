@@ -81,8 +81,9 @@ def cut(text: str) -> str:
 class Compaction:
     """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
 
-    The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
-    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took. The first
+    The last `tail` messages stand untouched at the conversation's end. Of each message of which only a part stays,
+    `parts` has the whole and that part. `groups_kept` counts all groups that stay word for word, those of the tail
+    included, system messages apart; `seconds` is how long the compaction took. The first
     `condensed_groups` of the replaced ones were so many that code alone tells of them; `verdict` is what it has kept.
     """
 
@@ -97,3 +98,4 @@ class Compaction:
     seconds: float = 0.0
     condensed_groups: int = 0
     verdict: Verdict = Verdict()
+    parts: tuple[tuple[Message, Message], ...] = ()

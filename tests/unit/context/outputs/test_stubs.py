@@ -1,6 +1,7 @@
 """Stubs of old results, shorter arguments, and the errors that stay word for word."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -252,3 +253,24 @@ def test_any_text_can_be_asked_about(text: str) -> None:
         found = error_in(whole)
         assert found is None or found in (whole, text)
     assert error_in(answered(text, is_error=True)) is not None
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Exit code: 2",
+        "Process exited with code 1",
+        "[exit status: 101]",
+        "command exited with status 3.",
+        '"exit_code": 1,',
+        "returncode=4",
+    ],
+)
+@pytest.mark.parametrize("place", ["first", "third", "third from the end", "last"])
+def test_exit_code_near_either_end_makes_a_result_an_error(told: str, place: str) -> None:
+    """It counts in the first and the last five lines, in whatever form; one of 0 does not."""
+    lines = [f"line {number} of the output" for number in range(30)]
+    lines.insert({"first": 0, "third": 2, "third from the end": 28, "last": 30}[place], told)
+    text = "\n".join(lines)
+    assert error_in(text) == text
+    assert error_in(re.sub(r"\d+(?=\W*$)", "0", told) + "\n" + "\n".join(lines[3:27])) is None
