@@ -38,9 +38,9 @@ INSIDE = {
         "| machine_management | machines | seen registry"
     ),
     "context": (
-        "transcript budget remote_images | divisible effects canonical seam templates outputs conversation observations "
-        "| ledger memories branch compaction | passages | unasked | prompt "
-        "| manager put_back | fitting | planner | reuse"
+        "transcript budget remote_images | divisible effects canonical seam templates outputs conversation "
+        "observations | ledger memories branch compaction | passages | unasked | prompt | manager put_back | fitting "
+        "| planner | reuse"
     ),
     "store": (
         "base questions said | lock place | changes packed message_parts inspection | index "
