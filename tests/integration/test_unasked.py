@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, chunks_of, stream_bytes
 from request_checks import assert_fits
+from scripted_pruner import is_prune_order
 from small_window import Message, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.context.unasked import FENCE
@@ -200,7 +203,7 @@ async def test_nobody_gets_what_others_said(tmp_path: Path) -> None:
 
 async def json_of(served: Served, path: str, method: str = "GET") -> Any:
     """Return what a path of the conversations answers."""
-    body = None if method == "GET" else {}
+    body: Any = None if method == "GET" else {}
     async with served.http.request(method, f"{served.url}/v1/conversations{path}", json=body) as response:
         assert response.status == 200, await response.text()
         return await response.json()
@@ -273,3 +276,70 @@ async def test_a_conversation_is_searched(tmp_path: Path) -> None:
             f"{served.url}/v1/conversations/ferry/search?q=key", headers={"X-Elbowroom-User": "ana"}
         ) as response:
             assert response.status in (403, 404)
+
+
+TURNS = 60
+HIDDEN = {
+    "harbour office": "tarpaulin",
+    "ticket desk": "barrel",
+    "engine room": "ladder",
+    "north pier": "lantern",
+    "coal store": "bench",
+    "ferry kitchen": "kettle",
+}
+
+
+def talk() -> list[tuple[str, str, str]]:
+    """Return 60 turns with their answers: things are told early, and every fourth turn later asks for one of them."""
+    chance = random.Random(36)
+    turns: list[tuple[str, str, str]] = []
+    for number, (place, word) in zip(range(TURNS), itertools.cycle(HIDDEN.items())):
+        filler = " ".join(chance.choices(("grey", "calm", "wooden", "early", "narrow", "quiet", "heavy", "sea"), k=30))
+        if number < len(HIDDEN):
+            turns.append((f"By the way, the spare key of the {place} hangs behind the {word}.", f"Good. {filler}.", ""))
+        elif number % 4 == 0:
+            turns.append((f"Where does the spare key of the {place} hang?", f"I looked. {filler}.", word))
+        else:
+            turns.append((f"On crossing {number} the sea was {filler}.", f"That is in the log now. {filler}.", ""))
+    return turns
+
+
+def folder_of(folder: Path, name: str) -> Path:
+    """Return a new folder for a server of its own."""
+    (folder / name).mkdir()
+    return folder / name
+
+
+async def played(folder: Path, recall: str) -> tuple[list[Any], int]:
+    """Play the talk; return all requests, and how many of its questions had what they ask for in the prompt."""
+    told = 0
+    async with running(folder, f'recall = "{recall}"') as (served, studio):
+        messages: list[Message] = [{"role": "system", "content": "You keep the log of the ferry."}]
+        for question, answer, wanted in talk():
+            messages.append({"role": "user", "content": question})
+            await said(served, messages)
+            told += bool(wanted) and wanted in str(last_of(studio))
+            messages.append({"role": "assistant", "content": answer})
+        for chat in studio.chats:
+            assert_fits(chat)
+        return studio.chats[:], told
+
+
+async def test_the_engine_keeps_its_prefix(tmp_path: Path) -> None:
+    """Over 60 turns no prompt is over the window, and each begins with all of the one before, but after a compaction.
+
+    By the engine's own report what it had in its cache is not shorter than without passages, which answer more.
+    """
+    with_passages, told = await played(folder_of(tmp_path, "with"), "auto")
+    without, told_without = await played(folder_of(tmp_path, "without"), "off")
+    assert told > told_without
+    assert len(with_passages) == len(without)
+    assert sum(chat.reused_tokens for chat in with_passages) >= sum(chat.reused_tokens for chat in without)
+    noted = 0
+    for before, after in itertools.pairwise(with_passages):
+        if is_prune_order(before.body) or is_prune_order(after.body):
+            continue
+        sent = before.body["messages"]
+        assert after.body["messages"][: len(sent)] == sent
+        noted += FENCE in str(sent[-1])
+    assert noted
