@@ -1,7 +1,6 @@
 """The whole program is killed while it answers: what was said is there afterwards, and says that it is not whole."""
 
 import asyncio
-import json
 import signal
 import sqlite3
 from collections.abc import AsyncIterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from chatting import AGENT, MODEL, RAW_MODEL
+from chatting import AGENT, MODEL, RAW_MODEL, said_until
 from command_line import PATIENCE, running
 from scripted_pruner import is_prune_order
 from serving import settings_for
@@ -33,19 +32,6 @@ async def serving(folder: Path, studio: SimulatedLMStudio, agents: str = "") -> 
         address = await program.address()
         async with aiohttp.ClientSession() as http:
             yield program, address, http
-
-
-async def said_until(response: aiohttp.ClientResponse, holds: int) -> str:
-    """Read a stream until it has said so many characters; return what it has said."""
-    said = ""
-    async with asyncio.timeout(PATIENCE):
-        async for line in response.content:
-            if line.startswith(b"data: {"):
-                for choice in json.loads(line[6:])["choices"]:
-                    said += choice["delta"].get("content") or ""
-            if len(said) >= holds:
-                return said
-    raise AssertionError(f"the answer ended with {said!r}")
 
 
 async def kept_at(address: str, http: aiohttp.ClientSession) -> list[dict[str, Any]]:

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientResponse
-from chatting import RAW_MODEL, chunks_of, elbowroom_with_studio, eventually
-from read_conversations import all_kept, kept_of, told
+from chatting import RAW_MODEL, chunks_of, elbowroom_with_studio, eventually, said_until
+from ledger_files import query
+from read_conversations import kept_of, once_kept, told
 from serving import Served, text_of
 
+from elbowroom.agents.conversations.recording import MISSED, OPENED
+from elbowroom.agents.conversations.recording import OPENING as OPENING_STORE
+from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.sql import SqlStore
@@ -70,12 +74,35 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
             goes_on.set()
 
 
-async def ask(served: Served, messages: list[dict[str, str]], **headers: str) -> tuple[str | None, str]:
-    """Ask a raw model for a stream; return the id of the conversation and the text."""
-    body = {"model": RAW_MODEL, "messages": messages, "stream": True}
+async def ask(
+    served: Served, messages: list[dict[str, str]], *, model: str = RAW_MODEL, **headers: str
+) -> tuple[str | None, str]:
+    """Ask a model for a stream; return the id of the conversation and the text."""
+    conversation, stream = await stream_of(served, messages, model=model, **headers)
+    return conversation, text_of(chunks_of(stream))
+
+
+async def stream_of(
+    served: Served, messages: list[dict[str, str]], *, model: str, **headers: str
+) -> tuple[str | None, bytes]:
+    """Ask a model for a stream; return the id of the conversation and all bytes, with the status lines."""
+    body = {"model": model, "messages": messages, "stream": True}
     async with asyncio.timeout(10), served.http.post(served.chat_url, json=body, headers=headers) as response:
         assert response.status == 200
-        return response.headers.get("X-Conversation-Id"), text_of(chunks_of(await response.read()))
+        return response.headers.get("X-Conversation-Id"), await response.read()
+
+
+async def broken_off(served: Served, messages: list[dict[str, str]], said: str, *, model: str, **headers: str) -> None:
+    """Ask a model for a stream, and leave once this was said."""
+    body = {"model": model, "messages": messages, "stream": True}
+    async with served.http.post(served.chat_url, json=body, headers=headers) as response:
+        assert await said_until(response, len(said)) == said
+
+
+def as_a_crash_leaves_it(path: Path, turn: str) -> None:
+    """Let a turn in a closed file be one that was still streaming when its process ended."""
+    query(path, "UPDATE turns SET key = '', status = 'streaming', has_more = 0 WHERE id = ?", [turn])
+    query(path, "UPDATE messages SET status = 'streaming' WHERE turn = ?", [turn])
 
 
 async def test_a_known_conversation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,21 +115,65 @@ async def test_a_known_conversation_goes_on(tmp_path: Path, monkeypatch: pytest.
         assert told(await kept_of(served)) == TOLD
 
 
-async def test_a_store_that_opens_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that has just started answers before its store is open; the turn belongs to the old conversation."""
+@pytest.mark.fault("store opens late", "first", "what a crash has broken off is waited for, and read by the model")
+@pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+@pytest.mark.parametrize("name", ["", "numbers"])
+async def test_an_answer_that_broke_off_is_read_once_the_store_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, name: str
+) -> None:
+    """Right after a start whoever may have a past waits for it, however long opening takes, and is told so."""
+    headers = {"X-Conversation-Id": name} if name else {}
     async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("One.")
-        await ask(served, HISTORY[:1])
-        [before] = await all_kept(served)
+        studio.enqueue("One.", Script("Two and", WaitFor(asyncio.Event())))
+        await ask(served, HISTORY[:1], model=model, **headers)
+        await broken_off(served, HISTORY, "Two and", model=model, **headers)
+        before = await once_kept(served, lambda kept: len(kept.messages) == 4)
+    as_a_crash_leaves_it(tmp_path / "elbowroom.db", before.messages[-1].turn)
     async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("Two.")
-        served.app[SHARED].store._behind._patience = Patience(first_words=0.05)
+        studio.enqueue("Three.")
+        served.app[SHARED].store._behind._patience = Patience(first_words=0.05, opening=0.05)
+        going_on = [*HISTORY, {"role": "user", "content": "Go on."}]
         with blocked(monkeypatch) as waiting:
-            assert await ask(served, HISTORY) == (None, "Two.")
-            assert waiting() == 1  # it is being opened, and nothing else was asked
+            asking = asyncio.create_task(stream_of(served, going_on, model=model, **headers))
+            await eventually(lambda: waiting() == 1, "it is not being opened")
+            done, _ = await asyncio.wait([asking], timeout=0.3)
+            assert not done
+            assert not studio.chats
+        _, stream = await asking
+        said = [stream.index(text.encode()) for text in (OPENING_STORE, OPENED, "Three")]
+        assert said == sorted(said)
+        sent = [one["content"] for one in studio.chats[-1].body["messages"] if one["role"] != "system"]
+        assert sent == ["Say a number.", "One.", "Another one.", "Two and", "Go on."]
         kept = await kept_of(served)
         assert kept.row.id == before.row.id
-        assert told(kept) == TOLD
+        assert told(kept) == [*TOLD[:3], ("assistant", "Two and"), ("user", "Go on."), ("assistant", "Three.")]
+
+
+@pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+async def test_what_may_be_missing_is_told_where_the_store_does_not_open_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """An answer is not held for ever: in the end it goes on with what the client has sent, and says what that lacks."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("Two.")
+        shared = served.app[SHARED]
+        shared.store._behind._patience = Patience(first_words=0.05, opening=0.05)
+        shared.recording._patience = 0.1
+        with blocked(monkeypatch):
+            _, stream = await stream_of(served, HISTORY, model=model)
+        assert stream.index(MISSED.encode()) < stream.index(b"Two")
+
+
+async def test_a_first_question_waits_for_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can have no past, so it is answered before the store is open, in a conversation of its own."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("One.")
+        served.app[SHARED].store._behind._patience = Patience(first_words=0.05)
+        with blocked(monkeypatch) as waiting:
+            conversation, text = await ask(served, HISTORY[:1])
+            assert (bool(conversation), text) == (True, "One.")
+            assert waiting() == 1  # it is being opened, and nothing else was asked
+        assert told(await kept_of(served)) == TOLD[:2]
 
 
 async def test_a_name_is_enough_while_the_store_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +185,12 @@ async def test_a_name_is_enough_while_the_store_opens(tmp_path: Path, monkeypatc
         await kept_of(served)
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("Two.")
-        served.app[SHARED].store._behind._patience = Patience(first_words=0.05)
+        shared = served.app[SHARED]
+        shared.store._behind._patience = Patience(first_words=0.05)
         with blocked(monkeypatch):
-            assert await ask(served, HISTORY, **named) == (first, "Two.")
+            asking = asyncio.create_task(ask(served, HISTORY, **named))
+            await eventually(lambda: shared.running.of("", str(first)), "nobody knows that it is answered")
+        assert (await asking)[0] == first
         assert told(await kept_of(served)) == TOLD
 
 

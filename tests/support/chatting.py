@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from aiohttp import ClientResponse
 from own_tools import Given
 from serving import Served, serve, settings_for
 
@@ -77,6 +78,19 @@ def split_frames(stream: bytes) -> list[bytes]:
     frames = [block for block in blocks if not block.startswith(b":")]
     assert all(frame.startswith(b"data: ") and b"\n" not in frame for frame in frames), blocks
     return [frame.removeprefix(b"data: ") for frame in frames]
+
+
+async def said_until(response: ClientResponse, holds: int) -> str:
+    """Read a stream until it has said so many characters; return what it has said."""
+    said = ""
+    async with asyncio.timeout(30.0):
+        async for line in response.content:
+            if line.startswith(b"data: {"):
+                for choice in json.loads(line[6:])["choices"]:
+                    said += choice["delta"].get("content") or ""
+            if len(said) >= holds:
+                return said
+    raise AssertionError(f"the answer ended with {said!r}")
 
 
 def chunks_of(stream: bytes) -> list[dict[str, Any]]:

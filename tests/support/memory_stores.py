@@ -44,6 +44,8 @@ class InlineDatabase(Database):
 class MemoryConversations(SqlConversations, Conversations):
     """`Conversations` into which changes are taken at once."""
 
+    is_opening = False
+
     def __init__(self) -> None:
         super().__init__(InlineDatabase())
         self.handing_on: list[Callable[[], None]] = []

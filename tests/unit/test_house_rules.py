@@ -39,7 +39,7 @@ INSIDE = {
     ),
     "context": (
         "transcript budget remote_images | effects canonical seam templates outputs conversation observations "
-        "| ledger memories branch compaction compaction.facts | passages | unasked | chains prompt "
+        "| ledger memories branch compaction compaction.facts | passages | unasked | prompt "
         "| manager put_back | fitting | planner | reuse"
     ),
     "store": (

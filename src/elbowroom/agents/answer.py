@@ -273,11 +273,6 @@ class Answer:
         return assistant_message("".join(self.text), self.tool_calls)
 
     @property
-    def size(self) -> int:
-        """Return how many letters its text and the arguments of its calls have."""
-        return sum(map(len, self.text)) + sum(len(call.arguments) for call in self.tool_calls)
-
-    @property
     def finish_reason(self) -> str:
         """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's.
 
@@ -368,12 +363,15 @@ class Reply:
         """Drop calls that were stopped before their end; the model makes them again."""
         self._growing.clear()
         self._latest.clear()
+        self.tool_calls = []
 
     def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
         """End the calls and return them; where the step `was_cut`, only those whose arguments are complete.
 
         Raises UpstreamError where a call has stayed without a name.
         """
+        if not self._growing:
+            return self.tool_calls
         whole = [call for call in self._growing if not was_cut or (call.name and _is_whole(call.arguments))]
         if not all(call.name for call in whole):
             raise UpstreamError(NAMELESS)

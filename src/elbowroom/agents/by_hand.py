@@ -144,8 +144,8 @@ class KeptChat:
         """Return what knows its compactions."""
         shared, caller = self.settings.shared, self.request.caller
         live = await shared.recording.found(self.target, self.request)
-        messages = without_notices(self.request.messages)
-        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live)
+        messages, chain = without_notices(self.request.messages), live.chain if live is not None else None
+        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live, chain)
 
     async def size_of(self, messages: Sequence[Message]) -> tuple[int, Budget | None]:
         """Return how large the prompt with these messages is, and the budget of its window where one is known."""

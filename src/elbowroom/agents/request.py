@@ -68,15 +68,11 @@ NOBODY: Final = Caller()
 """A caller of whom nothing is known."""
 
 
+@dataclass(slots=True)
 class OnlyUser:
-    """Knows whether a caller without a name is the one user of this server: until a caller has given a name."""
+    """Whether a caller without a name is the one user of this server: until a caller has given a name."""
 
-    def __init__(self) -> None:
-        self.is_alone = True
-
-    def meet(self, owner: str) -> None:
-        """Note a caller; one with a name is the end of being alone, for good."""
-        self.is_alone = self.is_alone and not owner
+    is_alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)

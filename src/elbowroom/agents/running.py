@@ -307,7 +307,10 @@ class Running:
             self._chats[key] -= 1
             if not self._chats[key]:
                 del self._chats[key]
-            self._wake_tasks()
+            for woken in self._sleepers:
+                if not woken.done():
+                    woken.set_result(None)
+            self._sleepers.clear()
 
     def make_way(self, chat: ChatKey) -> None:
         """Ask the tasks to leave that are in the way of a chat: those with its model, and its own."""
@@ -355,12 +358,6 @@ class Running:
             woken = asyncio.get_running_loop().create_future()
             self._sleepers.append(woken)
             await woken
-
-    def _wake_tasks(self) -> None:
-        for woken in self._sleepers:
-            if not woken.done():
-                woken.set_result(None)
-        self._sleepers.clear()
 
 
 async def stopped(turns: Sequence[RunningAnswer], *, last_words: bool) -> int:

@@ -7,7 +7,7 @@ Before a request the occupancy is (P + reserve) / window, while the answer strea
 cost F is the part that no compaction can free: system, tools, pinned messages, reserve.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
@@ -35,6 +35,9 @@ STEP_OF_WINDOWS: Final = 4096
 class Budget:
     """The window of the loaded model, the trigger as a share of it, and the reply length that the client asked for.
 
+    From an occupied size of `trigger` on the history is compacted before a request. At `stop_at` of prompt and answer
+    the answer is stopped at the next good place, at `force_at` wherever it is.
+
     A `max_tokens` of zero or less asks for no limit, as it does with llama.cpp. Raises ValueError for a window without
     room, and for a trigger that is not between the half that a compaction aims at and the stop.
     """
@@ -42,12 +45,17 @@ class Budget:
     window: int
     threshold: float = DEFAULT_THRESHOLD
     max_tokens: int | None = None
+    trigger: int = field(init=False)
+    stop_at: int = field(init=False)
+    force_at: int = field(init=False)
 
     def __post_init__(self) -> None:
         if self.window < 1:
             raise ValueError(f"a window has to hold at least one token, not {self.window}")
         if not TARGET_RATIO < self.threshold < STOP_RATIO:
             raise ValueError(f"a trigger has to be between {TARGET_RATIO} and {STOP_RATIO}, not {self.threshold}")
+        for name, ratio in (("trigger", self.threshold), ("stop_at", STOP_RATIO), ("force_at", FORCE_RATIO)):
+            object.__setattr__(self, name, self._share(ratio))
 
     def reserve(self, prompt: int) -> int:
         """Return the room kept for the reply beside a prompt of this size.
@@ -60,11 +68,6 @@ class Budget:
     def occupied(self, prompt: int) -> int:
         """Return prompt and reserve together."""
         return prompt + self.reserve(prompt)
-
-    @property
-    def trigger(self) -> int:
-        """Return the occupied size from which the history is compacted before a request."""
-        return self._share(self.threshold)
 
     def target(self, fixed: int) -> int:
         """Return the size that a compaction has to reach: half the window, or midway from fixed cost to trigger.
@@ -91,16 +94,6 @@ class Budget:
         target = min(self.target(least), max(wanted, least + ROOMS_BELOW * least_room(self)))
         is_worth_it = target - least >= least_room(self) and occupied - target >= least_gain(prompt)
         return target if is_worth_it else None
-
-    @property
-    def stop_at(self) -> int:
-        """Return the size of prompt and answer at which the answer is stopped at the next good place."""
-        return self._share(STOP_RATIO)
-
-    @property
-    def force_at(self) -> int:
-        """Return the size of prompt and answer at which the answer is stopped wherever it is."""
-        return self._share(FORCE_RATIO)
 
     def reply_limit(self, prompt: int) -> int:
         """Return the upstream's max_tokens: the rest of the window, or less where the client wants less.

@@ -344,13 +344,19 @@ class Shortener:
         """Let the model have as much of what has come in as there is room for."""
         if self.has_edits and (edited := (yield Edit())) is not None:
             self._shorten(edited)
+        half, is_small = self.manager.budget.window // 2, False
         if self.shortens:
+            is_small = (yield from counted(self._history.messages)) < half  # nothing can be too large
+            if is_small and self.outputs is None:
+                return
+        if self.shortens and not is_small:
             yield from self._shorten_material()
         whole = self._history.messages
         try:
             if self.outputs is not None:
                 yield from self._take_results(self.outputs)
-            yield from self._shorten_results()
+            if not is_small:
+                yield from self._shorten_results()
             bytes_of = self.outputs.whole_bytes if self.outputs is not None else None
             cut = cut_results(whole, self._history.messages, self.size_of, bytes_of)
             if cut is not None:
@@ -370,8 +376,6 @@ class Shortener:
     def _shorten_material(self) -> Work[None]:
         """Show the beginning and end of files and pasted text that would leave no room; the whole is kept."""
         whole = self._history.messages
-        if (yield from counted(whole)) < self.manager.budget.window // 2:
-            return
         shorter = yield from fitting_material(self._history, self.manager, self.size_of, has_reader=self.has_reader)
         if shorter is not None:
             messages, notice = shorter

@@ -6,6 +6,7 @@ from typing import Literal
 
 from elbowroom.context.budget import Budget, Compact, Decision, Measure, Refuse, Send, least_gain, least_room, plan_step
 from elbowroom.context.compaction import Rung
+from elbowroom.context.conversation import ContextFill
 from elbowroom.context.prompt import Prompt
 
 StreamVerdict = Literal["go on", "stop at a good place", "stop now"]
@@ -67,9 +68,13 @@ class AgentContextManager:
         asks_pruner = decision.asks_pruner and target - least >= least_room(budget)
         return replace(decision, target=target, asks_pruner=asks_pruner)
 
-    def begin_step(self) -> None:
-        """Note that the run goes on to its next model step."""
-        self.restarts_of_step = 0
+    def fill(self, tokens: int) -> ContextFill:
+        """Return how full the window is with so many tokens in it."""
+        return ContextFill(tokens, self.budget.window, self.budget.trigger, self.budget.stop_at)
+
+    def fill_now(self, generated: int) -> ContextFill | None:
+        """Return how full it is while an answer of so many tokens grows; None before a prompt was measured."""
+        return self.fill(self.filled + generated) if self.filled else None
 
     def sent(self, prompt: int) -> None:
         """Note the size of a prompt that goes to the model now."""

@@ -77,7 +77,7 @@ class Prompt:
 
     @classmethod
     def of(cls, messages: Sequence[Message], chain: Chain | None = None) -> "Prompt":
-        """Return the prompt of a client's messages, without keys where their chain is not known yet."""
+        """Return the prompt of a client's messages, without keys where it is part of no conversation."""
         items = items_of(messages, chain)
         return cls(items, items)
 
@@ -117,13 +117,6 @@ class Prompt:
         """Return the prompt that begins with these items, followed by what the run has added."""
         begun = Prompt(base, base, changes=self.changes + 1)
         return begun.extended(self.appended) if self.appended else begun
-
-    def keyed(self, chain: Chain) -> "Prompt":
-        """Return the prompt of a client's messages, which nothing has changed yet, with their keys."""
-        if any(item.key for item in self.base):
-            return self
-        items = items_of([item.message for item in self.base], chain)
-        return replace(self, items=(*items, *self.items[len(items) :]), base=items)
 
     def noted(self, notes: Mapping[str, str]) -> "Prompt":
         """Return the prompt with these notes at the end of the person's messages with these keys, each once."""

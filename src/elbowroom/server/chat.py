@@ -21,7 +21,7 @@ from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import owner_of, read_chat_request
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 from elbowroom.settings.model import Notices
 
 OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
@@ -35,7 +35,7 @@ EVENTS: Final = "X-Elbowroom-Events"
 async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answer one chat request with the agent or raw model that it names."""
     chat = await read_chat_request(request)
-    target = await catalog_of(request.app).resolve(chat.model)
+    target = await request.app[CATALOG].get().resolve(chat.model)
     note_target(target)
     settings = run_settings_of(request.app, chat.caller)
     if chat.stream and target.is_relay and not _shows_text_only(request):
@@ -81,7 +81,7 @@ def name_conversation(headers: MutableMapping[str, str], turn: TurnRecorder) -> 
 async def input_tokens(request: web.Request) -> web.Response:
     """Count the prompt that this chat request would make; no model is loaded for it."""
     chat = await read_chat_request(request)
-    return await counted(request, await catalog_of(request.app).resolve(chat.model), chat)
+    return await counted(request, await request.app[CATALOG].get().resolve(chat.model), chat)
 
 
 async def counted(request: web.Request, target: Target, chat: ChatRequest) -> web.Response:

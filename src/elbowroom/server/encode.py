@@ -99,7 +99,7 @@ class FrameEncoder:
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
             **answer.engine,
         }
-        frames = [self._beginning(), self._closing()]
+        frames = [self._beginning(), self._closing() if self._open else ""]
         if self._is_open_webui and not self._wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")
@@ -221,7 +221,8 @@ class PassedEncoder:
 
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     """Return the whole answer as a `chat.completion` object."""
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None, "refusal": None}
+    text = "".join(answer.text) or None
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
     if answer.reasoning:
         message["reasoning_content"] = message["reasoning"] = "".join(answer.reasoning)
     if answer.tool_calls:

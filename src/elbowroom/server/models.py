@@ -14,7 +14,7 @@ from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.guard import speaks_anthropic
 from elbowroom.server.model_rows import for_anthropic, for_codex, for_openai
-from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, STARTED, catalog_of
+from elbowroom.server.state import CATALOG, PROVIDERS, SETTINGS, SHARED, STARTED
 
 log = logging.getLogger(__name__)
 PROBE_SECONDS = 1.0
@@ -69,7 +69,7 @@ async def _load_tokenizer(provider: Provider, info: ModelInfo) -> None:
 async def list_models(request: web.Request) -> web.Response:
     """List the enabled agents and the raw models of every provider that answers."""
     providers = request.app[PROVIDERS].of(request.app[SETTINGS].current())
-    rows = await catalog_of(request.app).rows()
+    rows = await request.app[CATALOG].get().rows()
     request.app[AHEAD].begin(rows, providers)
     if any(agent.enabled for agent in request.app[SETTINGS].current().settings.agents):
         _ = request.app[SHARED].sdk.begin(imported_runner)  # an agent is likely to be asked soon
@@ -84,7 +84,7 @@ async def list_models(request: web.Request) -> web.Response:
 
 async def show_model(request: web.Request) -> web.Response:
     """Show one model of the list, by any name that a request may give it."""
-    row = await catalog_of(request.app).row(request.match_info["id"], embeds=True)
+    row = await request.app[CATALOG].get().row(request.match_info["id"], embeds=True)
     shown_as = for_anthropic if speaks_anthropic(request) else for_openai
     return web.json_response(shown_as(row, request.app[STARTED]))
 

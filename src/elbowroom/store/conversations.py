@@ -93,6 +93,11 @@ class WriteBehindConversations(Conversations):
         now = time.monotonic()
         return now - min([self._waiting.oldest or now, *self._expected.values()])
 
+    @property
+    def is_opening(self) -> bool:
+        """Tell whether the store is being opened, so that only what is new is known."""
+        return self._store.is_opening
+
     def expect(self, noting: Awaitable[None]) -> None:
         """Let what people ask wait until this task has noted what was said."""
         task = asyncio.ensure_future(noting)
@@ -112,7 +117,11 @@ class WriteBehindConversations(Conversations):
         return self.index.look_up(owner, name, keys, common) if self._servers.may_remember else None
 
     async def look_up(self, owner: str, name: str, keys: Sequence[str], common: int = 0) -> Known | None:
-        """Find a conversation as LookUp says. One that is deleted while the question is answered is not found."""
+        """Find a conversation as LookUp says, once the store is open, however long that takes.
+
+        One that is deleted while the question is answered is not found.
+        """
+        await self._store.opening_ended()
         known = await super().look_up(owner, name, keys, common)
         return None if known is not None and self.index.was_deleted(known.conversation) else known
 

@@ -289,6 +289,11 @@ class Conversations(AskedConversations):
     def remembered(self, owner: str, name: str, keys: Sequence[str], common: int) -> Known | None:
         """Answer as `look_up` does, from memory and at once, or with NONE_KNOWN; None where only the store can tell."""
 
+    @property
+    @abstractmethod
+    def is_opening(self) -> bool:
+        """Tell whether the store is being opened, so that only what is new is known."""
+
     @abstractmethod
     def expect(self, noting: Awaitable[None]) -> None:
         """Let what people ask wait until this task has noted what was said."""

@@ -270,6 +270,12 @@ class WriteBehindStore:
             log.warning("The secret of compactions cannot be read from the store %s: %s", self._name, error)
         return secrets.token_bytes(SECRET_BYTES)
 
+    async def opening_ended(self) -> None:
+        """Wait until the database is open, or cannot be opened, however long that takes."""
+        self._begin_to_open()
+        if self._opening:
+            await asyncio.wait([self._opening])
+
     async def ready(self, seconds: float | None = None) -> bool:
         """Wait a while where the database is being opened; tell whether that has ended, well or badly."""
         self._begin_to_open()

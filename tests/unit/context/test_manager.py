@@ -47,7 +47,7 @@ def test_restarts_of_a_step_are_limited() -> None:
     """Three restarts for each step; all of them are counted for the request."""
     manager = AgentContextManager(W8K)
     assert [manager.may_restart() for _ in range(4)] == [True, True, True, False]
-    manager.begin_step()
+    manager.restarts_of_step = 0
     assert manager.may_restart()
     assert manager.restarts == 4
 

@@ -28,7 +28,7 @@ class Job:
     next turn of the conversation ends it.
     """
 
-    key: str
+    key: str | PoolKey
     outcome: "asyncio.Future[Outcome | None]"
     conversation: str = ""
     is_compacting: bool = False
@@ -102,16 +102,18 @@ Work = Callable[[Job], Awaitable[None]]
 class Background:
     """The jobs of one server, by the key of their conversation up to the answer after which they began.
 
+    The job that has a model read its last chat again has that model's key.
+
     `may_start` tells whether background work with a model would be in nobody's way. Of each model's last chat it is
     known how the engine reads it again.
     """
 
     may_start: Callable[[PoolKey], bool]
     quiet_seconds: float = QUIET_SECONDS
-    _jobs: dict[str, Job] = field(default_factory=dict)
+    _jobs: dict[str | PoolKey, Job] = field(default_factory=dict)
     _last_prompts: dict[PoolKey, Work] = field(default_factory=dict)
 
-    def begin(self, key: str, pool: PoolKey, work: Work, conversation: str = "") -> Job:
+    def begin(self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "") -> Job:
         """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later.
 
         Return its job, whose `outcome` is there at the end of the work at the latest.
@@ -140,7 +142,7 @@ class Background:
     def chat_begins(self, pool: PoolKey) -> None:
         """Forget what the last chat with a model has left to be read again: this one takes its place in the engine."""
         self._last_prompts.pop(pool, None)
-        if (job := self._jobs.get(_reading_key(pool))) is not None:
+        if (job := self._jobs.get(pool)) is not None:
             job.cancel()
 
     def chat_ended(self, pool: PoolKey, read: Work) -> None:
@@ -150,7 +152,7 @@ class Background:
     def read_again(self, pool: PoolKey) -> None:
         """Have the engine read the last chat with a model again once it is quiet, if there is anything to read."""
         if (read := self._last_prompts.get(pool)) is not None:
-            self.begin(_reading_key(pool), pool, read)
+            self.begin(pool, pool, read)
 
     async def end(self, conversation: str) -> None:
         """End the jobs of the conversation with this id, because a person has stopped it."""
@@ -194,11 +196,6 @@ class Background:
                 return
             was_free = is_free
             await asyncio.sleep(self.quiet_seconds)
-
-
-def _reading_key(pool: PoolKey) -> str:
-    """Return the key of the job that reads the last chat with a model again; no conversation has it."""
-    return f"read {pool[0]} {pool[1]}"
 
 
 async def _ended(jobs: Iterable[Job]) -> None:

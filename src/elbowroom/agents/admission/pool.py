@@ -99,7 +99,7 @@ class Ticket:
 
     def first_token(self) -> None:
         """Take note that the answer begins; only the first time counts."""
-        if self.is_prefilling and self.started is not None:
+        if self._is_prefilling and self.started is not None:
             self.read_in = self._pool.clock.time() - self.started
             self._pool.rate.learn(self.prompt, self.read_in)
         self._is_prefilling = False
@@ -284,7 +284,7 @@ class Pool:
         while self._waiting:
             ticket = self._waiting[0]
             tokens = min(ticket.wanted, self.capacity)
-            if not self._has_room(tokens, sparing=sparing):
+            if self._holders and not self._has_room(tokens, sparing=sparing):
                 return
             self._waiting.pop(0)
             self._holders[ticket] = None

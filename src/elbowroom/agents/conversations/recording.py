@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from elbowroom.agents.answer import ToolCall
+from elbowroom.agents.answer import Notice, Sink, ToolCall
 from elbowroom.context.branch import ConversationTree
 from elbowroom.context.conversation import (
     PRUNING,
@@ -52,6 +52,16 @@ BRANCH_SECONDS: Final = 30.0
 """How long all of a conversation may take to be read for a tool."""
 MOMENT_SECONDS: Final = 0.005
 """How long an answer waits for its conversation to be found where it can go on without: at its first frame."""
+OPENING: Final = "Waiting for the database of conversations, which is still being opened."
+OPENED: Final = "The database of conversations is open."
+MISSED: Final = (
+    "The database of conversations did not answer in time: what your program does not send, such as an answer that "
+    "broke off, may be missing from what the model reads now."
+)
+
+
+Changes = Sequence[Change] | Callable[[str], Sequence[Change]]
+"""Changes of a conversation, or what returns them for its id."""
 
 
 class TurnRecorder:
@@ -59,9 +69,10 @@ class TurnRecorder:
 
     `chain` is that of the client's messages, for the agent that was asked. A reply without a word or a call is not
     recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
-    and changes wait here in order. An agent `is_patient`: what it does with the past of its conversation waits for
-    that, and a raw model only a moment. `is_first` says that the conversation has begun with this turn. No method
-    raises.
+    and changes wait here in order. What the client has never seen is waited for; for its queue and its compactions
+    only an agent, which `is_patient`, waits. `is_first` says that the conversation has begun with this turn. `unread`
+    are the messages from the queue that the turn has taken in and no model has read yet. A failure of the store is
+    raised by none of its methods but `branch`.
     """
 
     def __init__(
@@ -87,12 +98,14 @@ class TurnRecorder:
         self._messages = 0
         self._reply = ""
         self._called: set[str] = set()
-        self._unread: list[QueuedMessage] = []
+        self.unread: Sequence[QueuedMessage] = ()
         self._is_ended = False
         self._finding: asyncio.Task[None] | None = None
-        self._unplaced: list[Callable[[str], Sequence[Change]]] = []
+        self._unplaced: list[Changes] = []
         self._may_have_hidden = True
         self._tell: Callable[[], object] = lambda: None
+        self._show: Sink = _shown_to_nobody
+        self._is_missed = False
 
     def found_by(self, finding: "asyncio.Task[None]") -> None:
         """Let changes wait until this task has told, with `belongs_to`, which conversation they belong to."""
@@ -102,8 +115,18 @@ class TurnRecorder:
         """Record in this conversation from now on, `begun` first and then all that has waited for it."""
         self.conversation, self._may_have_hidden = known.conversation, known.may_have_hidden
         unplaced, self._unplaced, self._finding = self._unplaced, [], None
-        self._send([*begun, *(change for changes in unplaced for change in changes(known.conversation))])
+        self._send([*begun])
+        for changes in unplaced:
+            self._send(changes)
         self._tell()
+
+    def not_found_in_time(self) -> None:
+        """Note that the store did not tell in time which conversation it is, so that its past is not known."""
+        self._is_missed = True
+
+    def show_to(self, sink: Sink) -> None:
+        """Tell the person by this sink where the answer waits for the store, and where that was in vain."""
+        self._show = sink
 
     def tell(self, tell: Callable[[], object]) -> None:
         """Call this now, and again where the conversation is found later."""
@@ -144,7 +167,8 @@ class TurnRecorder:
         `lost` is what the engine had to read again for it.
         """
         self.hand_on()
-        self._read()
+        if self.unread:
+            self._read()
         if calls:
             self._begin_reply()
             self._called.update(call.id for call in calls)
@@ -169,16 +193,11 @@ class TurnRecorder:
 
         Until then no model has read them, and they can go back.
         """
-        self._unread += messages
-
-    @property
-    def unread(self) -> list[QueuedMessage]:
-        """Return the messages from the queue that this turn has taken in and no model has read yet."""
-        return list(self._unread)
+        self.unread = (*self.unread, *messages)
 
     def left_out(self, messages: Sequence[QueuedMessage]) -> None:
         """Leave these messages out of this turn."""
-        self._unread = [item for item in self._unread if item not in messages]
+        self.unread = tuple(item for item in self.unread if item not in messages)
 
     def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
         """Record what a step has used, and how full the window was; steps after the turn's end count too."""
@@ -195,13 +214,13 @@ class TurnRecorder:
             begun = TurnBegun(turn, conversation, "", self.agent, now)
             return [begun, StepUsed(turn, model, usage, None, now), TurnEnded(turn, "complete", "", now)]
 
-        self._send_of(changes)
+        self._send(changes)
 
     def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
         """Record a compaction of the conversation, which may happen after the turn's end."""
         self.hand_on()
         now = time.time()
-        self._send_of(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
+        self._send(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
 
     def reused(self, before: int, after: int) -> None:
         """Record that a compaction stands for the beginning; noted once, and not where it was made here."""
@@ -219,10 +238,10 @@ class TurnRecorder:
         """Return the turns of this conversation after a place in the chain, -1 for its beginning.
 
         They hold what the client has never seen. Turns with a handover are left out: the next agent decides anew.
-        Returns none where the store fails or takes too long; it is asked only where there may be any.
+        Returns none where the store fails or takes too long, which the person is told.
         """
-        is_found = await self.is_found(is_patient=self.is_patient)
-        if self._conversations is None or not is_found or not self._may_have_hidden:
+        await self.looked_up()
+        if self._conversations is None or not self._may_have_hidden:
             return []
         keys = chain.keys[max(place, 0) :]
         try:
@@ -230,9 +249,29 @@ class TurnRecorder:
                 turns = await self._conversations.turns(self.conversation, keys)
         except Exception as error:  # noqa: BLE001  # an answer must not fail for its conversation's past
             log.warning("What was done before in %s cannot be read: %r", self.conversation, error)
-            return []
+            self._is_missed = True
+            turns = []
+        await self._tell_missed()
         after = [turn for turn in turns if place < 0 or turn.key != keys[0]]
         return [turn for turn in after if not any(map(_hands_over, turn.messages))]
+
+    async def looked_up(self) -> None:
+        """Wait until the store has told which conversation it is; the person is told while the store is opened."""
+        if self._conversations is None or await self.is_found():
+            return
+        is_opening = self._conversations.is_opening
+        if is_opening:
+            await self._show([Notice("store", OPENING, is_done=False)])
+        await self.is_found(is_patient=True)
+        if self._is_missed:
+            await self._tell_missed()
+        elif is_opening:
+            await self._show([Notice("store", OPENED)])
+
+    async def _tell_missed(self) -> None:
+        if self._is_missed:
+            self._is_missed = False
+            await self._show([Notice("store", MISSED)])
 
     async def pins(self) -> frozenset[str]:
         """Return the keys of this conversation's pinned messages; none where the store fails or takes too long."""
@@ -279,17 +318,17 @@ class TurnRecorder:
             self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
 
     def _begin_reply(self) -> None:
-        self._read()
+        if self.unread:
+            self._read()
         if not self._reply:
             self._reply = self._new_message()
             self._note(ReplyBegun(self.id, self._reply, time.time()))
 
     def _read(self) -> None:
         """Record the messages that were taken in; they leave the queue in the same change."""
-        read, self._unread = self._unread, []
-        if read:
-            added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
-            self._note(*added, QueueDropped(tuple(item.id for item in read)))
+        read, self.unread = self.unread, ()
+        added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
+        self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
     def _end_reply(self, status: Status, lost: Mapping[str, Any] | None = None) -> None:
         self.hand_on()
@@ -309,16 +348,16 @@ class TurnRecorder:
         if not self._is_ended:
             self._send(changes)
 
-    def _send(self, changes: Iterable[Change]) -> None:
-        own = [*changes]
-        self._send_of(lambda _: own)
-
-    def _send_of(self, changes: Callable[[str], Sequence[Change]]) -> None:
-        """Note the changes that this returns for the id of the conversation, once it is found."""
+    def _send(self, changes: Changes) -> None:
+        """Note changes once the conversation is found."""
         if self._finding is not None:
             self._unplaced.append(changes)
         elif self._conversations is not None:
-            self._conversations.note(changes(self.conversation))
+            self._conversations.note(changes(self.conversation) if callable(changes) else changes)
+
+
+async def _shown_to_nobody(_: Sequence[object]) -> None:
+    """Tell nobody."""
 
 
 def _branch_to(turn: str, messages: Sequence[KeptMessage]) -> list[KeptMessage]:

@@ -25,8 +25,9 @@ class Entries:
         `keys` are those of the stored entries, where they are known already.
         """
         stored = await self.rows.keys() if keys is None else keys
-        for place in reversed(range(len(chain.keys))):
-            if (entry := await self.with_key(chain.keys[place], stored)) is not None:
+        for place, key in reversed([*enumerate(chain.keys)]):
+            is_known = key in stored or key in self.notes.unsaved
+            if is_known and (entry := await self.with_key(key, stored)) is not None:
                 yield place, entry
 
     async def with_key(self, key: str, stored: Collection[str]) -> Entry | None:

@@ -17,7 +17,7 @@ from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
-from elbowroom.context.budget import Compact, Decision, Refuse
+from elbowroom.context.budget import Compact, Decision
 from elbowroom.context.compaction import Cannot, Compaction, state_of
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
@@ -250,8 +250,8 @@ class PromptFit:
         manager.history, found = await self.recall.recall(manager.history, manager.budget, size, waits=waits)
         if self.recall.has_summary:
             await self.offer_recall()
-        if self.reminder is not None:
-            self.reminder.begin(manager.history)
+            if self.reminder is not None:
+                self.reminder.begin(manager.history)
         return found
 
     async def carry_out(self, decision: Decision, *, has_said: bool) -> bool:
@@ -260,15 +260,12 @@ class PromptFit:
         Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
         """
         fits = await self.run(self.planner.carry_out(decision, has_said=has_said))
-        if fits and not has_said:
-            await self._remind()
-        return fits
-
-    async def _remind(self) -> None:
         manager = self.manager
-        if self.reminder is not None and self.shape.step == 1:
+        may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
+        if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
             size = await self.counter.prompt(manager.history.messages)
             manager.history = await self.reminder.reminded(manager.history, manager.budget, size, self.counter.text)
+        return fits
 
     async def offer_recall(self) -> None:
         """Offer the tool that finds what is compacted away, from now on, where that leaves the window its room."""
@@ -309,9 +306,9 @@ class PromptFit:
         elif outcome is not None:
             self.manager.could_not_compact()
 
-    async def tell_if_tight(self, decision: Decision) -> None:
+    async def tell_that_it_is_tight(self) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        if isinstance(decision, Refuse) or not decision.is_tight or not self.planner.is_new:
+        if not self.planner.is_new:
             return
         told = await tight_notice(self.manager.history.messages, self.shape, self.counter, self.manager.budget)
         if told:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cached_property
 from typing import Final, Protocol
 
 from elbowroom.agents.answer import Compacted, Notice
@@ -58,9 +57,9 @@ class KeptTurns(Protocol):
 class Recall:
     """Recalls and keeps the compactions of one conversation, known by the chain over its client's messages.
 
-    `rows` keep the entries of the ledger. `of_client` are the client's messages as they came, and `chain` is their
-    chain where it has been made before. For a caller that may have them, messages of the `kept` turns that the client
-    has never seen are put back. A history that holds such messages is kept for no other caller.
+    `rows` keep the entries of the ledger. `of_client` are the client's messages as they came, and `items` the same with
+    the keys of their `chain`, which may have been made before. For a caller that may have them, messages of the `kept`
+    turns that the client has never seen are put back. A history that holds such messages is kept for no other caller.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Recall:
     ) -> None:
         self.entries = Entries(rows, notes)
         self._notes = notes
-        self._caller, self._agent = caller, agent
+        self._caller = caller
         self._kept = kept if caller.may_have_hidden else None
         self.of_client = list(messages)
         self._found: tuple[int, Entry] | None = None
@@ -84,16 +83,8 @@ class Recall:
         self._lost: KeptTurn | None = None
         self._has_begun = False
         self._beyond: Written | None = None
-        self._chain = chain
-
-    @cached_property
-    def chain(self) -> Chain:
-        """Return the chain over the client's messages."""
-        return self._chain or Chain.of(self._caller.keeps_as, self._agent, self.of_client)
-
-    @cached_property
-    def _items(self) -> tuple[Item, ...]:
-        return items_of(self.of_client, self.chain)
+        self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
+        self.items = items_of(messages, self.chain)
 
     @property
     def _entry(self) -> Entry | None:
@@ -134,7 +125,7 @@ class Recall:
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""
         keys = await self._kept.pins() if self._kept is not None else frozenset()
-        return {item.key: item.message for item in self._items if item.key in keys} if keys else {}
+        return {item.key: item.message for item in self.items if item.key in keys} if keys else {}
 
     @property
     def has_summary(self) -> bool:
@@ -190,6 +181,8 @@ class Recall:
 
     def news(self) -> list[Notice]:
         """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
+        if not self._notes.summarised and self._lost is None:
+            return []
         found = [sizes for key in self.chain.keys if (sizes := self._notes.summarised.pop(key, None))]
         summarised = [
             Notice("compacted", SUMMARISED.format(before, after), before=before, after=after) for before, after in found
@@ -209,7 +202,8 @@ class Recall:
         count = len(self._turns)
         if not count or prompt.has_taken_in_own or len(prompt.of_client) != len(prompt.base):
             return None
-        return self._begun(prompt, self._expanded(self._turns[(count + 1) // 2 :], self._found))
+        less = self._turns[(count + 1) // 2 :]
+        return self._begun(prompt, self._expanded(less, self._found) if less else Expanded(self.items))
 
     async def _fitting(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
@@ -247,7 +241,7 @@ class Recall:
 
     async def _is_half_empty(self, budget: Budget, size: Measured, found: tuple[int, Entry] | None) -> bool:
         """Tell whether the conversation with an entry fills at most half of the window, messages put back included."""
-        if not await _is_half_empty(budget, size, _messages(self._with_entry(found, self._items))):
+        if not await _is_half_empty(budget, size, _messages(self._with_entry(found, self.items))):
             return False
         whole = await self._put_back(found)
         items = self._with_entry(found, whole.items)
@@ -261,17 +255,17 @@ class Recall:
                 turns = await self._kept.hidden(self.chain, found[0] if found is not None else -1)
             except Exception:
                 log.exception("What an agent has read in a conversation cannot be put back.")
-        return self._expanded(turns, found)
+        return self._expanded(turns, found) if turns else Expanded(self.items)
 
     def _expanded(self, turns: Sequence[KeptTurn], found: tuple[int, Entry] | None) -> Expanded:
         place = found[0] if found is not None else -1
-        return expanded(self._items, self.chain, place, turns) if turns else Expanded(self._items)
+        return expanded(self.items, self.chain, place, turns)
 
     def _begun(self, prompt: Prompt, whole: Expanded) -> Prompt:
         """Return the prompt that begins with the compaction that was found, followed by these messages."""
         before, self._turns, self._lost, self._has_begun = self._turns, whole.turns, whole.lost, True
         if self._found is None and not whole.turns and not before:
-            return prompt.keyed(self.chain)
+            return prompt
         return prompt.beginning_with(self._with_entry(self._found, whole.items)).noted(self._came_back)
 
     def keep(self, prompt: Prompt, written: Written) -> None:
@@ -343,7 +337,7 @@ class Recall:
         A question whose files were shortened stands there all the same. It does not end so where the client goes back
         to the end of a compaction: its question is part of the summary there.
         """
-        spoken = [item for item in self._items if item.key]
+        spoken = [item for item in self.items if item.key]
         last = next(reversed(entry.messages), None) if place == len(spoken) - 1 else spoken[-1].message
         asked = max((at for at, item in enumerate(spoken) if item.message.get("role") == "user"), default=len(spoken))
         stands = asked > place or any(stands_for(message, spoken[asked].message) for message in entry.messages)

@@ -316,7 +316,7 @@ class ReplyStream(ReplyReader):
         calls = self.reply.close_calls(was_cut=self.was_cut)
         if self._live is not None:
             self._live.called(calls, self.lost)
-        if own := [call for call in calls if self._is_for_client(call.name)]:
+        if calls and (own := [call for call in calls if self._is_for_client(call.name)]):
             await self._sink([self._answer.take(call) for call in own])
         return self.reply
 

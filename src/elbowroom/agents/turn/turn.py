@@ -1,6 +1,5 @@
 """Answers one client request by model calls, step after step, in the SDK's Runner or without it."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -36,6 +35,7 @@ from elbowroom.context.transcript import as_json, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo, TextDelta
 from elbowroom.providers.machines import Machines
+from elbowroom.settings.model import AgentSettings
 
 log = logging.getLogger(__name__)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
@@ -71,12 +71,12 @@ class Turn:
         self._sink = sink
         self._keeper = keeper
         chain = live.chain if live is not None and live.agent == target.name else None
-        chosen, history = settings.compaction, Prompt.of(messages, chain)
-        self._manager = AgentContextManager(NO_WINDOW, chosen.max_restarts, chosen.enabled and chosen.auto, history)
         self._recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
+        chosen, history = settings.compaction, Prompt(self._recall.items, self._recall.items)
+        self._manager = AgentContextManager(NO_WINDOW, chosen.max_restarts, chosen.enabled and chosen.auto, history)
         self._recaller = recaller
         self._reminder = Reminder(self._recall, live, sink, shared.observations) if chosen.recalls_unasked else None
-        self._memories = self._told_memories()
+        self._memories = self._told_memories(target.agent) if target.agent is not None else None
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
         self._last: ManagedStep | None = None
         self._asked: tuple[StepRequest, ModelInfo, ReplyStream] | None = None
@@ -158,7 +158,7 @@ class Turn:
         shape = self._shape(instructions, tools, step=self.answer.steps + 1)
         info = await self._ready()
         asked = await self._asked_anew(shape, info)
-        if await self._fit_tools(info, instructions, own_tools):
+        if self.request.tools and await self._fit_tools(info, instructions, own_tools):
             tools = [*own_tools, *self.request.tools]
             shape = self._shape(instructions, tools, step=shape.step)
         if shape.step == 1 and shows_in_vain(self._manager.history.messages, info):
@@ -173,7 +173,7 @@ class Turn:
             return await self._unmanaged(shape, info, stream)
         managed = await self._next_step(shape, info, stream)
         self._last, self._usages_before = managed, len(self.answer.usages)
-        self._note_model(info, managed.fill.now)
+        self._note_model(info, managed.fill)
         try:
             reply = await managed.run()
         except ContextOverflow as error:
@@ -205,7 +205,7 @@ class Turn:
     async def _fit_tools(self, info: ModelInfo, instructions: str | None, own_tools: Sequence[dict[str, Any]]) -> bool:
         """Tell the model of the client's tools in short where they leave no room; tell whether that is so now."""
         choice = self.target.agent.client_tools if self.target.agent else self.settings.client_tools
-        if choice != "auto" or not self.request.tools or info.loaded_context is None:
+        if choice != "auto" or info.loaded_context is None:
             return False
         if (window := self.settings.shared.windows.at_most(info, info.loaded_context)) >= self._tools_fit:
             return False
@@ -227,8 +227,7 @@ class Turn:
         """Record the tokens that the requests of a step have used together, and the fill after the last of them."""
         if not managed.used:
             return
-        budget = managed.manager.budget
-        fill = ContextFill(managed.used[-1].total, budget.window, budget.trigger, budget.stop_at)
+        fill = managed.manager.fill(managed.used[-1].total)
         used = sum(managed.used, StepUsage())
         self.settings.shared.observations.step_used(managed.name, used, fill)
         if self._live is not None:
@@ -236,10 +235,8 @@ class Turn:
 
     def _note_overflow(self, managed: ManagedStep, error: ContextOverflow) -> None:
         """Record how full the window would have been, where nothing was sent that could tell."""
-        budget = managed.manager.budget
         if self._live is not None and not managed.used and error.prompt_tokens:
-            fill = ContextFill(error.prompt_tokens, budget.window, budget.trigger, budget.stop_at)
-            self._live.step_used(managed.info.id, StepUsage(), fill)
+            self._live.step_used(managed.info.id, StepUsage(), managed.manager.fill(error.prompt_tokens))
 
     async def _note_size(self, managed: ManagedStep, reply: Reply) -> None:
         """Count a request that the engine did not report, and learn from a report how to count."""
@@ -255,9 +252,11 @@ class Turn:
         Where a prompt is too long with the messages that were put back, it is sent again with fewer of them.
         """
         self._note_model(info, None)
-        await self._tell_memories(rough_size)
+        if self._memories is not None:
+            await self._memories.text(self._recall.chain, rough_size)
         self._manager.history = await self._recall.put_back(self._manager.history)
-        await self._tell_lost()
+        if news := self._recall.news():
+            await self._sink(news)
         while True:
             body = shape.body(shape.with_instructions(self._manager.history.messages))
             try:
@@ -285,7 +284,8 @@ class Turn:
         if self._last is None and uses_tools(sent):
             await warn_of_orphans(self.target.name, sent)
         running = await history.counter.stream()
-        await self._tell_memories(history.text)
+        if self._memories is not None:
+            await self._memories.text(self._recall.chain, history.text)
         manager = self._with_window(info, shape.max_tokens)
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(manager.history.sent(sent)))
         compactor = Compactor(self.target, self.settings, self._sink)
@@ -320,19 +320,16 @@ class Turn:
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None
-        await self._tell_lost()
-        return job
-
-    async def _tell_lost(self) -> None:
         if news := self._recall.news():
             await self._sink(news)
+        return job
 
     async def continues_after(self, appended: Sequence[dict[str, Any]], reply: Reply) -> bool:
         """Take in messages that wait after a reply that would be the last; tell whether there are any to answer.
 
         A reply with calls is not the last. A reply that has to follow a grammar is: two of them would break it.
         """
-        if reply.tool_calls or self._shape(None, (), step=1).is_constrained:
+        if reply.tool_calls or (self._asked is not None and self._asked[0].is_constrained):
             return False
         self._reply_before = reply
         return await self.intake.take_after(len(appended), reply.as_message())
@@ -381,9 +378,9 @@ class Turn:
     async def fitted(self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()) -> PromptFit:
         """Return what fits the history into the window of the loaded model, earlier compactions recalled."""
         info = await self._ready()
-        await self._fit_tools(info, instructions, own_tools)
+        if self.request.tools:
+            await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, [*own_tools, *self.request.tools], step=1)
-        await asyncio.to_thread(lambda: self._recall.chain)  # which takes long for a long conversation that is new
         managed = await self._next_step(shape, info, ReplyStream(self.answer, self._sink, (), lambda name: True))
         if self._place is not None:
             self._place.end(is_whole=True)
@@ -397,7 +394,8 @@ class Turn:
         self.intake.end()
         if self._last is None:
             return
-        self.settings.shared.observations.restarted(self._last.manager.restarts)
+        if restarts := self._last.manager.restarts:
+            self.settings.shared.observations.restarted(restarts)
         try:
             if self._memories is not None:
                 self._memories.end(self._recall.chain, self._recall.answer_key(self.answer.as_message()))
@@ -426,16 +424,12 @@ class Turn:
         tool = self._recaller.tool if self._recaller is not None and self._recaller.is_offered else None
         return shape.offering(tool.spec) if tool is not None else shape
 
-    def _told_memories(self) -> ToldMemories | None:
-        agent, shared = self.target.agent, self.settings.shared
-        if agent is None or not remembers(agent.tools, self.settings.memory):
+    def _told_memories(self, agent: AgentSettings) -> ToldMemories | None:
+        shared = self.settings.shared
+        if not remembers(agent.tools, self.settings.memory):
             return None
         owner = self.request.caller.owner
         return ToldMemories(shared.store.memories, shared.notes.told, owner, agent.id, self.settings.memory)
-
-    async def _tell_memories(self, size_of: Callable[[str], int]) -> None:
-        if self._memories is not None:
-            await self._memories.text(self._recall.chain, size_of)
 
     async def _ready(self) -> ModelInfo:
         """Return the model, loaded; the person is told where that takes a while."""

@@ -25,7 +25,7 @@ from elbowroom.server.conversations.routes import asked
 from elbowroom.server.event_stream import json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import caller_without_chat, read_json, read_request, with_caller
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 
 LONGEST_SUMMARY: Final = 100_000  # characters
 FIRST_WORDS: Final = 120
@@ -85,7 +85,7 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
     shared = request.app[SHARED]
     if chat is not None:
         chat = await with_caller(request, chat)
-        target = await catalog_of(request.app).resolve(chat.model)
+        target = await request.app[CATALOG].get().resolve(chat.model)
     else:
         _, kept = await _kept(request, "compact it then")
         target, chat = kept.target, kept.request
@@ -249,7 +249,7 @@ async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat
     agent = next((kept.agent for kept in reversed(branch) if kept.turn), "")
     if not agent:
         raise Conflict("Nobody has answered in this conversation yet.", code="nothing_answered")
-    target: Target = await catalog_of(request.app).resolve(agent)
+    target: Target = await request.app[CATALOG].get().resolve(agent)
     owner, name = owner_asking(request), conversation.row.id
     caller = replace(caller_without_chat(request), owner=owner, chat_id=name)
     chat = replace(own_request(agent, [dict(each) for each in history_of(branch)]), caller=caller)

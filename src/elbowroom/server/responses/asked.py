@@ -39,7 +39,7 @@ from elbowroom.server.responses.kept import (
     is_being_given,
     read_conversation,
 )
-from elbowroom.server.state import SHARED, catalog_of
+from elbowroom.server.state import CATALOG, SHARED
 
 MOST_REFERRED: Final = 1_000
 """How many responses a request's references may belong to: each is looked up by itself."""
@@ -80,7 +80,7 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     given, is_ordered = without_trigger(asked.input)
     references = await at_leisure(request, lambda: references_in(given))
     known = await _referred(request.app[SHARED], owner, references)
-    target = await catalog_of(request.app).resolve(asked.model)
+    target = await request.app[CATALOG].get().resolve(asked.model)
     seal_for = partial(seal_of, request, target, asked.body)
     items = await at_leisure(request, lambda: resolved(given, known))
     said = await asyncio.to_thread(before.history) if before is not None else ()

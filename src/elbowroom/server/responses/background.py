@@ -54,11 +54,11 @@ class BackgroundResponse:
     async def run(self, answering: Callable[[Sink], Awaitable[Answer]], body: Mapping[str, Any]) -> None:
         """Hold what is answered to this body until its end, or its failure."""
         with requested() as facts:
-            facts.heard(body)
+            facts.quotable = (body,)
             try:
                 last = await self._last_frames(answering)
             finally:
-                facts.words = None
+                facts.quotable = ()
         self._take(last)
         self.ended = json.loads(self._frames[-1].partition(b"data: ")[2])["response"]
         self._take(b"")
