@@ -53,6 +53,13 @@ import { requestUrl } from "obsidian";
  */
 
 /**
+ * @typedef {object} Passage What came back unasked with a message.
+ * @property {string} role
+ * @property {string} text
+ * @property {number | null} at
+ */
+
+/**
  * @typedef {object} MessageRow
  * @property {string} id
  * @property {number} number
@@ -66,6 +73,7 @@ import { requestUrl } from "obsidian";
  * @property {string} parent
  * @property {string | null} reasoning
  * @property {string | null} full_output
+ * @property {Passage[]} [recalled]
  * @property {ChatMessage} message
  */
 

@@ -9,10 +9,10 @@
 --languages   only these languages
 --every       only one in so many conversations
 
---yardsticks  other people's instead of ours: canaries, benchmark, or both
+--yardsticks  canaries and benchmark, which are other people's, and evidence: what answers questions at the end
 --seeds       the seeds of the canaries' sessions
 --agents      the pruning agents for them: garbage, empty, faithful, ...
---locomo      a file with LoCoMo's chats, which are played as well
+--locomo      a file with LoCoMo's chats, which are played as well, and asked LoCoMo's questions
 """
 
 import argparse
