@@ -22,7 +22,7 @@ import { isObject, parsed } from "./server.js";
  * @property {"complete" | "streaming" | "interrupted"} status
  * @property {number} at When, in seconds since 1970.
  * @property {string[]} between What was said to it while it was written.
- * @property {import("./server.js").Passage[]} recalled What came back unasked with it, of what was compacted away.
+ * @property {{ role: string, text: string }[]} recalled
  * @property {ChatMessage | null} sent
  */
 

@@ -53,13 +53,6 @@ import { requestUrl } from "obsidian";
  */
 
 /**
- * @typedef {object} Passage What came back unasked with a message.
- * @property {string} role
- * @property {string} text
- * @property {number | null} at
- */
-
-/**
  * @typedef {object} MessageRow
  * @property {string} id
  * @property {number} number
@@ -73,7 +66,7 @@ import { requestUrl } from "obsidian";
  * @property {string} parent
  * @property {string | null} reasoning
  * @property {string | null} full_output
- * @property {Passage[]} [recalled]
+ * @property {{ role: string, text: string }[]} [recalled] What came back unasked with it.
  * @property {ChatMessage} message
  */
 

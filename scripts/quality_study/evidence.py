@@ -152,7 +152,7 @@ def evidence_table(chats: Sequence[Chat]) -> Iterator[str]:
     heads = ("window", "questions", "of", *WAYS, LAST, CUT, "tokens of passages")
     rows = [_row(window, kind, each) for (window, kind), each in figures.items() if kind != ORDINARY]
     sums = [_row(window, "*all*", _sum(figures, window)) for window in WINDOWS]
-    yield from table(heads, sorted([*rows, *sums]))
+    yield from table(heads, iter(sorted([*rows, *sums])))
     yield "\n"
     for window in WINDOWS:
         each = figures[window, ORDINARY]

@@ -151,7 +151,7 @@ def asked() -> argparse.Namespace:
     arguments.add_argument("--pruners", nargs="+", choices=AGENTS, default=AGENTS)
     arguments.add_argument("--languages", nargs="+", default=())
     arguments.add_argument("--every", type=int, default=1)
-    arguments.add_argument("--yardsticks", nargs="*", choices=yardsticks.PARTS)
+    arguments.add_argument("--yardsticks", nargs="*", choices=(*yardsticks.PARTS, yardsticks.EVIDENCE))
     arguments.add_argument("--seeds", type=int, nargs="+", default=yardsticks.SEEDS)
     arguments.add_argument("--agents", nargs="+", default=yardsticks.AGENTS)
     arguments.add_argument("--locomo", type=Path)

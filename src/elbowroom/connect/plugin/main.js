@@ -1576,20 +1576,15 @@ class MessageView extends Component {
 	}
 
 	showMarks() {
-		const { status, between } = this.item;
+		const { status, between, recalled } = this.item;
 		this.marks.empty();
 		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}` });
-		this.showRecalled();
+		if (recalled.length) {
+			const row = this.marks.createEl("details", { cls: "elbowroom-step" });
+			row.createEl("summary", { text: `Came back with it: ${recalled.length}` });
+			for (const { role, text } of recalled) row.createEl("pre", { text: `${role}: ${text}` });
+		}
 		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
-	}
-
-	/** Shows, folded, what came back of an earlier part of the conversation with the message. */
-	showRecalled() {
-		const { recalled } = this.item;
-		if (!recalled.length) return;
-		const row = this.marks.createEl("details", { cls: "elbowroom-step" });
-		row.createEl("summary", { text: recalled.length === 1 ? "A passage came back with it" : `${recalled.length} passages came back with it` });
-		for (const { role, text } of recalled) row.createEl("pre", { text: `${role === "user" ? "You" : "Answer"}: ${text}` });
 	}
 
 	showActions(isLast) {
