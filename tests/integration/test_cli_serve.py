@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
@@ -16,6 +17,7 @@ from serving import serve, settings_for
 
 from elbowroom import __version__
 from elbowroom.demo import SimulatedLMStudio
+from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server import listen
 from elbowroom.server.state import PROVIDERS, SETTINGS
 
@@ -246,3 +248,21 @@ async def test_warnings_about_the_file_are_in_the_log(tmp_path: Path) -> None:
     async with running(tmp_path, "serve", "--config", config, "--port", "0") as program:
         assert "(did you mean port?)" in await program.line_with("server.prot")
         await program.address()
+
+
+async def test_loaded_model_whose_window_nobody_tells_is_an_error_at_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be refused: the log names it and what to do, though no agent uses it."""
+
+    class Silent:
+        id = "desk"
+        manages_context = True
+
+        async def models(self) -> list[ModelInfo]:
+            return [ModelInfo("tiny", "desk", "Tiny", state="loaded"), ModelInfo("other", "desk", "Other")]
+
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
+        await listen._announce(served.app, cast(Provider, Silent()))
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert told.startswith("desk/tiny is loaded, and its context length is not told: it is refused.")

@@ -94,7 +94,7 @@ async def through_all_parts(stream: WatchedStream, gates: Gates) -> int:
     return parts
 
 
-@pytest.mark.parametrize("origin", ["", OBSIDIAN])
+@pytest.mark.parametrize("origin", ["", OBSIDIAN, "http://localhost"])
 async def test_parts_are_told_as_they_are_read(tmp_path: Path, origin: str) -> None:
     """The open status says which part of how many is read; the text has two lines at most, wherever it is shown."""
     gates = Gates()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from elbowroom.agents.broken_json import sound
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.effects import Progress
 from elbowroom.context.outputs import AppliedEdit
@@ -198,7 +199,8 @@ class Answer:
 
     `usages` holds one usage object for each request, the last request's at the end: the upstream's, or where it
     reported none the one counted here, which says so under `elbowroom`. `engine` is what the upstream said of itself in
-    the last request. `edits` are what was cleared in the history as the client wants it. `guard` checks the words
+    the last request. `edits` are what was cleared in the history as the client wants it. `stop_sequence` is
+    the client's own that has ended the last reply, where that was looked for. `guard` checks the words
     before the client sees them; it is None where the model has read nothing that a stranger wrote.
     """
 
@@ -210,6 +212,7 @@ class Answer:
     engine: dict[str, Any] = field(default_factory=dict)
     edits: tuple[AppliedEdit, ...] = ()
     upstream_finish: str = "stop"
+    stop_sequence: str | None = None
     steps: int = 0
     is_stopped: bool = False
     is_interrupted: bool = False
@@ -376,7 +379,7 @@ class Reply:
         if not all(call.name for call in whole):
             raise UpstreamError(NAMELESS)
         self.tool_calls = [
-            ToolCall(self._new_id(), self._offered_name(call.name), call.arguments or "{}") for call in whole
+            ToolCall(self._new_id(), self._offered_name(call.name), sound(call.arguments or "{}")) for call in whole
         ]
         return self.tool_calls
 

@@ -11,12 +11,12 @@ from elbowroom.agents.dry_run import check_compacts, compact_request, count_requ
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import (
+    Asking,
     Entries,
     Recall,
     RunSettings,
     Shared,
     Standing,
-    Turn,
     put_in_words,
     standing_summary,
     take_back,
@@ -111,12 +111,14 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     check_compacts(target, settings)
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, tell_nobody, settings)
-    fit = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    asking = Asking(target, offered.request, tell_nobody, settings)
+    fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
     budget, history = fit.manager.budget, fit.manager.history
     done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
-    staying = frozenset(history.places(done.messages if done is not None else messages))
+    staying = frozenset(
+        history.places(done.messages if done is not None else messages, done.parts if done is not None else ())
+    )
     pinned = [group.is_pinned for group in history.transcript.groups for _ in group.messages]
     sizes = await asyncio.to_thread(lambda: [fit.counter.text(written(message)) for message in messages])
     foreseen = (

@@ -17,7 +17,7 @@ from elbowroom.agents.prompt import (
     with_instructions,
 )
 from elbowroom.agents.request import ChatRequest, parse_chat_request
-from elbowroom.agents.turn import RunSettings, Turn
+from elbowroom.agents.turn import Asking, RunSettings
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.seam import without_notices
 from elbowroom.errors import ModelNotFound, RequestError
@@ -117,8 +117,8 @@ async def compact_request(
     if settings.live is not None:
         await settings.shared.background.end(settings.live.conversation)  # this compaction takes its place
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
-    fit = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    asking = Asking(target, offered.request, sink, settings, keeper=offered.keeper, recaller=offered.recaller)
+    fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     messages = fit.manager.history.messages
     before, outcome = await fit.run(fit.planner.by_hand(fit.recall.begun_with()))
     seconds = time.monotonic() - began

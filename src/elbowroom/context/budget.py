@@ -18,7 +18,7 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
-SHARE_BEFORE_REST = 4
+SHARE_BEFORE_REST = 3
 """An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
 
 ROOMS_BELOW: Final = 2
@@ -68,6 +68,16 @@ class Budget:
     def occupied(self, prompt: int) -> int:
         """Return prompt and reserve together."""
         return prompt + self.reserve(prompt)
+
+    def room(self, prompt: int, target: int) -> int:
+        """Return how many tokens may come to a prompt until it takes `target` with its reserve, less than 0 if it does.
+
+        The reserve shrinks as the prompt grows.
+        """
+        room = target - self.occupied(prompt)
+        while (more := target - self.occupied(prompt + room)) > 0:
+            room += more
+        return room
 
     def target(self, fixed: int) -> int:
         """Return the size that a compaction has to reach: half the window, or midway from fixed cost to trigger.
@@ -140,13 +150,15 @@ class Compact:
     """The history has to shrink first, until prompt and reserve are at or below `target`.
 
     Without `asks_pruner` a useful summary would not fit: then code alone cuts the history. `is_tight` is as in `Send`.
-    Where it only `is_wanted`, there is room for the history as it is: then nothing of it goes untold.
+    Where it only `is_wanted`, there is room for the history as it is: then nothing of it goes untold. A target that
+    `is_firm` has to be reached for what comes next, and is not raised for what was said last.
     """
 
     target: int
     asks_pruner: bool = True
     is_tight: bool = False
     is_wanted: bool = False
+    is_firm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

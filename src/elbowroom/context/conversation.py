@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from elbowroom.context.budget import Budget
 from elbowroom.context.transcript import CallState, Message
 
 LARGEST_PAGE: Final = 200  # conversations that one page of a list may have
@@ -145,6 +146,11 @@ class ContextFill:
     window: int
     trigger: int
     stop_at: int
+
+    @classmethod
+    def of(cls, tokens: int, budget: Budget) -> "ContextFill":
+        """Return how full the window of this budget is with so many tokens in it."""
+        return cls(tokens, budget.window, budget.trigger, budget.stop_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from math import prod
 from typing import Final
 
-from elbowroom.context.compaction.facts import find_identifiers
+from elbowroom.context.compaction import find_identifiers
 from elbowroom.context.memories import WITHOUT_SPACES, folded
 from elbowroom.context.passages import LONGEST, asks, words_of
 from elbowroom.context.transcript import BLANK_LINE, Message, joined, parts_of, text_in, text_of
@@ -127,6 +127,8 @@ def chosen(
     """
     taken: list[int] = []
     for place in places:
+        if place not in taken and passages[place].text in said:
+            continue
         for beside in (place, place + 1):
             if beside in taken or beside >= len(passages) or passages[beside].text in said:
                 continue

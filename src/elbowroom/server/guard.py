@@ -109,7 +109,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     request.app[SHARED].running.check_open()
     if not leads_to_page:
         await request.app[SETTINGS].ready()
-    return await handler(request)
+    if DEVICE not in request:
+        return await handler(request)
+    with request.app[DEVICES].asking(request[DEVICE]):
+        return await handler(request)
 
 
 def _check_host(request: web.Request, rules: AccessRules) -> None:
@@ -221,8 +224,8 @@ def for_paired(answer: Answer) -> Answer:
     return checked
 
 
-def check_claimant(request: web.Request) -> None:
-    """Raise Forbidden where a web page asks that nothing is paired through: one that only the settings let in."""
+def check_may_pair(request: web.Request) -> None:
+    """Raise Forbidden for a web page that only `server.allowed_origins` lets in: it cannot be paired."""
     origins = request.headers.getall(hdrs.ORIGIN, [])
     if not all(ALWAYS_ALLOWED_ORIGINS.fullmatch(origin) for origin in origins):
         raise Forbidden(

@@ -281,7 +281,7 @@ class WaitingChanges:
         self.new.extend(changes)
         self._begin()
 
-    def note_soon(self, hand_on: Callable[[], None]) -> None:
+    def note_when_writing(self, hand_on: Callable[[], None]) -> None:
         """Call this before the next batch is made, so that it notes what has come until then."""
         self._handing_on[hand_on] = None
         self._begin()

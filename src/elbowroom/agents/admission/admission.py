@@ -163,7 +163,7 @@ class Admission:
             way = asyncio.timeout(None)
             try:
                 async with way:
-                    with self.running.task_at_work(chat_key, partial(_leave_by, way, may_leave)):
+                    with self.running.task_at_work(chat_key, partial(_expire, way, may_leave)):
                         return await work()
             except TimeoutError:
                 if not way.expired():
@@ -277,10 +277,10 @@ class Admission:
             timer.cancel()
 
 
-def _leave_by(way: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
-    """Leave the block of a timeout at the loop's next turn, if it may be left and is not being left."""
-    if way.when() is None and may_leave():
-        way.reschedule(0)
+def _expire(timeout: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
+    """End the block of a timeout that has none yet at the event loop's next turn, if it may be left."""
+    if timeout.when() is None and may_leave():
+        timeout.reschedule(0)
 
 
 def _ring(alarm: asyncio.Future[None]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from itertools import count
 from math import ceil
+from operator import attrgetter
 from statistics import median
 from typing import Final, Literal, Protocol
 
@@ -185,7 +186,7 @@ class Pool:
             self.forget()
         self.capacity = capacity
         ticket = Ticket(self, priority, tokens, prompt)
-        insort(self._waiting, ticket, key=lambda waiting: waiting.place)
+        insort(self._waiting, ticket, key=attrgetter("place"))
         self._admit()
         return ticket
 

@@ -71,8 +71,9 @@ class TurnRecorder:
     recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
     and changes wait here in order. What the client has never seen is waited for; for its queue and its compactions
     only an agent, which `is_patient`, waits. `is_first` says that the conversation has begun with this turn. `unread`
-    are the messages from the queue that the turn has taken in and no model has read yet. A failure of the store is
-    raised by none of its methods but `branch`.
+    are the messages from the queue that the turn has taken in and no model has read yet. `prompt` is how many tokens
+    the last prompt has that was sent, by our count, and 0 before that. A failure of the store is raised by none of its
+    methods but `branch`.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class TurnRecorder:
         self.agent = agent
         self.chain = chain
         self.is_first = False
+        self.prompt = 0
         self._conversations = conversations
         self._waiting: list[TextDelta | ReasoningDelta] = []
         self._messages = 0
@@ -156,7 +158,7 @@ class TurnRecorder:
     def said(self, events: Sequence[TextDelta | ReasoningDelta]) -> None:
         """Record words and thoughts of the reply as the client sees them."""
         if not self._waiting and self._conversations is not None:
-            self._conversations.note_soon(self.hand_on)
+            self._conversations.note_when_writing(self.hand_on)
         self._waiting += events
         if len(self._waiting) >= MOST_WAITING:
             self.hand_on()

@@ -1,5 +1,6 @@
 """How is one answer given inside the model's window?"""
 
+from elbowroom.agents.turn.asking import Asking
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.entries import Entries
 from elbowroom.agents.turn.fit import PromptFit
@@ -10,6 +11,7 @@ from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.agents.turn.turn import Turn
 
 __all__ = [
+    "Asking",
     "CompactionNotes",
     "Compactor",
     "Entries",

@@ -35,8 +35,6 @@ from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
-PIECES_OF_WINDOW: Final = 8
-PIECES_OF_ROOM, LEAST_PIECE = 8, 64
 THOUGHTS_KEPT: Final = 1500  # characters
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
@@ -105,11 +103,10 @@ class ManagedStep:
 
     def fill(self) -> ContextFill | None:
         """Return how full the window is now, with the answer that grows; None before a prompt was measured."""
-        return self.manager.fill_now(self._answering.generated if self._answering is not None else 0)
+        return fill_now(self.manager, self._answering.generated if self._answering is not None else 0)
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
-        self.manager.restarts_of_step = 0
         if self.job is not None:
             await self.fit.catch_up(self.job)
         try:
@@ -142,7 +139,7 @@ class ManagedStep:
         return fits
 
     def _log_restart(self, before: int, after: int) -> None:
-        restart, most = self.manager.restarts_of_step, self.manager.max_restarts
+        restart, most = self.manager.restarts, self.manager.max_restarts
         fields = {"event": "restart", "agent": self.target.name, "restart": restart, "most": most}
         log.info(
             "%s: restart %d of %d, with a prompt of %d tokens after %d.",
@@ -235,6 +232,7 @@ class ManagedStep:
         self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.at_most)
+        self.stream.sent(size.count.tokens)
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
         counter = self.counter.running.fresh()
@@ -354,11 +352,7 @@ class ManagedStep:
             thoughts = "".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:]
             self.manager.history = self.manager.history.thinking_on(thoughts)
             return
-        budget = self.manager.budget
-        room = max(budget.window // LEAST_PIECE, (budget.stop_at - self.manager.prompt) // PIECES_OF_ROOM)
-        share = min(budget.window // PIECES_OF_WINDOW, room)  # of a larger piece a full window could free nothing
-        length = len(self._said) * share // max(1, self.counter.text(self._said))
-        self.manager.history = self.manager.history.stopped(self._said, length)
+        self.manager.history = self.manager.history.stopped(self._said)
         if self._has_insisted:
             self.manager.history = self.manager.history.insisting()
 
@@ -400,6 +394,11 @@ class ManagedStep:
     @property
     def _said(self) -> str:
         return "".join(self.stream.reply.text)
+
+
+def fill_now(manager: AgentContextManager, generated: int) -> ContextFill | None:
+    """Return how full the window is while an answer of so many tokens grows; None before a prompt was measured."""
+    return ContextFill.of(manager.filled + generated, manager.budget) if manager.filled else None
 
 
 class Unwatched:

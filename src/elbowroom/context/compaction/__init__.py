@@ -20,7 +20,8 @@ from elbowroom.context.compaction.division import (
     state_of,
     with_words,
 )
-from elbowroom.context.compaction.facts import State, find_identifiers, stands_in
+from elbowroom.context.compaction.files import State
+from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Wishes
@@ -30,6 +31,7 @@ from elbowroom.context.compaction.verdict import (
     all_said,
     artifacts_in,
     made_up_in,
+    own_words,
     unpaired,
 )
 
@@ -60,6 +62,7 @@ __all__ = [
     "made_up_in",
     "naming_tool",
     "note_on",
+    "own_words",
     "read_prune_answer",
     "results_in",
     "sealed_key",

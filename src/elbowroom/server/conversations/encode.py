@@ -19,6 +19,7 @@ from elbowroom.context.conversation import (
     KeptMessage,
     MessagePage,
     PageWanted,
+    QueuedMessage,
     Totals,
 )
 from elbowroom.context.unasked import Passage
@@ -255,3 +256,19 @@ def _cut_off(request: web.Request) -> None:
     """Abort the connection, because a response that ended well would look complete."""
     if request.transport is not None:
         request.transport.abort()
+
+
+def describe_queue(conversation: str, items: Sequence[QueuedMessage]) -> list[dict[str, Any]]:
+    """Return messages of a conversation's queue as its routes show them."""
+    return [
+        {
+            "id": item.id,
+            "object": "conversation.queued_message",
+            "conversation": conversation,
+            "mode": item.mode,
+            "position": position,
+            "created": int(item.at),
+            "message": item.message,
+        }
+        for position, item in enumerate(items, 1)
+    ]

@@ -15,7 +15,7 @@ from elbowroom.agents.running import ENDING_SECONDS, GRACE_SECONDS, RunningAnswe
 from elbowroom.agents.turn import Shared
 from elbowroom.context.conversation import ContextFill, ConversationRow
 from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
-from elbowroom.server.conversations.encode import describe_fill
+from elbowroom.server.conversations.encode import describe_fill, describe_queue
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
@@ -94,15 +94,15 @@ async def ended_elsewhere(shared: Shared, owner: str, turn: str) -> None:
 class Wish:
     """How to stop a conversation: whether its queue is cleared, and whether the model may say last words."""
 
-    clears_queue: bool = False
+    clears_queue: bool = True
     last_words: bool = False
 
     @classmethod
     def of(cls, body: Any) -> "Wish":
         """Return the wish of a body. Raises RequestError that names the field and what belongs there."""
         if not isinstance(body, dict):
-            raise RequestError('The body has to be a JSON object, such as {"queue": "keep", "grace": false}.')
-        queue, grace = body.get("queue", "keep"), body.get("grace", False)
+            raise RequestError('The body has to be a JSON object, such as {"queue": "clear", "grace": false}.')
+        queue, grace = body.get("queue", "clear"), body.get("grace", False)
         if queue not in ("keep", "clear"):
             raise RequestError('queue has to be "keep" or "clear".', param="queue")
         if not isinstance(grace, bool):
@@ -132,8 +132,7 @@ async def cancel_conversation(request: web.Request) -> web.Response:
     cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
     await shared.background.end(conversation)
     cancelled += await _cancelled_elsewhere(shared, conversation, wish)
-    if wish.clears_queue:
-        await shared.queue.taken_back(conversation, queued)
+    dropped = (await shared.queue.taken_back(conversation, queued))[0] if wish.clears_queue else []
     return web.json_response(
         {
             "id": conversation,
@@ -141,7 +140,9 @@ async def cancel_conversation(request: web.Request) -> web.Response:
             "cancelled": cancelled,
             "status": shared.running.status(owner, conversation).status,
             "queue": len(await shared.queue.listed(conversation)),
-        }
+            "dropped": describe_queue(conversation, dropped),
+        },
+        dumps=to_json,
     )
 
 

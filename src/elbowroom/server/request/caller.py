@@ -14,7 +14,7 @@ from aiohttp import web
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
-from elbowroom.server.guard import CONVERSATION, DEVICE, RULES
+from elbowroom.server.guard import CONVERSATION, DEVICE, RULES, arrival
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
 from elbowroom.server.state import SHARED
 
@@ -85,16 +85,20 @@ def known_by(request: web.Request, owner: str) -> KnownBy:
         return "name"
     if DEVICE in request or request.app[RULES].get().token is not None:
         return "token"
-    return "nobody else" if only_user.is_alone and _is_from_here(request) else "nothing"
+    return "nobody else" if only_user.is_alone and is_from_here(request) else "nothing"
 
 
-def _is_from_here(request: web.Request) -> bool:
-    """Tell whether a request comes from this computer, and not through a proxy on it."""
-    peer = request.transport.get_extra_info("peername") if request.transport else None
-    if not isinstance(peer, tuple) or any(name in request.headers for name in FORWARDED):
+def is_from_here(request: web.Request) -> bool:
+    """Tell whether a request comes from this computer, under any of its addresses, and not through a proxy on it."""
+    peer = request.remote
+    if not peer or any(name in request.headers for name in FORWARDED):
         return False
+    return peer == arrival(request)[0] or _is_loopback(peer)
+
+
+def _is_loopback(peer: str) -> bool:
     try:
-        address = ipaddress.ip_address(peer[0])
+        address = ipaddress.ip_address(peer)
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -156,12 +160,14 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
     said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
     if not said or said[-1]["role"] != "user":
         return None
+    is_instructed = len(said) < len(chat.messages)
     offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
     first, last = _beginnings(said[0]), _beginnings(said[-1])
     for known in SIDE_REQUESTS:
         if known.asked and not any(text.startswith(known.asked) for text in (first if known.asks_first else last)):
             continue
-        if (known.may_offer_tools or not offers_tools) and _is_told(known, chat):
+        may_be = (known.may_offer_tools or not offers_tools) and (is_instructed or not known.systems)
+        if may_be and _is_told(known, chat):
             return known
     return None
 
