@@ -22,6 +22,7 @@ import { isObject, parsed } from "./server.js";
  * @property {"complete" | "streaming" | "interrupted"} status
  * @property {number} at When, in seconds since 1970.
  * @property {string[]} between What was said to it while it was written.
+ * @property {{ role: string, text: string }[]} recalled
  * @property {ChatMessage | null} sent
  */
 
@@ -31,7 +32,7 @@ import { isObject, parsed } from "./server.js";
  * @returns {Item}
  */
 export function itemOf(role, text) {
-	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
+	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], recalled: [], sent: null };
 }
 
 /**
@@ -81,7 +82,7 @@ export function itemsOf(rows) {
 function itemFor(row) {
 	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
 	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
-	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
+	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, recalled: row.recalled ?? [], sent: row.message };
 }
 
 /**

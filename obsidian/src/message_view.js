@@ -85,9 +85,14 @@ export class MessageView extends Component {
 	}
 
 	showMarks() {
-		const { status, between } = this.item;
+		const { status, between, recalled } = this.item;
 		this.marks.empty();
 		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}` });
+		if (recalled.length) {
+			const row = this.marks.createEl("details", { cls: "elbowroom-step" });
+			row.createEl("summary", { text: `Came back with it: ${recalled.length}` });
+			for (const { role, text } of recalled) row.createEl("pre", { text: `${role}: ${text}` });
+		}
 		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
 	}
 

@@ -66,6 +66,7 @@ import { requestUrl } from "obsidian";
  * @property {string} parent
  * @property {string | null} reasoning
  * @property {string | null} full_output
+ * @property {{ role: string, text: string }[]} [recalled] What came back unasked with it.
  * @property {ChatMessage} message
  */
 

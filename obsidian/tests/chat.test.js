@@ -288,7 +288,7 @@ describe("kept messages", () => {
 		const of = (fields) => ({ id: "x", number: 1, created: 1, turn: "t", turn_status: "complete", calls: { c: "completed" }, hidden: false, reasoning: null, ...fields });
 		const items = itemsOf([
 			of({ turn: null, message: { role: "system", content: "Be kind." } }),
-			of({ turn: null, message: { role: "user", content: [{ type: "text", text: "List?" }] } }),
+			of({ turn: null, message: { role: "user", content: [{ type: "text", text: "List?" }] }, recalled: [{ role: "user", text: "Oats!", at: 1 }] }),
 			of({ hidden: true, reasoning: "A note.", message: { role: "assistant", content: "", tool_calls: [{ id: "c", function: { name: "vault_read", arguments: '{"path":"A.md"}' } }] } }),
 			of({ hidden: true, message: { role: "tool", tool_call_id: "c", content: "- oats" } }),
 			of({ message: { role: "assistant", content: "Oats." } }),
@@ -297,6 +297,7 @@ describe("kept messages", () => {
 		]);
 		expect(items.map(({ role, text }) => [role, text])).toEqual([["system", "Be kind."], ["user", "List?"], ["assistant", "Oats.\n\nYes."]]);
 		expect(items[2]).toMatchObject({ thought: "A note.", between: ["And milk?"], steps: [{ name: "vault_read", result: "- oats", state: "completed" }] });
+		expect(items.map(({ recalled }) => recalled.map(({ text }) => text))).toEqual([[], ["Oats!"], []]);
 		expect(items[1].sent).toEqual({ role: "user", content: [{ type: "text", text: "List?" }] });
 	});
 });

@@ -134,8 +134,13 @@ def refs_in(text: str) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def stage(window: int, model: str = "writer", tools: Sequence[dict[str, Any]] = TOOLS) -> AsyncIterator[Stage]:
-    """Run both with a window of this size; `model` is what the client asks for, with these tools."""
+async def stage(
+    window: int, model: str = "writer", tools: Sequence[dict[str, Any]] = TOOLS, recall: str = "auto"
+) -> AsyncIterator[Stage]:
+    """Run both with a window of this size; `model` is what the client asks for, with these tools.
+
+    `recall` is how what was compacted away is found again.
+    """
     noted = Compactions()
     log = logging.getLogger("elbowroom.agents.turn.compactor")
     log.addHandler(noted)
@@ -144,7 +149,7 @@ async def stage(window: int, model: str = "writer", tools: Sequence[dict[str, An
     studio = SimulatedLMStudio([loaded], rpc=False, tokenizer=Counted())
     async with studio:
         with tempfile.TemporaryDirectory() as folder:
-            settings = settings_for(studio.base_url, agents=COMPACTION + AGENT)
+            settings = settings_for(studio.base_url, agents=f'{COMPACTION}recall = "{recall}"\n{AGENT}')
             async with serve(Path(folder), settings, timing=Timing(quiet=0)) as served:
                 on = Stage(served, studio, noted, window, model, [*tools])
                 studio.on_request = on.on_request

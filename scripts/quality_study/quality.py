@@ -9,10 +9,10 @@
 --languages   only these languages
 --every       only one in so many conversations
 
---yardsticks  other people's instead of ours: canaries, benchmark, or both
+--yardsticks  canaries and benchmark, which are other people's, and evidence: what answers questions at the end
 --seeds       the seeds of the canaries' sessions
 --agents      the pruning agents for them: garbage, empty, faithful, ...
---locomo      a file with LoCoMo's chats, which are played as well
+--locomo      a file with LoCoMo's chats, which are played as well, and asked LoCoMo's questions
 """
 
 import argparse
@@ -153,7 +153,7 @@ def asked() -> argparse.Namespace:
     arguments.add_argument("--pruners", nargs="+", choices=AGENTS, default=AGENTS)
     arguments.add_argument("--languages", nargs="+", default=())
     arguments.add_argument("--every", type=int, default=1)
-    arguments.add_argument("--yardsticks", nargs="*", choices=yardsticks.PARTS)
+    arguments.add_argument("--yardsticks", nargs="*", choices=(*yardsticks.PARTS, yardsticks.EVIDENCE))
     arguments.add_argument("--seeds", type=int, nargs="+", default=yardsticks.SEEDS)
     arguments.add_argument("--agents", nargs="+", default=yardsticks.AGENTS)
     arguments.add_argument("--locomo", type=Path)

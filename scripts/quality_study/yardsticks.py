@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controls import Summarised, last_messages, without_the_middle
+from evidence import evidence_table, locomo_chats, own_chats
 from kit import held, messages_of_turns, only_old, part, sessions, written
 from play import MODEL, Stage, said, stage
 from pruners import EMPTY, Agent
@@ -39,6 +40,8 @@ SEEDS: Final = (1, 2, 3, 4, 5, 6)
 BUDGETS: Final = (0.10, 0.20, 0.30)
 ROUNDS: Final = 5
 PARTS: Final = ("canaries", "benchmark")
+EVIDENCE: Final = "evidence"
+"""A part that is ours and takes longer, so that it is measured by its name alone."""
 AGENTS: Final = ("garbage", EMPTY)
 LEAST_WINDOW: Final = 64
 STEPS: Final = 9
@@ -343,6 +346,9 @@ def tables(parts: Sequence[str], agents: Sequence[str], seeds: Sequence[int], lo
         found["canaries"] = "".join(canary_table(agents, seeds))
     if "benchmark" in parts:
         found["benchmark"] = "".join(benchmark_table(asyncio.run(benchmarked(agents[0]))))
+    if EVIDENCE in parts:
+        found[EVIDENCE] = "".join(evidence_table(list(own_chats())))
     if locomo is not None:
         found["locomo"] = "".join(locomo_table(locomo, agents))
+        found["locomo evidence"] = "".join(evidence_table(list(locomo_chats(locomo))))
     return found

@@ -24,6 +24,7 @@ from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import Flags, LoadedSettings, list_settings, load_settings, usable_settings
 from elbowroom.settings.shared import AGENTS_ELSEWHERE
 from elbowroom.status.command import add_status
+from elbowroom.status.mcp import add_mcp
 from elbowroom.status.memories import add_memories
 from elbowroom.status.quality import add_quality
 from elbowroom.status.store import add_store
@@ -122,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_obsidian(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_mcp(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_quality(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
 

@@ -297,3 +297,20 @@ async def test_a_linked_file_stays_linked(home: Path) -> None:
     assert (home / CODEX).is_symlink()
     assert real.read_text(encoding="utf-8") == BEFORE[CODEX]
     assert [file.name for file in real.parent.iterdir()] == ["config.toml"]
+
+
+async def test_lm_studios_own_chat_is_told_where_to_search(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told the address and the token, no model is asked for, its other servers stay, and it can be taken back."""
+    monkeypatch.setenv("ELBOWROOM_TOKEN", "a-token")
+    (home / "settings.toml").write_text('[server]\ntoken = "env:ELBOWROOM_TOKEN"\n', encoding="utf-8")
+    file = home / ".lmstudio/mcp.json"
+    file.parent.mkdir()
+    before = '{"mcpServers": {"mine": {"command": "mine"}}}'
+    file.write_text(before, encoding="utf-8")
+    assert await connect("lm-studio", "--write") == 0
+    assert settings_in(file)["mcpServers"] == {
+        "mine": {"command": "mine"},
+        "elbowroom": {"url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": "Bearer a-token"}},
+    }
+    assert await connect("lm-studio", "--undo") == 0
+    assert file.read_text(encoding="utf-8") == before

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import random
 import re
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, chunks_of, stream_bytes
 from request_checks import assert_fits
+from scripted_pruner import is_prune_order
 from small_window import Message, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.context.unasked import FENCE
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from serving import Served
 
     from elbowroom.demo import SimulatedLMStudio
 
-SECRET = "The harbour office keeps the spare key in locker K-4417-QX, behind the blue tarpaulin."
+SECRET = (
+    "The harbour office keeps the spare key in locker K-4417-QX, behind the blue tarpaulin"
+    + " where the sea was calm, the boat was half full and the engine ran well" * 4
+    + "."
+)
+"""Too long a sentence for a summary to quote."""
 ABOUT = "Where does the harbour office keep the spare key?"
 NOTHING = "Thanks, that will do for now."
 COMPACTION = "background = false"
@@ -29,14 +39,24 @@ COMPACTION = "background = false"
 def with_secret(exchanges: int, last: str, secret: str = SECRET) -> list[Message]:
     """Return a history whose first answer says something that no summary keeps, with its last message."""
     messages = history(exchanges)
+    for number in range(4, 2 * exchanges, 2):  # of which a summary can quote a few
+        berth = f" Berth {number} has the cable {number * 7919:X}-QZ{number} and the buoy {number * 6131:X}-RT{number}."
+        messages[number] = {"role": "assistant", "content": berth * 2}
     messages[2] = {"role": "assistant", "content": secret}
     return [*messages[:-1], {"role": "user", "content": last}]
 
 
-def running(folder: Path, compaction: str = "", **more: Any) -> AbstractAsyncContextManager[Any]:
-    """Run both with a window that 34 exchanges do not fit."""
+@asynccontextmanager
+async def running(folder: Path, compaction: str = "", **more: Any) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
+    """Run both with a window that 34 exchanges do not fit; the store is open, so that it knows when things are said."""
     fields = {"window": 4096, "agents": AGENT_WITHOUT_CACHE, **more}
-    return small_window(folder, compaction=f"{COMPACTION}\n{compaction}", **fields)
+    async with small_window(folder, compaction=f"{COMPACTION}\n{compaction}", **fields) as (served, studio):
+        while True:
+            async with served.http.get(f"{served.url}/v1/conversations") as response:
+                if response.status == 200:
+                    break
+            await asyncio.sleep(0.05)
+        yield served, studio
 
 
 async def said(served: Served, messages: list[Message], model: str = RAW_MODEL, **more: Any) -> str:
@@ -57,7 +77,7 @@ async def test_a_question_brings_back_what_was_compacted_away(tmp_path: Path, mo
     """It comes word for word at the end of the prompt, with its speaker and day, already in the turn that compacts."""
     async with running(tmp_path) as (served, studio):
         await said(served, with_secret(34, ABOUT), model)
-        assert len(orders_of(studio)) == 1
+        assert orders_of(studio)
         *before, last = last_of(studio)
         assert last["content"].startswith(f"{ABOUT}\n\n<{FENCE}>\n")
         assert re.search(
@@ -182,7 +202,7 @@ async def test_nobody_gets_what_others_said(tmp_path: Path) -> None:
     """Users, agents and temporary chats share nothing, though they say the same."""
     async with running(tmp_path) as (served, studio):
         await said(served, with_secret(34, ABOUT))
-        other = "The harbour office keeps the spare key at the gate."
+        other = SECRET.replace("locker K-4417-QX", "box T-9931-ZB")
         others = with_secret(34, ABOUT, other)
         for model, headers in (
             (RAW_MODEL, {"X-Elbowroom-User": "ana"}),
@@ -273,3 +293,70 @@ async def test_a_conversation_is_searched(tmp_path: Path) -> None:
             f"{served.url}/v1/conversations/ferry/search?q=key", headers={"X-Elbowroom-User": "ana"}
         ) as response:
             assert response.status in (403, 404)
+
+
+TURNS = 60
+HIDDEN = {
+    "harbour office": "tarpaulin",
+    "ticket desk": "barrel",
+    "engine room": "ladder",
+    "north pier": "lantern",
+    "coal store": "bench",
+    "ferry kitchen": "kettle",
+}
+
+
+def talk() -> list[tuple[str, str, str]]:
+    """Return 60 turns with their answers: things are told early, and every fourth turn later asks for one of them."""
+    chance = random.Random(36)
+    turns: list[tuple[str, str, str]] = []
+    for number, (place, word) in zip(range(TURNS), itertools.cycle(HIDDEN.items())):
+        filler = " ".join(chance.choices(("grey", "calm", "wooden", "early", "narrow", "quiet", "heavy", "sea"), k=30))
+        if number < len(HIDDEN):
+            turns.append((f"By the way, the spare key of the {place} hangs behind the {word}.", f"Good. {filler}.", ""))
+        elif number % 4 == 0:
+            turns.append((f"Where does the spare key of the {place} hang?", f"I looked. {filler}.", word))
+        else:
+            turns.append((f"On crossing {number} the sea was {filler}.", f"That is in the log now. {filler}.", ""))
+    return turns
+
+
+def folder_of(folder: Path, name: str) -> Path:
+    """Return a new folder for a server of its own."""
+    (folder / name).mkdir()
+    return folder / name
+
+
+async def played(folder: Path, recall: str) -> tuple[list[Any], int]:
+    """Play the talk; return all requests, and how many of its questions had what they ask for in the prompt."""
+    told = 0
+    async with running(folder, f'recall = "{recall}"') as (served, studio):
+        messages: list[Message] = [{"role": "system", "content": "You keep the log of the ferry."}]
+        for question, answer, wanted in talk():
+            messages.append({"role": "user", "content": question})
+            await said(served, messages)
+            told += bool(wanted) and wanted in str(last_of(studio))
+            messages.append({"role": "assistant", "content": answer})
+        for chat in studio.chats:
+            assert_fits(chat)
+        return studio.chats[:], told
+
+
+async def test_the_engine_keeps_its_prefix(tmp_path: Path) -> None:
+    """Over 60 turns no prompt is over the window, and each begins with all of the one before, but after a compaction.
+
+    By the engine's own report what it had in its cache is not shorter than without passages.
+    """
+    with_passages, told = await played(folder_of(tmp_path, "with"), "auto")
+    without, told_without = await played(folder_of(tmp_path, "without"), "off")
+    assert told >= told_without > 0
+    assert len(with_passages) == len(without)
+    assert sum(chat.reused_tokens for chat in with_passages) >= sum(chat.reused_tokens for chat in without)
+    noted = 0
+    for before, after in itertools.pairwise(with_passages):
+        if is_prune_order(before.body) or is_prune_order(after.body):
+            continue
+        sent = before.body["messages"]
+        assert after.body["messages"][: len(sent)] == sent
+        noted += FENCE in str(sent[-1])
+    assert noted

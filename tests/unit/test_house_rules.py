@@ -54,7 +54,7 @@ INSIDE = {
     ),
     "server": (
         "state encode | guard metrics | request middleware page model_rows models | event_stream | dialect | chat "
-        "conversations | responses messages passing settings quality pairing doctor vault obsidian | app | listen"
+        "conversations | responses messages passing settings quality pairing doctor vault obsidian mcp | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""
@@ -68,6 +68,7 @@ LATE = frozenset(
         "elbowroom.agents.tools.mcp.lines",
         "elbowroom.agents.tools.mcp.link",
         "elbowroom.agents.tools.vault",
+        "elbowroom.server.mcp.protocol",
     }
 )
 """Modules that load heavy libraries: no face imports them, and others do so inside a function or for a type only."""

@@ -26,7 +26,9 @@ def connect_agent(
     files = [ClientFile.of(part, environ, records) for part in client.parts if part.names]
     if options.undo:
         return _undo(client, files)
-    choice = _choice(options, address, token or NO_TOKEN)
+    choice = Choice(address, token or NO_TOKEN, "", 0)
+    if client.is_told_a_model:
+        choice = _choice(options, address, token or NO_TOKEN)
     shown = replace(choice, token=YOUR_TOKEN if token else NO_TOKEN)
     return _write(client, files, choice, shown) if options.write else _show(client, files, shown)
 
@@ -62,6 +64,9 @@ def _ask(names: Sequence[str]) -> str:
 
 
 def _heading(client: Client, choice: Choice) -> Iterator[str]:
+    if not choice.model:
+        yield f"{client.name} searches your conversations at {choice.address}/mcp."
+        return
     sizes = f"a window of {choice.window:,} tokens, answers of up to {choice.output:,}."
     yield f"{client.name} with {choice.model}: {sizes}"
     if choice.is_remembered:

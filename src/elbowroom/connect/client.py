@@ -54,6 +54,11 @@ class Client:
     headers: Mapping[str, str] = field(default_factory=dict)
     least_window: int = 0
 
+    @property
+    def is_told_a_model(self) -> bool:
+        """Tell whether it is told a model, and not only where elbowroom is."""
+        return any("$model" in part.text for part in self.parts)
+
     def as_json(self) -> dict[str, Any]:
         """Return it as the page reads it."""
         parts = [

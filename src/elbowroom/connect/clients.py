@@ -377,9 +377,29 @@ ZED: Final = Client(
     ),
     then="Choose the model in Zed's agent panel.",
 )
+LM_STUDIO: Final = Client(
+    "lm-studio",
+    "LM Studio's own chat",
+    (
+        Part(
+            "json",
+            """\
+{
+  "mcpServers": {
+    "elbowroom": {"url": "$address/mcp", "headers": {"Authorization": "Bearer $token"}}
+  }
+}""",
+            "~/.lmstudio",
+            ("mcp.json",),
+        ),
+    ),
+    is_written=True,
+    then="Switch elbowroom on in a chat of LM Studio: Program, in the bar on the right.",
+)
+"""It talks to its models itself, and searches by MCP what was said with elbowroom; so it is told no model."""
 AGENTS: Final = (CLAUDE_CODE, CODEX, OPENCODE, PI, CRUSH, QWEN_CODE, CLINE, CONTINUE, AIDER, ZED)
 """The coding agents, each of which is told a model and its window."""
-CLIENTS: Final = {client.id: client for client in (OPEN_WEBUI, *AGENTS)}
+CLIENTS: Final = {client.id: client for client in (OPEN_WEBUI, LM_STUDIO, *AGENTS)}
 """All of them, by the argument of the command."""
 
 

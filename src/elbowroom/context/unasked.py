@@ -6,23 +6,24 @@ passages that have them all, if words fell where they like, is small.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from math import prod
 from typing import Final
 
 from elbowroom.context.compaction import find_identifiers
-from elbowroom.context.memories import folded
-from elbowroom.context.passages import asks, words_of
+from elbowroom.context.memories import WITHOUT_SPACES, folded
+from elbowroom.context.passages import LONGEST, asks, words_of
 from elbowroom.context.transcript import BLANK_LINE, Message, joined, parts_of, text_in, text_of, with_content
 
 MOST_TOKENS: Final = 400
 SHARE_OF_FREE: Final = 10
 """Passages take at most one part in so many of what the prompt leaves free of the window."""
 TELLING_SHARE: Final = 8
+"""A word that stands in more than one of so many passages tells nothing."""
 MOST_POINTED: Final = 8
-"""A word that stands in more than one of so many passages, and in more than so many, tells nothing. A question that
-points at more passages than this by chance points at none."""
+POINTED_SHARE: Final = 16
+"""A question that by chance points at more passages, or at more than one of so many, points at none."""
 BY_CHANCE: Final = 0.01
 """What a message says that asks nothing has to meet a passage this rarely by chance."""
 FENCE: Final = "earlier_in_this_conversation"
@@ -52,17 +53,28 @@ class Passage:
 class Found:
     """What a search for the words of a message found among `size` passages.
 
-    `places` are the passages of each word that tells something, `best` those that have one, the best first.
+    `places` are the passages of each word that tells something, `best` those that have one, the best first. `beside`
+    tells how often a word stands in passages that are not searched.
     """
 
     size: int
     places: Mapping[str, frozenset[int]]
     best: Sequence[int]
 
+    beside: Mapping[str, int] = field(default_factory=dict)
+
+    def among(self, others: str) -> "Found":
+        """Return the same among the passages that the prompt has besides, where common words are common too."""
+        plain = folded(others)
+        beside = {word: plain.count(word if word >= WITHOUT_SPACES else f" {word}") for word in self.places}
+        size = self.size + len(others) // LONGEST
+        told = {word: held for word, held in self.places.items() if len(held) + beside[word] <= most_told(size)}
+        return replace(self, size=size, places=told, beside=beside)
+
     def chance(self, passage: int, words: Sequence[str]) -> float:
         """Return how many passages would have by chance all of these words that this one has."""
-        have = (len(self.places[word]) for word in words if passage in self.places[word])
-        return self.size * prod(count / self.size for count in have)
+        have = [word for word in words if passage in self.places[word]]
+        return self.size * prod((len(self.places[word]) + self.beside.get(word, 0)) / self.size for word in have)
 
 
 def room_for_passages(window: int, prompt: int) -> int:
@@ -72,7 +84,7 @@ def room_for_passages(window: int, prompt: int) -> int:
 
 def most_told(size: int) -> int:
     """Return in how many of so many passages a word may stand that tells something."""
-    return max(MOST_POINTED, size // TELLING_SHARE)
+    return max(1, size // TELLING_SHARE)
 
 
 def pointed_at(message: str, found: Found, others: str) -> list[int]:
@@ -81,8 +93,10 @@ def pointed_at(message: str, found: Found, others: str) -> list[int]:
     A message that asks is about what its words point at. Any other one is about what it names, an identifier or words
     that meet, where nothing in the prompt does.
     """
+    found = found.among(others)
     if asks(message):
-        return [place for place in found.best if found.chance(place, list(found.places)) <= MOST_POINTED]
+        most = min(MOST_POINTED, found.size / POINTED_SHARE)
+        return [place for place in found.best if found.chance(place, list(found.places)) <= most]
     named = list(_identified(message, found, others))
     if not (named or any(found.chance(place, list(found.places)) <= BY_CHANCE for place in found.best)):
         return []
@@ -98,9 +112,9 @@ def pointed_at(message: str, found: Found, others: str) -> list[int]:
 def _identified(message: str, found: Found, others: str) -> Iterator[frozenset[int]]:
     """Yield the passages that have an identifier of the message which the prompt does not have; no plain figures."""
     for identifier in find_identifiers(message):
-        words = words_of(identifier.core)
+        words = [word for word in words_of(identifier.core) if word in found.places]
         is_named = identifier.kind != "number" and identifier.is_distinctive and identifier.core not in others
-        if is_named and words and all(word in found.places for word in words):
+        if is_named and words:
             yield frozenset.intersection(*(found.places[word] for word in words))
 
 
@@ -113,6 +127,8 @@ def chosen(
     """
     taken: list[int] = []
     for place in places:
+        if place not in taken and passages[place].text in said:
+            continue
         for beside in (place, place + 1):
             if beside in taken or beside >= len(passages) or passages[beside].text in said:
                 continue

@@ -37,6 +37,7 @@ from elbowroom.server.conversations import (
 )
 from elbowroom.server.doctor import add_doctor_route
 from elbowroom.server.guard import HEALTH, READY, RULES, for_own_page, guard, rules_of
+from elbowroom.server.mcp import add_mcp_routes
 from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, complete_headers, report_requests
@@ -165,6 +166,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
     add_search_route(app, BASE, END)
+    add_mcp_routes(app)
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
     add_obsidian_routes(app)

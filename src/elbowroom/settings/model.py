@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -36,6 +36,8 @@ STORE_SERVER_FORM = re.compile(
 )
 ClientTools = Literal["auto", "pass", "slim", "drop"]
 TaskHistory = Literal["ends", "whole"]
+RECALLS_UNASKED: Final = ("auto", "unasked", "both")
+"""The choices of `compaction.recall` with which passages of what was compacted away come back by themselves."""
 RecallFor = Literal["auto", "unasked", "tool", "both", "off", "agents", "all"]
 AgentsIn = Literal["file", "database"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
@@ -340,11 +342,6 @@ class CompactionSettings(Section):
     recall: RecallFor = "auto"
     notices: Notices = "auto"
     chat_command: bool = True
-
-    @property
-    def recalls_unasked(self) -> bool:
-        """Tell whether passages of what was compacted away come back by themselves."""
-        return self.recall in ("auto", "unasked", "both")
 
     def offers_recall(self, *, is_agent: bool) -> bool:
         """Tell whether the tool that searches what was compacted away is offered, to an agent or a raw model.

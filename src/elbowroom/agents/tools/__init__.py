@@ -4,13 +4,24 @@ from elbowroom.agents.tools.calls_in_text import CallsInText
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
 from elbowroom.agents.tools.events import call_notice, result_notice
 from elbowroom.agents.tools.memory import ByConversation, ToldMemories, memory_tools, remembers
-from elbowroom.agents.tools.tool import ServerTool, Toolbox, ToolCalls, distinct, free_name, function_spec, result_of
+from elbowroom.agents.tools.tool import (
+    ServerTool,
+    ToolArguments,
+    Toolbox,
+    ToolCalls,
+    distinct,
+    free_name,
+    function_spec,
+    result_of,
+    schema_of,
+)
 
 __all__ = [
     "ByConversation",
     "CallsInText",
     "ServerTool",
     "ToldMemories",
+    "ToolArguments",
     "ToolCalls",
     "Toolbox",
     "arrange_tools",
@@ -22,5 +33,6 @@ __all__ = [
     "remembers",
     "result_notice",
     "result_of",
+    "schema_of",
     "with_arranged_tools",
 ]

@@ -32,7 +32,7 @@ from elbowroom.context.transcript import as_json, uses_tools
 from elbowroom.errors import ContextOverflow, ElbowroomError, WindowUnknown
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.machines import Machines
-from elbowroom.settings.model import AgentSettings
+from elbowroom.settings.model import RECALLS_UNASKED, AgentSettings
 
 log = logging.getLogger(__name__)
 NO_VISION: Final = "Choose a model with vision: this one does not see the image in your message."
@@ -66,7 +66,8 @@ class Asking:
         self.recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
         chosen, history = settings.compaction, Prompt(self.recall.items, self.recall.items)
         self.manager = AgentContextManager(NO_WINDOW, chosen.max_restarts, chosen.enabled and chosen.auto, history)
-        self._reminder = Reminder(self.recall, live, sink, shared.observations) if chosen.recalls_unasked else None
+        reminder = Reminder(self.recall, live, sink, shared.observations)
+        self._reminder = reminder if chosen.recall in RECALLS_UNASKED else None
         self.memories = told_memories(target.agent, request, settings) if target.agent is not None else None
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
         self.last: ManagedStep | None = None

@@ -269,7 +269,7 @@ function headerIn(headers, name) {
 // What is shown of a conversation: one item for each message or turn, made of the messages that elbowroom keeps.
 
 function itemOf(role, text) {
-	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], sent: null };
+	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], recalled: [], sent: null };
 }
 
 /**
@@ -309,7 +309,7 @@ function itemsOf(rows) {
 function itemFor(row) {
 	if (row.turn) return { ...itemOf("assistant", ""), id: row.id, at: row.created };
 	const role = row.message.role === "user" ? "user" : row.message.role === "assistant" ? "assistant" : "system";
-	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, sent: row.message };
+	return { ...itemOf(role, textOf(row.message)), id: row.id, at: row.created, recalled: row.recalled ?? [], sent: row.message };
 }
 
 function addToTurn(item, row) {
@@ -1576,9 +1576,14 @@ class MessageView extends Component {
 	}
 
 	showMarks() {
-		const { status, between } = this.item;
+		const { status, between, recalled } = this.item;
 		this.marks.empty();
 		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}` });
+		if (recalled.length) {
+			const row = this.marks.createEl("details", { cls: "elbowroom-step" });
+			row.createEl("summary", { text: `Came back with it: ${recalled.length}` });
+			for (const { role, text } of recalled) row.createEl("pre", { text: `${role}: ${text}` });
+		}
 		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
 	}
 

@@ -15,7 +15,7 @@ from elbowroom.server.conversations.live import (
 from elbowroom.server.conversations.locks import LOCKS
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import add_conversation_routes
-from elbowroom.server.conversations.search import add_search_route
+from elbowroom.server.conversations.search import add_search_route, hits_in
 
 __all__ = [
     "LOCKS",
@@ -32,6 +32,7 @@ __all__ = [
     "ended_elsewhere",
     "events_of",
     "history_of",
+    "hits_in",
     "owner_asking",
     "writer_elsewhere",
 ]

@@ -8,6 +8,8 @@ from elbowroom.context.passages import MOST_WORDS, asked_words, in_pieces, passa
 from elbowroom.context.unasked import Found, Passage, most_told
 from elbowroom.store.said import SaidIndex
 
+LEAST_TOLD = 8
+"""A word in so few passages may tell something, however few there are: what the prompt has besides will tell."""
 MOST_RANKED = 64
 """How many of the best passages are looked at for what comes back unasked."""
 
@@ -54,7 +56,7 @@ class PastIndex:
     def found(self, message: str) -> Found:
         """Return what a search for the words of a message finds that tell something."""
         words, size = asked_words(message), self._index.size
-        most = most_told(size)
+        most = max(LEAST_TOLD, most_told(size))
         places = {
             word: frozenset(held) for word in words if 0 < len(held := self._index.holding(word, most + 1)) <= most
         }
