@@ -100,7 +100,7 @@ export async function conversationView({ main, signal, id, query }) {
 
 	show();
 	messages.take(shown.messages);
-	let before = shown.status === "running" ? "" : undefined;
+	let before = shown.status === "running" ? "" : undefined, hasLooked = false;
 	watch(signal, async (turns, changed, background) => {
 		const turn = turns.get(shown.id), isCompacted = background.has(shown.id);
 		running.hidden = !turn && !isCompacted;
@@ -111,7 +111,9 @@ export async function conversationView({ main, signal, id, query }) {
 			if (turn.fill) meter.update(turn.fill);
 		}
 		const now = turn && `${turn.phase} ${turn.doing ?? ""}`;
-		if (now === before && (turn || !changed)) return;
+		const isNew = changed && hasLooked; // the first look only tells how things are
+		hasLooked = true;
+		if (now === before && (turn || !isNew)) return;
 		before = now;
 		const count = shown.compactions.length;
 		shown = await api(route, { signal }).catch(() => shown);
