@@ -38,7 +38,8 @@ INSIDE = {
         "| machine_management | machines | seen registry"
     ),
     "context": (
-        "transcript budget remote_images | divisible effects canonical seam templates outputs conversation observations "
+        "transcript budget remote_images "
+        "| divisible effects canonical seam templates outputs conversation observations "
         "| ledger memories branch compaction | passages | unasked | prompt "
         "| manager put_back | fitting | planner | reuse"
     ),
