@@ -1,5 +1,6 @@
 """The wheel is the product: installed alone, without the repository, git or a compiler, it does all that people do."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -102,7 +103,8 @@ async def test_serve_chat_page_and_doctor(installed: Installed, tmp_path: Path) 
             parts = re.findall(r'(?:src|href)="(/[^"]+\.(?:js|css|svg))"', page)
             assert parts
             assert [(await got(url + part))[0] for part in parts] == [200] * len(parts)
-            told = json.loads(installed.said("doctor", "--json", "--port", url.rpartition(":")[2], **given))
+            port = url.rpartition(":")[2]
+            told = json.loads(await asyncio.to_thread(installed.said, "doctor", "--json", "--port", port, **given))
             assert told["healthy"], told
 
 

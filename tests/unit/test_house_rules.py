@@ -38,9 +38,8 @@ INSIDE = {
         "| machine_management | machines | seen registry"
     ),
     "context": (
-        "transcript budget remote_images "
-        "| divisible effects canonical seam templates outputs conversation observations "
-        "| ledger memories branch compaction | passages | unasked | prompt "
+        "transcript budget remote_images | divisible effects canonical seam templates outputs conversation "
+        "observations | ledger memories branch compaction | passages | unasked | prompt "
         "| manager put_back | fitting | planner | reuse"
     ),
     "store": (
@@ -49,13 +48,13 @@ INSIDE = {
         "| conversations | store"
     ),
     "agents": (
-        "sdk catalog request answer | running | admission | conversations | tools tools.outputs tools.mcp "
-        "| tools.recall | prompt | refusals ask | turn | offered task_history rehearsal | task | run "
+        "sdk catalog request broken_json | answer | running | admission | conversations | tools tools.outputs "
+        "tools.mcp | tools.recall | prompt | refusals ask | turn | offered task_history rehearsal | task | run "
         "| answering dry_run by_hand"
     ),
     "server": (
-        "state encode | guard metrics | request middleware page model_rows models | event_stream | chat conversations "
-        "| responses messages passing settings quality pairing doctor vault obsidian | app | listen"
+        "state encode | guard metrics | request middleware page model_rows models | event_stream | dialect | chat "
+        "conversations | responses messages passing settings quality pairing doctor vault obsidian | app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

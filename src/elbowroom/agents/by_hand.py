@@ -23,9 +23,10 @@ from elbowroom.agents.turn import (
 )
 from elbowroom.context.budget import TARGET_RATIO, Budget
 from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, with_words
+from elbowroom.context.conversation import ContextFill
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.seam import command_in, notice_line, without_notices
-from elbowroom.context.transcript import Group, Message, text_of, with_text, written
+from elbowroom.context.transcript import Group, Message, as_dicts, text_of, with_text, written
 from elbowroom.context.unasked import Passage
 from elbowroom.errors import Conflict, NotFound
 from elbowroom.providers.base import TextDelta
@@ -56,7 +57,7 @@ async def answer_command(
     told = "There is nothing to compact yet."
     said.begin_step()
     if any(message.get("role") == "user" for message in before):
-        chat = replace(request, messages=tuple(map(dict, before)), focus=command_in(request.messages[-1]) or "")
+        chat = replace(request, messages=as_dicts(before), focus=command_in(request.messages[-1]) or "")
         done = await compact_request(target, chat, settings, sink)
         told = f"Compacted: {done.before:,} to {done.after:,} tokens in {done.seconds:.1f} s."
         if done.rung is None:
@@ -132,15 +133,15 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
 
 @dataclass(frozen=True, slots=True)
 class KeptChat:
-    """A kept conversation as a chat that its client would send, and whose window was last so large; None for unknown.
+    """A kept conversation as a chat that its client would send; how full its window is `shown`, None for unknown.
 
-    The client's tools are not kept, and not counted.
+    The client's tools are not kept, and not counted but in what is shown.
     """
 
     target: Target
     request: ChatRequest
     settings: RunSettings
-    last_window: int | None
+    shown: ContextFill | None
 
     async def recall(self) -> Recall:
         """Return what knows its compactions."""
@@ -152,11 +153,19 @@ class KeptChat:
     async def size_of(self, messages: Sequence[Message]) -> tuple[int, Budget | None]:
         """Return how large the prompt with these messages is, and the budget of its window where one is known."""
         offered = await offered_unasked(self.target, self.request, self.settings)
-        asked = replace(offered.request, messages=tuple(dict(message) for message in messages))
+        asked = replace(offered.request, messages=as_dicts(messages))
         sized = await count_request(self.target, asked, offered.specs, self.settings.shared.histories, fits_tools=True)
-        window = sized.window or self.last_window
+        window = sized.window or (self.shown.window if self.shown is not None else None)
         budget = Budget(window, self.settings.compaction.threshold_ratio) if window is not None else None
         return sized.count.tokens, budget
+
+    async def changed(self, before: Sequence[Message], after: int) -> None:
+        """Record that the prompt, which had these messages before, has `after` tokens now."""
+        live = await self.settings.shared.recording.found(self.target, self.request)
+        if live is not None and self.shown is not None:
+            more = after - (await self.size_of(before))[0]
+            live.filled(replace(self.shown, tokens=max(0, self.shown.tokens + more)))
+            self.settings.shared.running.refilled += 1
 
     async def fitting(self, messages: Sequence[Message], refusal: str) -> int:
         """Return how large the prompt with these messages is. Raises Conflict where it would be compacted at once."""
@@ -174,6 +183,7 @@ async def undo(chat: KeptChat) -> tuple[str, int]:
         standing = await _standing(recall)
         needed = await chat.fitting(standing.without, ORIGINALS_TOO_LARGE)
         await take_back(recall, standing)
+        await chat.changed(standing.messages, needed)
     return inner_summary(text_of(standing.summary)), needed
 
 
@@ -190,6 +200,7 @@ async def edit(chat: KeptChat, words: str) -> tuple[str, str, int]:
         changed = [summary if message == standing.summary else message for message in standing.messages]
         needed = await chat.fitting(changed, SUMMARY_TOO_LARGE)
         await put_in_words(recall, standing, summary)
+        await chat.changed(standing.messages, needed)
     return inner_summary(before), inner_summary(text_of(summary)), needed
 
 

@@ -31,7 +31,7 @@ class Caller:
     proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. Both are printable and
     of bounded length. A task is a request that the client program makes by itself, such as for a title; the program
     goes on with the chat only after a task that `is_awaited`. The messages of a task that `brings_chat` are the chat
-    itself, with the order at the end of the last one.
+    itself, with the order at the end of the last one; one that `wants_title` is answered with the chat's title.
     """
 
     owner: str = ""
@@ -39,6 +39,7 @@ class Caller:
     is_task: bool = False
     is_awaited: bool = False
     brings_chat: bool = False
+    wants_title: bool = False
     known_by: KnownBy = "nothing"
 
     @property
@@ -98,7 +99,8 @@ class ChatRequest:
     out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
     asks, as far as that is known. `compaction` is None for a client that knows nothing of compactions;
     `edits` are to be applied to its history, in their order. `focus` is what a person who asks for a compaction wants
-    kept or dropped.
+    kept or dropped. The answer `tells_stop` where the client is to know by which of its stop sequences it ended: no
+    engine tells that, so they are looked for here.
     """
 
     model: str
@@ -112,6 +114,7 @@ class ChatRequest:
     compaction: CompactionRequest | None = None
     edits: tuple[Edit, ...] = ()
     focus: str = ""
+    tells_stop: bool = False
 
 
 def parse_chat_request(body: Any) -> ChatRequest:

@@ -7,6 +7,7 @@ Before a request the occupancy is (P + reserve) / window, while the answer strea
 cost F is the part that no compaction can free: system, tools, pinned messages, reserve.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -68,6 +69,11 @@ class Budget:
     def occupied(self, prompt: int) -> int:
         """Return prompt and reserve together."""
         return prompt + self.reserve(prompt)
+
+    @property
+    def compacts_at(self) -> int:
+        """Return the size of the smallest prompt that is compacted: with room for its reply it is at the trigger."""
+        return bisect_left(range(self.window), self.trigger, key=self.occupied)
 
     def room(self, prompt: int, target: int) -> int:
         """Return how many tokens may come to a prompt until it takes `target` with its reserve, less than 0 if it does.
@@ -359,6 +365,11 @@ def _tools_in_words(tools: tuple[tuple[str, int], ...]) -> str:
     return f"{len(tools)} tools (the largest: {named})"
 
 
+SWITCH_OFF: Final = (
+    "switch tools off in the client (Open WebUI: Builtin Tools, by `elbowroom connect open-webui --tools off`)"
+)
+
+
 def _remedy(cost: FixedCost, slim_saves: int) -> str:
     return _sentence(_ways(cost, slim_saves))
 
@@ -370,7 +381,7 @@ def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
     elif cost.pinned > cost.all_tools:
         ways.append("send less text at once")
     if cost.tools:
-        ways.append("give the agent fewer tools" if cost.has_many_of_agent else "switch tools off in the client")
+        ways.append("give the agent fewer tools" if cost.has_many_of_agent else SWITCH_OFF)
     if cost.tools and slim_saves > 0:
         ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
     return ways

@@ -61,7 +61,8 @@ MARK = "> *elbowroom: "
 LINE = r"> \*elbowroom: [^\n]*\*"
 LINES = re.compile(rf"(?:\A|\n\n){LINE}(?:\n\n(?:\n\n)?{LINE})*(?:\n\n|\s*\Z)")
 """One notice or several in a row, with the blank lines around them."""
-COMMAND = "/compact"
+COMMANDS = ("/compact", "/tidy")
+"""The first is one of Open WebUI and of coding agents too, which keep it for themselves; the second is nobody's."""
 LONGEST_FOCUS = 500
 """Characters that may follow the command; a longer message is none."""
 
@@ -296,11 +297,11 @@ def command_in(message: Message) -> str | None:
     if message.get("role") != "user" or (isinstance(content, list) and not all(map(is_text, content))):
         return None
     text = content if isinstance(content, str) else text_of(message)
-    if not text.lstrip().startswith(COMMAND):
+    if not text.lstrip().startswith(COMMANDS):
         return None
     command, *focus = text.split(maxsplit=1)
     told = " ".join(" ".join(focus).split())
-    return told if command == COMMAND and len(told) <= LONGEST_FOCUS else None
+    return told if command in COMMANDS and len(told) <= LONGEST_FOCUS else None
 
 
 def _says_nothing(message: Message) -> bool:

@@ -11,6 +11,8 @@ Message = Mapping[str, Any]
 CallState = Literal["pending", "running", "completed", "error"]
 """How far a tool's call is: it waits for the client, runs or ran when its turn was cut, or has a result."""
 
+MARK = "elbowroom_summary"
+"""The key by which a message that is kept outside of this process says that it is a summary of ours."""
 SYSTEM_ROLES = frozenset({"system", "developer"})
 Kind = Literal["system", "user", "assistant", "tools"]
 
@@ -22,6 +24,21 @@ MALFORMED = "malformed_arguments"
 """The key under which arguments that are no JSON object are kept as text."""
 
 UNKNOWN_TOOL = "unknown_tool"
+
+
+class Summary(dict[str, Any]):
+    """The message that a compaction has put in place of others: known by what it is, whatever anybody writes."""
+
+
+def kept_form(message: Message) -> dict[str, Any]:
+    """Return a message as it is kept where nobody else writes: a summary has a mark, which no other message has."""
+    plain = {name: value for name, value in message.items() if name != MARK}
+    return {**plain, MARK: True} if isinstance(message, Summary) else plain
+
+
+def out_of_kept_form(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message that was kept, as it was."""
+    return Summary(kept_form(message)) if message.get(MARK) is True else message
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +157,18 @@ def flattened(content: object) -> object:
 def with_text(message: Message, text: str) -> Message:
     """Return a message with another text; its parts that are no text stay."""
     media = [part for part in parts_of(message.get("content")) if not is_text(part)]
-    return {**message, "content": [*parts_of(text), *media] if media else text}
+    return with_content(message, [*parts_of(text), *media] if media else text)
+
+
+def with_content(message: Message, content: Any) -> Message:
+    """Return a message with another content; a summary stays one."""
+    changed = {**message, "content": content}
+    return Summary(changed) if isinstance(message, Summary) else changed
+
+
+def as_dicts(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
+    """Return messages as dictionaries, which nearly all are; a summary stays one."""
+    return tuple(message if isinstance(message, dict) else dict(message) for message in messages)
 
 
 def merged(first: Message, second: Message) -> Message:

@@ -14,7 +14,7 @@ from typing import Final
 from elbowroom.context.compaction import find_identifiers
 from elbowroom.context.memories import folded
 from elbowroom.context.passages import asks, words_of
-from elbowroom.context.transcript import BLANK_LINE, Message, joined, parts_of, text_in, text_of
+from elbowroom.context.transcript import BLANK_LINE, Message, joined, parts_of, text_in, text_of, with_content
 
 MOST_TOKENS: Final = 400
 SHARE_OF_FREE: Final = 10
@@ -130,7 +130,7 @@ def note_of(passages: Sequence[Passage]) -> str:
 
 def with_note(message: Message, note: str) -> Message:
     """Return the person's message with a note at its end."""
-    return {**message, "content": joined(message.get("content"), note)}
+    return with_content(message, joined(message.get("content"), note))
 
 
 def note_in(message: Message) -> str:
@@ -149,10 +149,10 @@ def without_note(message: Message) -> Message:
         return message
     content = message.get("content")
     if isinstance(content, str):
-        return {**message, "content": content.removesuffix(note).removesuffix(BLANK_LINE)}
+        return with_content(message, content.removesuffix(note).removesuffix(BLANK_LINE))
     *parts, last = parts_of(content)
     left = text_in(last).removesuffix(note).removesuffix(BLANK_LINE)
-    return {**message, "content": [*parts, {"type": "text", "text": left}] if left else parts}
+    return with_content(message, [*parts, {"type": "text", "text": left}] if left else parts)
 
 
 def told_days(passages: Sequence[Passage], today: date) -> str:

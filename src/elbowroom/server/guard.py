@@ -109,7 +109,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     request.app[SHARED].running.check_open()
     if not leads_to_page:
         await request.app[SETTINGS].ready()
-    return await handler(request)
+    if DEVICE not in request:
+        return await handler(request)
+    with request.app[DEVICES].asking(request[DEVICE]):
+        return await handler(request)
 
 
 def _check_host(request: web.Request, rules: AccessRules) -> None:

@@ -18,7 +18,7 @@ from elbowroom.context.outputs import (
     references_in,
     utf8,
 )
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, kept_form
 from elbowroom.store.base import encoded
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def packed_entry(entry: Entry, made_from: Sequence[Message]) -> PackedEntry | No
     try:
         for text in (entry.key, entry.rung):
             text.encode()
-        messages = encoded(entry.messages)
+        messages = encoded(list(map(kept_form, entry.messages)))
         refs = references_in(messages) | references_in(encoded(made_from))
     except (TypeError, ValueError, RecursionError) as error:
         log.warning("A compaction cannot be kept, so it may be made again: %s.", error)

@@ -6,6 +6,7 @@ from elbowroom.agents.tools import ByConversation
 from elbowroom.agents.turn.flush import cycle_of
 from elbowroom.context.compaction.division import summary_message
 from elbowroom.context.ledger import Chain
+from elbowroom.context.transcript import Summary
 
 Message = dict[str, Any]
 BEFORE = ""
@@ -23,7 +24,7 @@ def chain(*texts: str, owner: str = "ana") -> Chain:
 
 def summary(text: str) -> Message:
     """Return what a compaction leaves for the part that is gone."""
-    return {"role": "user", "content": summary_message("", text, (), "done")}
+    return Summary(role="user", content=summary_message("", text, (), "done"))
 
 
 def test_a_cycle_is_known_by_what_stands_for_the_rest() -> None:

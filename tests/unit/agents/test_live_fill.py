@@ -28,7 +28,7 @@ def test_from_the_first_measure_to_the_end(tokenizer: Tokenizer) -> None:
     pieces = [WORDS]
     assert fill_now(manager, 0) is None
     manager.before_request(Measure(700, 100))
-    trigger, stop_at = manager.budget.trigger, manager.budget.stop_at
+    trigger, stop_at = manager.budget.compacts_at, manager.budget.stop_at
     assert fill_now(manager, 0) == ContextFill(700, 4096, trigger, stop_at)
     manager.sent(720)
     answer = Unwatched(lambda: pieces, StreamCounter(tokenizer))

@@ -19,6 +19,7 @@ from elbowroom.context.manager import room_for_results
 from elbowroom.context.outputs.output import ref_to, references_in
 from elbowroom.context.outputs.stubs import is_soft_trimmed, is_stub, stub
 from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, ref_in_view
+from elbowroom.context.transcript import Summary
 from elbowroom.settings.model import ToolOutputSettings
 
 ME, OTHER = "me", "somebody else"
@@ -235,7 +236,7 @@ async def test_lists_of_earlier_compactions_are_named() -> None:
     outputs = MemoryToolOutputs()
     keeper = keeper_of(outputs)
     first = await keeper.note([asked(), *calls(2)])
-    told = {"role": "user", "content": summary_message("", "Notes were read.", [], "in progress", first)}
+    told = Summary(role="user", content=summary_message("", "Notes were read.", [], "in progress", first))
     later = [told, *call(7, "x" * 400)]
     second = await keeper_of(outputs).note(later)
     text = await listed(outputs, second)

@@ -33,7 +33,7 @@ from elbowroom.context.planner import (
     Purpose,
 )
 from elbowroom.context.prompt import Prompt
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.transcript import Message, Summary, text_of
 from elbowroom.errors import ContextOverflow
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 WINDOW = 4000
 LONGEST_NOTE = 150
-TRIGGER, SUMMARY = 3200, {"role": "user", "content": "<elbowroom-summary>\nShort.\n</elbowroom-summary>"}
+TRIGGER, SUMMARY = 3200, Summary(role="user", content="<elbowroom-summary>\nShort.\n</elbowroom-summary>")
 PURPOSES = {
     "before a request": BEFORE_REQUEST,
     "in an answer": IN_ANSWER,

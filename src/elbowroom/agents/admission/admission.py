@@ -23,7 +23,7 @@ request - has the chat's priority, after or before the chat's own ticket.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -48,6 +48,7 @@ LOOK_SECONDS: Final = 1.0
 """How often a request that waits is asked whether it had better go to another machine."""
 
 Done = TypeVar("Done")
+OnWait = Callable[[Sequence[Priority]], Awaitable[None]]
 Leaving = Callable[[float], bool]
 """Takes the seconds that a request has waited, and tells whether it leaves for another machine, which has room."""
 
@@ -93,13 +94,13 @@ class Admission:
         tokens: int,
         priority: Priority,
         prompt: int,
-        on_wait: Callable[[int], Awaitable[None]] | None = None,
+        on_wait: OnWait | None = None,
         leaves: Leaving | None = None,
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
         Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
-        `on_wait` is called once after a moment of waiting, with the number of requests before this one: 0 where the
+        `on_wait` is called once after a moment of waiting, with the ranks of those before this one: none where the
         engine only reads the prompt of a cancelled request to its end. Raises TooManyRequests where too many wait, and
         RoomElsewhere as soon as it `leaves` for another machine.
 
@@ -219,7 +220,7 @@ class Admission:
         key: PoolKey,
         pool: Pool,
         ticket: Ticket,
-        on_wait: Callable[[int], Awaitable[None]] | None,
+        on_wait: OnWait | None,
         leaves: Leaving | None,
     ) -> None:
         since = self._clock.time()
@@ -228,7 +229,7 @@ class Admission:
             pool.make_room()
         await self._sleep(QUIET_SECONDS, ticket.admitted)
         if ticket.state == "waiting" and on_wait is not None:
-            await on_wait(pool.before(ticket))
+            await on_wait(pool.ahead(ticket))
         while leaves is not None and ticket.state == "waiting":
             if leaves(self._clock.time() - since):
                 raise RoomElsewhere(f"{key[1]} has room on another machine than {key[0]}.")
@@ -240,7 +241,7 @@ class Admission:
         key: PoolKey,
         pool: Pool,
         ticket: Ticket,
-        on_wait: Callable[[int], Awaitable[None]] | None,
+        on_wait: OnWait | None,
         leaves: Leaving | None,
     ) -> None:
         """Hold the ticket's tokens beside what requests of other servers hold of the same model."""
@@ -252,7 +253,7 @@ class Admission:
                 raise RoomElsewhere(f"{key[1]} has room on another machine than {key[0]}.")
             if waited > QUIET_SECONDS and on_wait is not None and not has_told:
                 has_told = True
-                await on_wait(pool.before(ticket))
+                await on_wait(pool.ahead(ticket))
 
         self._sharing[key] += 1
         try:

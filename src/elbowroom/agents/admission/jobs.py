@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,14 +23,15 @@ Outcome = Compaction | Cannot
 class Job:
     """The work after one answer: a compaction, whose `outcome` the next turn may wait for, and warming up the engine.
 
-    `conversation` is the conversation's id, empty where it has none. `waiting` counts the turns that wait: a person
-    may ask for the same answer twice. While the job `is_flushing`, before the compaction, no turn waits for it: the
-    next turn of the conversation ends it.
+    `conversation` is the id of the conversation and `owner` whose it is, empty where it has none. `waiting` counts the
+    turns that wait: a person may ask for the same answer twice. While the job `is_flushing`, before the compaction, no
+    turn waits for it: the next turn of the conversation ends it.
     """
 
     key: str | PoolKey
     outcome: "asyncio.Future[Outcome | None]"
     conversation: str = ""
+    owner: str = ""
     is_compacting: bool = False
     waiting: int = 0
     is_flushing: bool = False
@@ -58,7 +59,7 @@ class Job:
         self.is_compacting = not self.is_flushing and not self.outcome.done()
         self._is_in_the_way = False
 
-    async def pause(self, before: int) -> None:
+    async def pause(self, before: Sequence[Priority]) -> None:
         """Note that others have the model: a turn that waits stops waiting, and compacts by itself at its own rank."""
         self.is_compacting = False
         if self.waiting:
@@ -113,17 +114,22 @@ class Background:
     _jobs: dict[str | PoolKey, Job] = field(default_factory=dict)
     _last_prompts: dict[PoolKey, Work] = field(default_factory=dict)
 
-    def begin(self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "") -> Job:
+    def begin(self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "", owner: str = "") -> Job:
         """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later.
 
         Return its job, whose `outcome` is there at the end of the work at the latest.
         """
         if (before := self._jobs.get(key)) is not None:
             before.cancel()
-        job = Job(key, asyncio.get_running_loop().create_future(), conversation)
+        job = Job(key, asyncio.get_running_loop().create_future(), conversation, owner)
         self._jobs[key] = job
         job.task = asyncio.create_task(self._run(job, pool, work))
         return job
+
+    def compacting(self, owns: Callable[[str], bool]) -> list[str]:
+        """Return the ids of the conversations that are being compacted now, of owners for whom `owns` is true."""
+        jobs = (job for job in self._jobs.values() if job.is_compacting and job.conversation)
+        return [job.conversation for job in jobs if owns(job.owner)]
 
     def claim(self, keys: Iterable[str]) -> Job | None:
         """Return the job that is compacting the conversation with these keys, or None; cancel its other jobs."""

@@ -194,10 +194,11 @@ class Pool:
         """Take note that the request goes to the model now."""
         ticket.started = self.clock.time()
 
-    def before(self, ticket: Ticket) -> int:
-        """Return how many requests are before one that waits: those in flight, and those that are admitted earlier."""
-        in_flight = sum(holder.state == "held" for holder in self._holders)
-        return in_flight + sum(other.place < ticket.place for other in self._waiting)
+    def ahead(self, ticket: Ticket) -> list[Priority]:
+        """Return the ranks of those before one that waits: those in flight, and those that are admitted earlier."""
+        in_flight = [holder for holder in self._holders if holder.state == "held"]
+        earlier = [other for other in self._waiting if other.place < ticket.place]
+        return [other.priority for other in (*in_flight, *earlier)]
 
     def make_room(self) -> None:
         """Ask all background work to leave."""

@@ -17,6 +17,7 @@ from elbowroom.context.conversation import (
     CompactionDetails,
     CompactionNoted,
     ContextFill,
+    Filled,
     KeptMessage,
     KeptTurn,
     Known,
@@ -71,8 +72,9 @@ class TurnRecorder:
     recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
     and changes wait here in order. What the client has never seen is waited for; for its queue and its compactions
     only an agent, which `is_patient`, waits. `is_first` says that the conversation has begun with this turn. `unread`
-    are the messages from the queue that the turn has taken in and no model has read yet. A failure of the store is
-    raised by none of its methods but `branch`.
+    are the messages from the queue that the turn has taken in and no model has read yet. `prompt` is how many tokens
+    the last prompt has that was sent, by our count, and 0 before that. A failure of the store is raised by none of its
+    methods but `branch`.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class TurnRecorder:
         self.agent = agent
         self.chain = chain
         self.is_first = False
+        self.prompt = 0
         self._conversations = conversations
         self._waiting: list[TextDelta | ReasoningDelta] = []
         self._messages = 0
@@ -203,6 +206,11 @@ class TurnRecorder:
         """Record what a step has used, and how full the window was; steps after the turn's end count too."""
         self.hand_on()
         self._send([StepUsed(self.id, model, usage, fill, time.time())])
+
+    def filled(self, fill: ContextFill) -> None:
+        """Record how full the window is from now on, also after the turn's end."""
+        self.hand_on()
+        self._send(lambda conversation: [Filled(conversation, fill)])
 
     def pruner_used(self, model: str, usage: StepUsage) -> None:
         """Record what a call of the pruning agent has used, which belongs to no turn of a person."""

@@ -16,6 +16,7 @@ from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.managed_step import ManagedStep
+from elbowroom.agents.turn.parting import stops_of
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
 from elbowroom.agents.turn.reminder import Reminder
@@ -56,6 +57,7 @@ class Asking:
         recaller: Recaller | None = None,
     ) -> None:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
+        self._stops, request = stops_of(request)
         self.target, self.request, self.settings = target, request, settings
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
         self._answer, self.sink, self._live = answer or Answer(), sink, live
@@ -102,8 +104,10 @@ class Asking:
         finally:
             self._answer.edits = self._answer.edits or managed.fit.edits
             if managed.used:
-                _note_use(managed, self.settings)
+                _note_use(managed, self._answer, self.settings)
         await _note_size(managed, reply, self._answer)
+        if not reply.tool_calls and self.settings.live is not None:
+            await managed.fit.after(reply.as_message(), self._answer.as_message()).note_fill()
         return reply
 
     def moves_after(self, failure: ElbowroomError) -> bool:
@@ -139,7 +143,7 @@ class Asking:
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
         offered = [name for tool in known if (name := tool_name(tool))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
-        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written)
+        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written, self._stops)
 
     async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
         """Return what the turn asks for; raises at once what that was refused with several times within a minute."""
@@ -273,10 +277,11 @@ def told_memories(agent: AgentSettings, request: ChatRequest, settings: RunSetti
     return ToldMemories(shared.store.memories, shared.notes.told, request.caller.owner, agent.id, settings.memory)
 
 
-def _note_use(managed: ManagedStep, settings: RunSettings) -> None:
+def _note_use(managed: ManagedStep, answer: Answer, settings: RunSettings) -> None:
     """Record the tokens that the requests of a step have used together, and the fill after the last of them."""
     fill = ContextFill.of(managed.used[-1].total, managed.manager.budget)
     used = sum(managed.used, StepUsage())
+    answer.written = used.output if len(managed.used) > 1 else 0
     settings.shared.observations.step_used(managed.name, used, fill)
     if settings.live is not None:
         settings.live.step_used(managed.info.id, used, fill)

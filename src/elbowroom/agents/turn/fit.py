@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
@@ -18,8 +18,8 @@ from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
 from elbowroom.context.budget import Compact, Decision, Send
-from elbowroom.context.compaction import Cannot, Compaction, state_of
-from elbowroom.context.conversation import StepUsage
+from elbowroom.context.compaction import Cannot, Compaction, state_of, usual_turn
+from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
 from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
@@ -35,12 +35,14 @@ from elbowroom.context.planner import (
     Offer,
     Planner,
 )
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+NEXT: Final[Message] = {"role": "user", "content": "..."}
+"""Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,25 @@ class PromptFit:
         fit.counter = replace(self.counter)
         fit.use(self.shape)
         return fit
+
+    async def fill(self) -> ContextFill:
+        """Return how full the window is with the next prompt, of which the person has not written a word yet."""
+        sent = await self.counter.sent([*self.manager.history.messages, NEXT])
+        tokens = (await self.counter.size(self.shape.body(sent))).count.tokens
+        beside = size_in_bytes(as_json(list(self.shape.tools)))
+        return ContextFill.of(tokens, self.manager.budget, usual_turn(sent[:-1], tokens, beside))
+
+    async def note_fill(self, unseen: int = 0) -> None:
+        """Record how full the window is, `unseen` tokens included that this request lacks; never fails."""
+        if (live := self.compactor.settings.live) is None:
+            return
+        try:
+            fill = await self.fill()
+        except Exception:
+            log.exception("How full the window of a conversation with %s is, cannot be counted.", self.info.id)
+        else:
+            live.filled(replace(fill, tokens=fill.tokens + unseen))
+            self.compactor.settings.shared.running.refilled += 1
 
     async def run(self, plan: Work[T]) -> T:
         """Carry a plan out, and return what comes of it. A cancellation or failure ends it where it is."""

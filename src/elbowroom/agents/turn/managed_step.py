@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job, Leaving, PoolKey, Ticket
+from elbowroom.agents.admission import Job, Leaving, PoolKey, Priority, Ticket
 from elbowroom.agents.answer import Notice, Reply, Sink
 from elbowroom.agents.ask import Question, ask, rough_prompt
 from elbowroom.agents.catalog import Target
@@ -36,6 +36,13 @@ from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
 THOUGHTS_KEPT: Final = 1500  # characters
+AHEAD_OF_IT: Final = {
+    Priority.CHAT: "another chat is before this one",
+    Priority.TASK: "a title, tags or the like are being written",
+    Priority.BACKGROUND: "an earlier part of a conversation is being summarised",
+    None: "it reads a prompt to its end that was stopped",
+}
+"""What is before a request that waits, by the rank of that."""
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
 BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has begun the answer anew twice."
@@ -75,6 +82,7 @@ class ManagedStep:
     _watch: StreamWatch | None = None
     _kept: tuple[Kept, float] | None = None
     _has_insisted: bool = False
+    _waits: bool = False
 
     def __post_init__(self) -> None:
         self.name = f"{self.target.provider.id}/{self.info.id}"
@@ -227,11 +235,13 @@ class ManagedStep:
 
     async def _begin(self, size: PromptSize, body: dict[str, Any], ticket: Ticket | None) -> ModelInfo | None:
         """Prepare to send a prompt of this size; return the model as it is now, None where the prompt has to shrink."""
+        await self._tell_waited()
         if await self._has_outgrown_window(size.at_most):
             return None
         self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.at_most)
+        self.stream.sent(size.count.tokens)
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
         counter = self.counter.running.fresh()
@@ -361,9 +371,16 @@ class ManagedStep:
         filled = self.manager.prompt + (tokens if isinstance(tokens, int) else 0)
         return self.stream.was_cut and not self._is_limited_by_client and filled >= self.manager.budget.stop_at
 
-    async def _tell_waiting(self, before: int) -> None:
-        others = f"{before} requests are" if before > 1 else "another request is"
-        await self.tell([Notice("waiting", f"Waiting for the model: {others} before this one.")])
+    async def _tell_waiting(self, before: Sequence[Priority]) -> None:
+        self._waits = True
+        what = f"{len(before)} requests are before this one" if len(before) > 1 else AHEAD_OF_IT.get((*before, None)[0])
+        await self.tell([Notice("waiting", f"Waiting for the model: {what}.")])
+
+    async def _tell_waited(self) -> None:
+        """Take the line away that told of the wait."""
+        if self._waits:
+            self._waits = False
+            await self.tell([Notice("waited", "The model is free.", is_hidden=True)])
 
     async def _why_it_is_cut(self, *, fits: bool) -> str:
         window, most = self.manager.budget.window, self.manager.max_restarts

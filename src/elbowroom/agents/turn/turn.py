@@ -190,5 +190,5 @@ class Turn:
         if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
             return
         if (work := compacting_ahead(managed, reply, said)) is not None:
-            conversation = self._live.conversation if self._live is not None else ""
-            background.begin(self._asking.recall.keeping.answer_key(said), managed.pool_key, work, conversation)
+            of = (self._live.conversation, self._live.owner) if self._live is not None else ()
+            background.begin(self._asking.recall.keeping.answer_key(said), managed.pool_key, work, *of)

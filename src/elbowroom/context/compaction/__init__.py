@@ -10,14 +10,17 @@ from elbowroom.context.compaction.calls import (
     summary_of_calls,
 )
 from elbowroom.context.compaction.division import (
+    SUMMARISES,
     Rung,
     TaskState,
     inner_summary,
     is_summary,
     is_summary_message,
     naming_tool,
+    restored,
     smallest,
     state_of,
+    usual_turn,
     with_words,
 )
 from elbowroom.context.compaction.files import State
@@ -40,6 +43,7 @@ __all__ = [
     "CUT_OFF",
     "EMPTY",
     "ONLY_THOUGHT",
+    "SUMMARISES",
     "Cannot",
     "Compaction",
     "Ladder",
@@ -64,6 +68,7 @@ __all__ = [
     "note_on",
     "own_words",
     "read_prune_answer",
+    "restored",
     "results_in",
     "sealed_key",
     "smallest",
@@ -72,5 +77,6 @@ __all__ = [
     "state_of",
     "summary_of_calls",
     "unpaired",
+    "usual_turn",
     "with_words",
 ]

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Final, Literal
 
@@ -31,9 +32,11 @@ IMPORTANCE: Final[dict[Teller, float]] = {"user": 1.0, "summary": 0.8, "assistan
 """What a word weighs by who said it."""
 UNSPACED: Final = r"\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters of scripts that put no spaces between words: there two letters in a row stand for a word."""
-WORD: Final = re.compile(rf"[{UNSPACED}]+|[^\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}]+")
+BETWEEN: Final = rf"\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}"
+WORD: Final = re.compile(rf"[{UNSPACED}]+|[^{BETWEEN}._-][^{BETWEEN}]*(?<![._-])")
 FIRST_UNSPACED: Final = re.compile(rf"[{UNSPACED}]")
-STOP: Final = re.compile(r"(?<=[.!?؟।])\s+|(?<=[。！？])|\n+")
+STOPS: Final = (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")
+WITHOUT_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
 LONGEST: Final = 400
 """Characters of a unit; a longer line is cut between words."""
 LONGEST_READ: Final = 40_000
@@ -58,23 +61,30 @@ class Unit:
     """An earlier summary has told it."""
 
     @property
-    def frame(self) -> frozenset[str]:
-        """Return its words without figures: lines of one log differ in nothing but these."""
-        return frozenset(word for word in self.words if not any(map(str.isdigit, word)))
+    def frame(self) -> str:
+        """Return its text without digits: lines of one log differ in nothing but these."""
+        return self.text.translate(WITHOUT_DIGITS)
 
 
 def words_of(text: str) -> set[str]:
     """Return the words of a text in small letters, and of scripts without spaces each two letters in a row."""
-    words = WORD.findall(text.casefold())
+    words: list[str] = WORD.findall(text.casefold())
     if text.isascii():
-        return {bare for word in words if (bare := word.strip("._-"))}
+        return set(words)
     found: set[str] = set()
     for word in words:
         if FIRST_UNSPACED.match(word):
             found.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
-        elif bare := word.strip("._-"):
-            found.add(bare)
+        else:
+            found.add(word)
     return found
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences and lines of a text, in their order; some may be blank."""
+    for stop in STOPS:
+        text = text.replace(stop, f"{stop.rstrip()}\n")
+    return text.split("\n")
 
 
 class Coverage:
@@ -84,8 +94,9 @@ class Coverage:
         self._size = size
         self._units = {id(group): (group, tuple(_units_of(group))) for group in groups}
         units = [unit for _, inside in self._units.values() for unit in inside]
-        said = Counter(word for unit in units for word in unit.words)
-        self._weights = {word: math.log((len(units) + 1) / times) * _pieces(word) for word, times in said.items()}
+        said = Counter(chain.from_iterable(unit.words for unit in units))
+        rarities = {times: math.log((len(units) + 1) / times) for times in set(said.values())}
+        self._weights = {word: rarities[times] * _pieces(word) for word, times in said.items()}
         self._frames = Counter(unit.frame for unit in units)
         self._places = {unit: at / len(units) for at, unit in enumerate(units)}
 
@@ -208,7 +219,7 @@ def _pieces_of(text: str) -> Iterator[str]:
     """Yield the sentences and lines of a text, of a very long one those at its beginning and end."""
     if len(text) > 2 * LONGEST_READ:
         text = f"{text[:LONGEST_READ]}\n{text[-LONGEST_READ:]}"
-    for sentence in STOP.split(text):
+    for sentence in sentences_of(text):
         rest = " ".join(sentence.split())
         while len(rest) > LONGEST:
             end = rest.rfind(" ", LONGEST // 2, LONGEST) + 1 or LONGEST
@@ -220,4 +231,5 @@ def _pieces_of(text: str) -> Iterator[str]:
 
 def _pieces(word: str) -> int:
     """Return about how many tokens a word takes, in which a figure or name cannot be guessed from its beginning."""
-    return min(4, math.ceil(len(word) / 4) + 2 * any(map(str.isdigit, word)))
+    pieces = (len(word) + 3) // 4
+    return min(4, pieces if word.isalpha() else pieces + 2 * any(map(str.isdigit, word)))

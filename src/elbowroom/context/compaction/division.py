@@ -7,15 +7,29 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from statistics import median
+from typing import Any, Literal
 
 from elbowroom.context.divisible import LEAST, Divided, divided
-from elbowroom.context.transcript import Group, Message, Transcript, messages_of, text_of, with_text
+from elbowroom.context.transcript import (
+    Group,
+    Message,
+    Summary,
+    Transcript,
+    messages_of,
+    out_of_kept_form,
+    size_in_bytes,
+    text_of,
+    with_text,
+    written,
+)
 
 LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
+SUMMARISES: frozenset[Rung] = frozenset({"plan", "retry", "digest"})
+"""The rungs that put a summary in place of what they remove."""
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
     "in progress": "The user's latest request is being worked on: go on from the messages that follow, not anew.",
@@ -246,7 +260,34 @@ def is_summary(group: Group) -> bool:
 
 def is_summary_message(message: Message) -> bool:
     """Tell whether an earlier compaction has put a message in place of others."""
-    return message.get("role") == "user" and text_of(message).lstrip().startswith(f"<{SUMMARY_TAG}>")
+    return isinstance(message, Summary)
+
+
+def restored(kept: Iterable[dict[str, Any]], *, may_lack_mark: bool) -> tuple[Message, ...]:
+    """Return messages that were kept, as they were; of an older version's, which `may_lack_mark`, the text decides."""
+    messages = tuple(map(out_of_kept_form, kept))
+    if not may_lack_mark or any(map(is_summary_message, messages)):
+        return messages
+    begun = (at for at, each in enumerate(messages) if text_of(each).lstrip().startswith(f"<{SUMMARY_TAG}>"))
+    first = next(begun, -1)
+    return tuple(Summary(each) if at == first else each for at, each in enumerate(messages))
+
+
+def usual_turn(messages: Sequence[Message], tokens: int, beside: int) -> int:
+    """Return how many tokens a turn takes, from a person's message to the last answer to it: the median; 0 without one.
+
+    A turn has the share of a prompt's `tokens` that it has of its bytes; `beside` are those of what is no message.
+    """
+    turns: list[int] = []
+    whole = beside
+    for message in messages:
+        size = size_in_bytes(written(message))
+        whole += size
+        if message.get("role") == "user" and not is_summary_message(message):
+            turns.append(0)
+        if turns:
+            turns[-1] += size
+    return max(1, round(median(turns) * tokens / whole)) if turns else 0
 
 
 def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
@@ -318,7 +359,7 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     removed += [] if division.summarised_from is None else [division.summarised_from]
     first = min(removed, default=1 + max((each.id for each in staying), default=0))
     opening = [numbered.group for numbered in staying if numbered.id < first]
-    note: list[Message] = [{"role": "user", "content": summary}] if summary else []
+    note: list[Message] = [Summary(role="user", content=summary)] if summary else []
     return [
         *messages_of(division.system),
         *messages_of(opening),

@@ -299,6 +299,7 @@ class Ladder:
         )
         reasons: tuple[str, ...] = ()
         rungs: tuple[Rung, ...] = ("plan", "retry")
+        so_far: Plan | None = None
         for rung in rungs:
             try:
                 answer = yield from request.ask(reasons)
@@ -311,7 +312,12 @@ class Ladder:
                 return done
             yield RungFailed(done)
             reasons = (done,)
-        return None
+            if isinstance(answer, Unusable) and answer.so_far is not None:
+                so_far = answer.so_far
+        if so_far is None:
+            return None
+        done = yield from self._accepted(drafts, _draft(drafts, so_far, cap), "retry", before)
+        return done if isinstance(done, Compaction) else None
 
     def _by_digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
         for room in (drafts.room, drafts.room // 2, drafts.room // 4):

@@ -6,7 +6,7 @@ from typing import Final
 
 from elbowroom.context.compaction.coverage import quoted
 from elbowroom.context.compaction.division import is_nudge, is_summary, running_task, summary_message
-from elbowroom.context.transcript import Group, Transcript
+from elbowroom.context.transcript import Group, Summary, Transcript
 
 MOST_GROUPS: Final = 500
 """Groups that a ladder looks at one by one; a pruning agent is shown a list of no more than 120."""
@@ -37,7 +37,7 @@ def condensed(
         return Condensed(transcript)
     staying, going, number = _looked_through(older, newer)
     lines = quoted(going, size, window // QUOTED_SHARE)
-    told = Group(({"role": "user", "content": summary_message("", "", lines, "in progress")},))
+    told = Group((Summary(role="user", content=summary_message("", "", lines, "in progress")),))
     opening = next((at for at, group in enumerate(staying) if group.kind == "user" and not is_summary(group)), None)
     place = len(staying) if opening is None else opening + 1
     return Condensed(Transcript((*staying[:place], told, *staying[place:], *newer)), number)

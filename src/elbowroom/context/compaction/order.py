@@ -25,7 +25,7 @@ from elbowroom.context.compaction.answer import (
 from elbowroom.context.compaction.coverage import quoted
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
 from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
-from elbowroom.context.transcript import Group, Message, Transcript, called, readable, written_out
+from elbowroom.context.transcript import Group, Message, Transcript, called, messages_of, readable, written_out
 
 FIRST_WORDS = 60
 MOST_ROWS = 120
@@ -118,7 +118,7 @@ class PruningRequest:
         """Return the answer to an order with the reasons against the answer before; raises PrunerFailed."""
         self._attempt += 1
         reasons = [reason[:LONGEST_REASON] for reason in reasons]
-        if self.pruner.shares_prefix and self._suffix_works and self.prompt < self.pruner.window:
+        if self.pruner.shares_prefix and self._suffix_works:
             self._estimates = self._estimates or self._estimated()
             shorter = (rows for rows in SHORTER_LISTS if rows < len(self.division.old))
             for rows in (MOST_ROWS, *shorter):
@@ -138,10 +138,27 @@ class PruningRequest:
             has_summary=len(self.division.summaries) > bool(self.older),
             older=self.older,
         )
-        return [*_without_open_calls(self.transcript).messages, {"role": "user", "content": order}]
+        return [*messages_of(self._read()), {"role": "user", "content": order}]
+
+    def _read(self) -> Sequence[Group]:
+        """Return what the order stands behind: all that the model has read, and every group that goes.
+
+        What has come since stands in the shorter conversation again; before the order it would be read twice. Calls at
+        the end, which the model would go on with, are left out; what it said to them stays.
+        """
+        groups = self.transcript.groups
+        written = (place for place in reversed(range(len(groups))) if groups[place].kind in ("assistant", "tools"))
+        end = next(written, len(groups) - 1) + 1
+        if any(numbered.group in groups[end:] for numbered in self.division.old[-1:]):
+            return groups
+        *before, last = groups[:end]
+        if last.kind != "tools":
+            return groups[:end]
+        text = {key: value for key, value in last.messages[0].items() if key != "tool_calls"}
+        return (*before, Group((text,))) if text.get("content") else before
 
     def _fits(self, messages: Sequence[Message]) -> Work[bool]:
-        """Tell whether conversation and order fit together; they are counted only where an estimate does not tell."""
+        """Tell whether what is read and the order fit; they are counted only where an estimate does not tell."""
         order = self.size(messages[-1]["content"])
         if (self.prompt + order) * 9 // 8 + self.cap < self.pruner.window:
             return True
@@ -245,22 +262,6 @@ class PruningRequest:
             whole = written_out(Group(group.unshortened) if group.unshortened else group)
             text = _head_and_tail(whole, room - LEAST_ROOM // 2, self.size)
             yield shown(numbered.id, text)
-
-
-def _without_open_calls(transcript: Transcript) -> Transcript:
-    """Drop calls at the end without a result: a pruning agent must not go on with them. Their text stays."""
-    if not transcript.groups or transcript.groups[-1].kind != "tools":
-        return transcript
-    *before, last = transcript.groups
-    first, *results = last.messages
-    answered = {result.get("tool_call_id") for result in results}
-    calls = [call for call in first["tool_calls"] if call.get("id") in answered]
-    if len(calls) == len(first["tool_calls"]):
-        return transcript
-    if calls:
-        return Transcript((*before, Group(({**first, "tool_calls": calls}, *results))))
-    text = {key: value for key, value in first.items() if key != "tool_calls"}
-    return Transcript((*before, Group((text,))) if text.get("content") else tuple(before))
 
 
 def too_long(size: int, cap: int) -> Unusable:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from elbowroom.context.canonical import json_form
-from elbowroom.context.compaction.division import inner_summary
+from elbowroom.context.compaction.division import is_summary_message, restored
 from elbowroom.context.ledger import KEY_BYTES
 from elbowroom.context.outputs import utf8
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.transcript import Message, kept_form, text_of, with_content
 from elbowroom.errors import RequestError
 
 PREFIX: Final = "elbowroom-compaction-1."
@@ -87,7 +87,8 @@ class Seal:
 
     def sealed(self, key: str, messages: Sequence[Message]) -> str:
         """Return an item for the entry with this key and these messages."""
-        payload = zlib.compress(_json({"key": key, "agent": self.agent, "messages": _carried(messages)}))
+        carried = list(map(kept_form, _carried(messages)))
+        payload = zlib.compress(_json({"key": key, "agent": self.agent, "messages": carried, "marked": True}))
         return PREFIX + urlsafe_b64encode(self._code(payload) + payload).decode("ascii")
 
     def opened(self, text: Any, where: str) -> Reference:
@@ -98,7 +99,7 @@ class Seal:
         said = json.loads(zlib.decompressobj().decompress(payload, MOST_OPENED))
         if said["agent"] not in ("", self.agent):
             raise SealedForAgent(where, said["agent"])
-        return Reference(said["key"], tuple(said["messages"]))
+        return Reference(said["key"], restored(said["messages"], may_lack_mark="marked" not in said))
 
     def _authentic(self, text: Any) -> bytes | None:
         """Return the payload of an item whose code is right; None for any other value."""
@@ -131,7 +132,7 @@ def _carried(messages: Sequence[Message]) -> list[Message]:
     if _fits(messages):
         return list(messages)
     told = [short for message in messages if (short := _short(message))["content"]]
-    summaries = [place for place, message in enumerate(told) if _is_summary(message)]
+    summaries = [place for place, message in enumerate(told) if is_summary_message(message)]
     chosen: set[int] = set()
     for place in [*summaries[-1:], *reversed(range(len(told)))]:
         if not _fits([told[at] for at in sorted({*chosen, place})]):
@@ -143,9 +144,6 @@ def _carried(messages: Sequence[Message]) -> list[Message]:
 def _short(message: Message) -> Message:
     """Return a message as a text of bounded length, without its calls; results are told by the user."""
     role = message.get("role")
-    longest = LONGEST_SUMMARY if _is_summary(message) else LONGEST_TEXT
-    return {"role": "user" if role == "tool" else role, "content": text_of(message)[:longest]}
-
-
-def _is_summary(message: Message) -> bool:
-    return message.get("role") == "user" and bool(inner_summary(text_of(message)))
+    if is_summary_message(message):
+        return with_content(message, text_of(message)[:LONGEST_SUMMARY])
+    return {"role": "user" if role == "tool" else role, "content": text_of(message)[:LONGEST_TEXT]}

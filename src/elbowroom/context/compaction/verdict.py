@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
-from elbowroom.context.compaction.coverage import STOP, Coverage, words_of
+from elbowroom.context.compaction.coverage import Coverage, sentences_of, words_of
 from elbowroom.context.compaction.division import QUOTING, Division, carried_by, inner_summary, is_summary, said_in
 from elbowroom.context.compaction.files import State
 from elbowroom.context.compaction.identifiers import find_identifiers
@@ -54,7 +54,7 @@ def without_made_up(plan: Plan, messages: Sequence[Message]) -> Plan:
 def _said_lines(text: str, unsaid: set[str]) -> Iterator[str]:
     """Yield the lines of a text without the sentences that name something of what is unsaid."""
     for line in text.split("\n"):
-        said = [sentence for sentence in STOP.split(line) if not identifiers_in(sentence) & unsaid]
+        said = [sentence for sentence in sentences_of(line) if not identifiers_in(sentence) & unsaid]
         if told := " ".join(said):
             yield told
 

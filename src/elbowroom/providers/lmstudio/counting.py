@@ -212,8 +212,6 @@ CALLS_AT_ONCE: Final = 8
 MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>")
 """Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
-SHORT: Final = 4000
-"""Letters of a prompt that the engine cuts sooner as a whole than its pieces are found in what is known."""
 PIECES_AT_ONCE: Final = 100
 """So many pieces are asked for before others have their turn."""
 LONG_TEXT: Final = 1_000_000
@@ -255,8 +253,6 @@ class RpcCounter:
             prompt = await self._rpc.render(self._model, messages, tools)
         except UpstreamError as error:
             raise CannotCount(error.message) from error
-        if len(prompt) <= SHORT:
-            return TokenCount(await self._count(prompt), "engine")
         added = await self._count("")  # where begin-of-text is put before every text, a prompt has it once
         pieces = collections.Counter(await self._pieces(prompt, added))
         tokens, each = added, list(pieces)

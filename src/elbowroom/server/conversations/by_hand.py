@@ -82,20 +82,20 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
     With `preview` answer with what would go and what would stay, and keep nothing of it.
     """
     wish, chat = await read_request(request, _read_wish) if request.can_read_body else (Wish(), None)
-    shared = request.app[SHARED]
+    shared, fill = request.app[SHARED], None
     if chat is not None:
         chat = await with_caller(request, chat)
         target = await request.app[CATALOG].get().resolve(chat.model)
     else:
         _, kept = await _kept(request, "compact it then")
-        target, chat = kept.target, kept.request
+        target, chat, fill = kept.target, kept.request, kept.shown
     note_target(target)
     chat, settings = replace(chat, focus=wish.focus), run_settings_of(request.app, chat.caller)
     with shared.running.entered():
         if wish.is_preview:
             foreseen = await by_hand.preview(target, chat, settings, asks_pruner=wish.asks_pruner)
             return await json_answer(_described(request, chat, foreseen))
-        compacted = await compact_request(target, chat, settings)
+        compacted = await compact_request(target, chat, settings, shown=fill)
     shown = {
         "id": request.match_info["id"],
         "object": "conversation.compaction",
@@ -253,8 +253,7 @@ async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat
     owner, name = owner_asking(request), conversation.row.id
     caller = replace(caller_without_chat(request), owner=owner, chat_id=name)
     chat = replace(own_request(agent, [dict(each) for each in history_of(branch)]), caller=caller)
-    fill = conversation.row.fill
-    return conversation, KeptChat(target, chat, run_settings_of(request.app, caller), fill.window if fill else None)
+    return conversation, KeptChat(target, chat, run_settings_of(request.app, caller), conversation.row.fill)
 
 
 def _branch(conversation: Conversation) -> list[KeptMessage]:

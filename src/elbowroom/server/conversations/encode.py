@@ -89,13 +89,15 @@ def describe_for_openai(row: ConversationRow) -> dict[str, Any]:
 
 
 def describe_fill(fill: ContextFill) -> dict[str, Any]:
-    """Return how full the window was at the last step, in tokens and as shares of the window."""
+    """Return how full the window is with the next prompt, in tokens and as shares, and how many turns are left."""
     return {
         "tokens": fill.tokens,
         "window": fill.window,
         "fill": _share(fill.tokens, fill.window),
         "trigger": fill.trigger,
         "stop_at": fill.stop_at,
+        "turn": fill.turn or None,
+        "turns_left": fill.turns_left,
         "thresholds": {"trigger": _share(fill.trigger, fill.window), "stop": _share(fill.stop_at, fill.window)},
     }
 

@@ -3,7 +3,7 @@ import { api, download } from "./api.js";
 import { compactForm } from "./byhand.js";
 import { compactionDivider } from "./compactions.js";
 import { act, ask, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
-import { phaseWords, stop, titleOf, withoutId } from "./conversations.js";
+import { BEHIND, phaseWords, stop, titleOf, withoutId } from "./conversations.js";
 import { gauge } from "./gauge.js";
 import { PAGE, messageList } from "./messages.js";
 import { watch } from "./live.js";
@@ -101,15 +101,17 @@ export async function conversationView({ main, signal, id, query }) {
 	show();
 	messages.take(shown.messages);
 	let before = shown.status === "running" ? "" : undefined;
-	watch(signal, async (turns) => {
-		const turn = turns.get(shown.id);
-		running.hidden = !turn;
+	watch(signal, async (turns, changed, background) => {
+		const turn = turns.get(shown.id), isCompacted = background.has(shown.id);
+		running.hidden = !turn && !isCompacted;
+		stopping.hidden = !turn;
+		if (isCompacted && !turn) phase.textContent = BEHIND;
 		if (turn) {
 			phase.textContent = phaseWords(turn);
 			if (turn.fill) meter.update(turn.fill);
 		}
 		const now = turn && `${turn.phase} ${turn.doing ?? ""}`;
-		if (now === before) return;
+		if (now === before && (turn || !changed)) return;
 		before = now;
 		const count = shown.compactions.length;
 		shown = await api(route, { signal }).catch(() => shown);

@@ -2,11 +2,13 @@
 import { api } from "./api.js";
 import { pinButton } from "./byhand.js";
 import { recalledWith } from "./recall.js";
+import { rendered } from "./markdown.js";
 import { act, button, empty, h, marked, number, time, trouble, written } from "./dom.js";
 
 export const PAGE = 100;
 const ROLES = { user: "User", assistant: "Assistant", system: "System", tool: "Result of a tool", developer: "System" };
 const CUT = 1500;
+let asText = false; // as the person has chosen, until the page is closed
 
 export const textOf = ({ content }) => (typeof content === "string" ? content
 	: (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n"));
@@ -17,8 +19,9 @@ export function messageList({ route, signal, compactions, divider, changed, unti
 	const foot = h("div.foot");
 	const isWhole = until === Infinity;
 	const hidden = isWhole ? h("label.check", h("input", { type: "checkbox", checked: true, onchange: () => self.refresh() }), "Show what no client has seen") : null;
+	const plain = isWhole ? h("label.check", h("input", { type: "checkbox", checked: asText, onchange: (event) => { asText = event.currentTarget.checked; self.refresh(); } }), "As text") : null;
 	const element = isWhole
-		? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), hidden), foot, list)
+		? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), plain, hidden), foot, list)
 		: h("div", list, foot);
 	let cursor = "", next = Infinity, count = 0, round = 0;
 	let pairs = new Map();
@@ -95,8 +98,10 @@ function content(message, search) {
 	const text = textOf(message);
 	if (!text) return null;
 	const isCut = text.length > CUT && !(search && text.toLowerCase().includes(search.toLowerCase()));
-	const body = h("div.said", marked(isCut ? `${text.slice(0, CUT)}…` : text, search));
-	const rest = isCut && button(`Show all ${number(text.length)} characters`, () => { body.textContent = text; rest.remove(); }, "small");
+	const isPlain = asText || search || !["user", "assistant"].includes(message.role);
+	const shown = (part) => (isPlain ? marked(part, search) : rendered(part));
+	const body = h(isPlain ? "div.said" : "div.said.rendered", shown(isCut ? `${text.slice(0, CUT)}…` : text));
+	const rest = isCut && button(`Show all ${number(text.length)} characters`, () => { body.replaceChildren(...h("div", shown(text)).childNodes); rest.remove(); }, "small");
 	return [body, rest];
 }
 

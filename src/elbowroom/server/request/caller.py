@@ -14,7 +14,7 @@ from aiohttp import web
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
-from elbowroom.server.guard import CONVERSATION, DEVICE, RULES
+from elbowroom.server.guard import CONVERSATION, DEVICE, RULES, arrival
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
 from elbowroom.server.state import SHARED
 
@@ -23,6 +23,7 @@ TASK: Final = "X-Elbowroom-Task"
 OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
 OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
+TITLE_TASK: Final = "title_generation"
 AWAITED_TASKS: Final = frozenset(
     {"context_compaction", "function_calling", "image_prompt_generation", "moa_response_generation", "query_generation"}
 )
@@ -72,9 +73,13 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     caller = Caller(owner, _chat_id(headers, chat.body), known_by="name" if owner else "nothing")
     named = _filled(headers, TASK)
     if named is None and knows_side_requests and (known := side_request(chat)) is not None:
-        return replace(caller, is_task=True, is_awaited=known.kind == "compaction", brings_chat=known.kind not in BRIEF)
+        is_awaited, brings_chat = known.kind == "compaction", known.kind not in BRIEF
+        title = known.kind == "title"
+        return replace(caller, is_task=True, is_awaited=is_awaited, brings_chat=brings_chat, wants_title=title)
     is_task = bool(named) if named is not None else not chat.stream and _has_form_of_task(chat)
-    return replace(caller, is_task=is_task, is_awaited=is_task and _is_awaited(named, chat))
+    return replace(
+        caller, is_task=is_task, is_awaited=is_task and _is_awaited(named, chat), wants_title=named == TITLE_TASK
+    )
 
 
 def known_by(request: web.Request, owner: str) -> KnownBy:
@@ -85,16 +90,20 @@ def known_by(request: web.Request, owner: str) -> KnownBy:
         return "name"
     if DEVICE in request or request.app[RULES].get().token is not None:
         return "token"
-    return "nobody else" if only_user.is_alone and _is_from_here(request) else "nothing"
+    return "nobody else" if only_user.is_alone and is_from_here(request) else "nothing"
 
 
-def _is_from_here(request: web.Request) -> bool:
-    """Tell whether a request comes from this computer, and not through a proxy on it."""
-    peer = request.transport.get_extra_info("peername") if request.transport else None
-    if not isinstance(peer, tuple) or any(name in request.headers for name in FORWARDED):
+def is_from_here(request: web.Request) -> bool:
+    """Tell whether a request comes from this computer, under any of its addresses, and not through a proxy on it."""
+    peer = request.remote
+    if not peer or any(name in request.headers for name in FORWARDED):
         return False
+    return peer == arrival(request)[0] or _is_loopback(peer)
+
+
+def _is_loopback(peer: str) -> bool:
     try:
-        address = ipaddress.ip_address(peer[0])
+        address = ipaddress.ip_address(peer)
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None

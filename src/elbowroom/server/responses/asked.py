@@ -14,12 +14,12 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import ChatRequest, CompactionRequest
 from elbowroom.agents.turn import Shared
 from elbowroom.context.compaction import Seal
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, as_dicts
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
 from elbowroom.server.conversations import LOCKS
-from elbowroom.server.encode import THOUGHTS
-from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request, with_caller
+from elbowroom.server.dialect import as_chat
+from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, turn_of
 from elbowroom.server.responses.input import (
@@ -88,19 +88,15 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     only_compacts = only_compacts or is_ordered
     if not messages or not (is_new or only_compacts):
         raise RequestError("input has to hold at least one message, call or result.", param="input")
-    if not target.provider.manages_context:  # which may be one that refuses what it does not know
-        messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
     if only_compacts:
         asked = replace(asked, compaction=asked.compaction or CompactionRequest())
     parsed = partial(asked.chat, messages)  # what was said before may be long where the body is short
     chat = await (at_leisure(request, parsed) if before is None else asyncio.to_thread(parsed))
-    caller = (await with_caller(request, replace(chat, body=asked.body))).caller
+    chat = await as_chat(request, chat, target, asked.body)
     if before is not None:
-        caller = replace(caller, chat_id=before.name)
-    # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
-    body = {**chat.body, "stream": True, "stream_options": {"include_usage": True}}
+        chat = replace(chat, caller=replace(chat.caller, chat_id=before.name))
     seal = await seal_for() if asked.compaction is not None else None
-    return Asked(asked, replace(chat, body=body, caller=caller), target, seal, only_compacts)
+    return Asked(asked, chat, target, seal, only_compacts)
 
 
 async def read_messages(
@@ -113,7 +109,7 @@ async def read_messages(
     places = compactions_in(items)
     if not places:
         new = await at_leisure(request, lambda: messages_of(items))
-        return [*map(dict, before), *new], bool(new)
+        return [*as_dicts(before), *new], bool(new)
     seal = await seal_for()
     for place in places[:-1]:
         seal.opened(items[place].get(SEALED), f"input[{place}].{SEALED}")
@@ -121,7 +117,7 @@ async def read_messages(
     compacted = await unsealed(request.app[SHARED], seal, items[last].get(SEALED), f"input[{last}].{SEALED}")
     earlier = [*before, *await at_leisure(request, lambda: messages_of(items[:last]))]
     later = await at_leisure(request, lambda: messages_of(items[last + 1 :], last + 1))
-    return [*map(dict, beside_compaction(earlier, compacted)), *map(dict, compacted), *later], True
+    return [*as_dicts([*beside_compaction(earlier, compacted), *compacted]), *later], True
 
 
 async def _before(request: web.Request, owner: str, asked: ResponsesRequest) -> KeptResponse | KeptConversation | None:

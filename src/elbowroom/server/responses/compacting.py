@@ -10,8 +10,8 @@ from aiohttp import web
 from elbowroom.agents.answer import Answer, AnswerEvent, Compacted, Sink
 from elbowroom.agents.dry_run import compact_request
 from elbowroom.agents.turn import RunSettings
-from elbowroom.context.compaction import inner_summary
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.compaction import is_summary_message
+from elbowroom.context.transcript import Message
 from elbowroom.server.event_stream import json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.responses.asked import Asked, read_asked
@@ -67,4 +67,4 @@ def _usage_of(event: Compacted) -> dict[str, Any]:
 
 def _is_persons(message: Message) -> bool:
     """Tell whether the user has said this, and no compaction."""
-    return message.get("role") == "user" and not inner_summary(text_of(message))
+    return message.get("role") == "user" and not is_summary_message(message)

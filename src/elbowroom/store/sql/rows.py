@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from elbowroom.context.compaction import SUMMARISES, restored
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, Share, decoded_text, encoded, owner_key
@@ -160,7 +161,7 @@ def _values(packed: PackedEntry, now: float) -> dict[str, Any]:
 
 def _entry(row: Row[Any]) -> Entry | None:
     try:
-        messages = tuple(json.loads(row.messages))
+        messages = restored(json.loads(row.messages), may_lack_mark=row.rung in SUMMARISES)
     except UNREADABLE as error:
         log.warning("A compaction in the store cannot be read, so it may be made again: %s.", error)
         return None

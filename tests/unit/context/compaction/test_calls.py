@@ -11,7 +11,7 @@ from elbowroom.context.compaction.calls import index_of, lists_named_in, note_on
 from elbowroom.context.compaction.division import summary_message
 from elbowroom.context.outputs.output import ref_to, references_in
 from elbowroom.context.outputs.stubs import soft_trimmed, stub
-from elbowroom.context.transcript import Group, Message, Transcript, text_of
+from elbowroom.context.transcript import Group, Message, Summary, Transcript, text_of
 
 
 def used(tool: str, result: str, **arguments: Any) -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ def test_what_only_looks_like_a_stub_is_told_of_as_a_result() -> None:
 
 def test_earlier_lists_come_first() -> None:
     """The list that a summary names is named again; where nothing came since, it is enough."""
-    told = {"role": "user", "content": summary_message("", "-", (), "done", note_on(LIST, 12))}
+    told = Summary(role="user", content=summary_message("", "-", (), "done", note_on(LIST, 12)))
     text, count = index_of([told, *call("a", "calm")], KINDS, ref_of)
     assert count == 1
     assert text.startswith(f"[an earlier list; ref={LIST.id}]\n")

@@ -5,7 +5,7 @@ from compacting import said, used
 
 from elbowroom.context.compaction.coverage import Coverage, quoted, words_of
 from elbowroom.context.compaction.division import summary_message
-from elbowroom.context.transcript import Group, Transcript
+from elbowroom.context.transcript import Group, Summary, Transcript
 
 CHAT = (
     "the deploy went fine and the checks passed again",
@@ -74,7 +74,7 @@ def test_calls_and_results_are_quoted_by_their_names() -> None:
 def test_lines_of_an_earlier_summary_compete_as_they_stand() -> None:
     """A second compaction leaves the lines byte for byte, with their headings."""
     text = summary_message("Be brief.", "", ["- The hall is booked.", "- Tool: 12 seats"], "done")
-    groups = groups_of(text, "And the boat?")
+    groups = (Group((Summary(role="user", content=text),)), *groups_of("And the boat?"))
     units = Coverage(groups, len).chosen(groups, (), "", 1000, 0)
     assert [(unit.heading, unit.line, unit.speaker) for unit in units] == [
         ("What must hold", "Be brief.", "summary"),

@@ -26,7 +26,7 @@ async def compacted(messages: list[dict[str, Any]], answer: str) -> list[dict[st
     """Return a conversation that has been compacted with what a pruning agent answers."""
     outcome = await ladder(WINDOW, ScriptedPruner(answer), messages).climb(Transcript.of(messages))
     assert isinstance(outcome, Compaction)
-    return [dict(message) for message in outcome.messages]
+    return [message for message in outcome.messages if isinstance(message, dict)]
 
 
 def summary_of(messages: list[dict[str, Any]]) -> str:

@@ -21,7 +21,7 @@ from elbowroom.context.compaction.ladder import Cannot
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.effects import Progress, PrunerFailed
 from elbowroom.context.templates.repair import repair
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Message, Summary, Transcript
 
 WINDOW = 8192
 INFLATED = plan("It must hold.", "and then something happened " * 4000)
@@ -81,7 +81,7 @@ async def test_first_good_answer_is_taken(shares_prefix: bool) -> None:
     assert "wants it tidy" in done.summary
     assert done.summary.startswith(f"<{SUMMARY_TAG}>\n")
     assert [*done.messages][-5:] == messages[-5:]
-    assert pruner.asked[0][: len(messages)] == messages or not shares_prefix
+    assert pruner.asked[0][:-1] == messages[:-1] or not shares_prefix
 
 
 @pytest.mark.parametrize("shares_prefix", [True, False], ids=["on top", "in parts"])
@@ -150,7 +150,7 @@ async def test_conversation_itself_is_not_tried_twice_where_it_did_not_work(answ
     messages = long_chat()
     pruner = ScriptedPruner(answer, FORGETFUL, window=16_384)
     await climbed(messages, pruner)
-    assert pruner.asked[0][:-1] == messages
+    assert pruner.asked[0][:-1] == messages[:-1]
     assert [message["role"] for message in pruner.asked[1]] == ["system", "user"]
     assert '<group id="2">' in str(pruner.asked[1][1]["content"])
 
@@ -321,7 +321,8 @@ async def test_earlier_summary_is_shown_and_carried() -> None:
 async def test_huge_earlier_summary_does_not_fill_a_small_window() -> None:
     """C16: of a summary from a larger window a small pruning agent sees both ends; code carries what has room."""
     earlier = f"<{SUMMARY_TAG}>\nEarlier.\n\n## What happened\n" + "".join(f"Event {n}.\n" for n in range(1500))
-    messages = [said("system", "You help."), said("user", f"{earlier}</{SUMMARY_TAG}>"), *chat(12)[1:]]
+    told = Summary(role="user", content=f"{earlier}</{SUMMARY_TAG}>")
+    messages = [said("system", "You help."), told, *chat(12)[1:]]
     pruner = ScriptedPruner(FORGETFUL, window=4096, shares_prefix=False)
     done = await climbed(messages, pruner)
     read = "".join(str(order[1]["content"]) for order in pruner.asked)
@@ -573,3 +574,16 @@ async def test_declared_kinds_and_the_set_length_reach_the_digest() -> None:
     done = await climbed(messages, ScriptedPruner(""), removed=replace(removed, most_tokens=0))
     assert "glance" not in done.summary.partition("## Word for word")[0]
     assert "Call: read" not in done.summary
+
+
+async def test_a_plan_that_was_cut_off_twice_counts_up_to_its_last_complete_line() -> None:
+    """It is asked for once more; where that is cut off too, what was complete is better than code alone."""
+    cut = (
+        '{"retain": "- Whatever happens, the hall stays booked.", "summary": "- They planned the feast.\\n- And the bo'
+    )
+    pruner = ScriptedPruner(cut)
+    done = await climbed(chat(30), pruner)
+    assert (done.rung, len(pruner.asked)) == ("retry", 2)
+    assert "Whatever happens, the hall stays booked." in done.summary
+    assert "- They planned the feast." in done.summary
+    assert "And the bo" not in done.summary

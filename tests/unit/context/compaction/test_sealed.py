@@ -10,14 +10,14 @@ import pytest
 
 from elbowroom.context.compaction.sealed import LONGEST_ITEM, PREFIX, NotSealedHere, Seal, SealedForAgent
 from elbowroom.context.compaction.sealed import sealed_key as key_of
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, Summary
 from elbowroom.store import open_in_memory
 from elbowroom.store.lock import secret_beside
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 KEY = "0" * 32
 SEAL = Seal(SECRET, "anna", "")
-SUMMARY = {"role": "user", "content": "<elbowroom-summary>\nIntro.\n\nThe port is 8417.\n</elbowroom-summary>"}
+SUMMARY = Summary(role="user", content="<elbowroom-summary>\nIntro.\n\nThe port is 8417.\n</elbowroom-summary>")
 MESSAGES: list[Message] = [SUMMARY, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "On."}]
 
 

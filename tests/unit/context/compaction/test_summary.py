@@ -19,7 +19,7 @@ from elbowroom.context.compaction.division import (
     state_of,
     summary_message,
 )
-from elbowroom.context.transcript import Group, Transcript
+from elbowroom.context.transcript import Group, Summary, Transcript
 
 W8K = Budget(8192)
 
@@ -97,7 +97,8 @@ def test_an_earlier_summary_stands_at_the_beginning_of_the_next_one() -> None:
     """What one compaction writes the next one finds, and writes again byte for byte above what is new."""
     quoted = ["- Never use tabs.", "- Assistant: src/a.py"]
     text = summary_message("It must hold.", "They met.\n\nThey spoke.", quoted, "in progress", "Ask.", "- read: `a`")
-    assert is_summary(group(text))
+    assert not is_summary(group(text))
+    assert is_summary(Group((Summary(role="user", content=text),)))
     carried = carried_by([group(text)])
     assert (carried.files, carried.results) == ("- read: `a`", "Ask.")
     assert body_of(said_in(carried.body)) == carried.body

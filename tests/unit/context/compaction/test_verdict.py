@@ -9,7 +9,7 @@ from elbowroom.context.compaction.coverage import Coverage
 from elbowroom.context.compaction.division import divide, summary_message
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.compaction.verdict import MOST_SEARCHED, judge, without_made_up
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Message, Summary, Transcript
 
 SAID = [
     "Never book anything without asking me.",
@@ -38,7 +38,7 @@ def cleaned(summary: str, *said: Message) -> Plan:
 
 def summary(told: str, listed: Sequence[str] = ()) -> Message:
     """Return the message of a compaction with what a pruning agent tells and what code lists."""
-    return user(summary_message("", told, listed, "in progress"))
+    return Summary(user(summary_message("", told, listed, "in progress")))
 
 
 def test_all_that_is_told_or_stays_passes() -> None:
