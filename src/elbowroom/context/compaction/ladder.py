@@ -136,12 +136,15 @@ class Ladder:
         *_, shortest = tail_starts(groups, 0)
         if (yield from self._room_in(_divided(groups, shortest, last_words(groups)))) < least_room(budget):
             return None
-        starts = [place] if is_last else [start_of_turns(groups, 2), place]
+        starts = [] if is_last else [start_of_turns(groups, 2), place]
         for start in filter(None, starts):
             occupied = budget.occupied((yield from self._fixed(_divided(groups, start, {}))))
             target = max(self.target, budget.target(occupied))
             if target < budget.trigger and target - occupied >= self._least_beside:
                 return replace(self, target=target, exchange=start)
+        least = yield from self._fixed(_divided(groups, shortest, last_words(groups)))
+        if budget.room(least, budget.trigger - 1) <= self._least_beside:
+            return None
         return replace(self, target=max(self.target, budget.trigger - 1), answer=place)
 
     @property
