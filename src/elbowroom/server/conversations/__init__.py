@@ -12,12 +12,11 @@ from elbowroom.server.conversations.live import (
     owner_asking,
     writer_elsewhere,
 )
-from elbowroom.server.conversations.locks import LOCKS
+from elbowroom.server.conversations.locks import changing, hold
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import add_conversation_routes
 
 __all__ = [
-    "LOCKS",
     "add_by_hand_routes",
     "add_cancel_route",
     "add_conversation_routes",
@@ -26,10 +25,12 @@ __all__ = [
     "add_queue_routes",
     "branch_used_last",
     "cancelled_elsewhere",
+    "changing",
     "describe_for_openai",
     "ended_elsewhere",
     "events_of",
     "history_of",
+    "hold",
     "owner_asking",
     "writer_elsewhere",
 ]
