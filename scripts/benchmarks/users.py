@@ -91,7 +91,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 def bodies(model: str, name: str, turns: int) -> Iterator[bytes]:
     """Yield the requests of a conversation, each with all that was said before."""
     said: list[dict[str, str]] = []
-    texts, rng = "".join(path.read_text("utf-8") for path in sorted(DOCUMENTS.glob("*.md"))), random.Random(name)
+    texts, rng = "".join(path.read_text("utf-8") for path in sorted(DOCUMENTS.rglob("*.md"))), random.Random(name)
     for turn in range(turns):
         place = rng.randrange(len(texts) - QUESTION)
         text = f"Question {turn} of {name}. {texts[place : place + QUESTION]} {REPLY.order()}"

@@ -41,6 +41,10 @@ class Recent(Generic[Key, Value]):
         except KeyError:  # another thread may have forgotten it between the two
             return None
 
+    def take(self, key: Key) -> Value | None:
+        """Return the value of a key and forget it; None where there is none."""
+        return self._values.pop(key, None)
+
     def put(self, key: Key, value: Value) -> None:
         """Remember the value of a key, which counts as used now; beyond the bound the oldest is forgotten."""
         self._values[key] = value

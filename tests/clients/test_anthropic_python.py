@@ -79,7 +79,7 @@ async def test_stream(trio: Trio, model: str) -> None:
     studio.enqueue(Script(Reasoning("Hm hm."), "One two.", ToolCall("read_note", {"path": "ä"})))
     async with client.messages.stream(
         model=model,
-        max_tokens=100,
+        max_tokens=2000,
         messages=HELLO,
         tools=[READ_NOTE],
         thinking={"type": "enabled", "budget_tokens": 1024},
@@ -207,6 +207,11 @@ async def test_models(trio: Trio) -> None:
     assert (one.id, one.type) == (RAW_MODEL, "model")
 
 
+TEXT_BLOCK = {"type": "text", "text": "Hello"}
+EMPTY_BLOCK = {"type": "text", "text": ""}
+CALLED = [{"type": "tool_use", "id": f"toolu_{number}", "name": "read_note", "input": {}} for number in (1, 2)]
+CALLING = {"role": "assistant", "content": CALLED}
+ANSWERED = {"type": "tool_result", "tool_use_id": "toolu_1", "content": ""}
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "messages has to be a list"),
     ({"messages": ["a"]}, "messages[0] has to be an object"),
@@ -226,6 +231,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tools": [READ_NOTE], "tool_choice": "auto"}, "tool_choice.type"),
     ({"model": 3}, "model is missing"),
     ({"stream": "yes"}, "stream has to be true or false"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking.budget_tokens has to be"),
+    ({"thinking": {"type": "enabled", "budget_tokens": "all"}}, "thinking.budget_tokens has to be"),
+    ({"messages": [{"role": "user", "content": ""}]}, "messages[0].content is empty"),
+    ({"messages": [{"role": "user", "content": [TEXT_BLOCK, EMPTY_BLOCK]}]}, "messages[0].content[1].text is empty"),
+    ({"messages": [*HELLO, {"role": "assistant", "content": [EMPTY_BLOCK]}]}, "messages[1].content[0].text is empty"),
+    ({"messages": [*HELLO, CALLING]}, "messages[1] has tool_use blocks without a tool_result"),
+    ({"messages": [*HELLO, CALLING, *HELLO]}, "in the next message: toolu_1, toolu_2."),
+    ({"messages": [*HELLO, CALLING, {"role": "user", "content": [ANSWERED]}]}, "in the next message: toolu_2."),
 ]
 
 
@@ -239,6 +252,62 @@ async def test_refusals(trio: Trio, fields: dict[str, Any], told: str) -> None:
             answer = await response.json()
         assert (response.status, answer["type"], answer["error"]["type"]) == (400, "error", "invalid_request_error")
         assert told in answer["error"]["message"]
+
+
+async def test_max_tokens_are_needed(trio: Trio) -> None:
+    """An answer without `max_tokens` is refused as at Anthropic; a count has none."""
+    _, _, served = trio
+    body = {"model": "writer", "messages": HELLO}
+    async with served.http.post(f"{served.url}/v1/messages", json=body) as response:
+        assert (response.status, "max_tokens is missing" in await response.text()) == (400, True)
+    async with served.http.post(f"{served.url}/v1/messages/count_tokens", json=body) as response:
+        assert response.status == 200
+
+
+TAKEN: list[tuple[str, dict[str, Any]]] = [
+    ("", {"messages": [*HELLO, {"role": "assistant", "content": []}, *HELLO]}),
+    ("", {"messages": [*HELLO, {"role": "assistant", "content": ""}, *HELLO]}),
+    (
+        "",
+        {
+            "messages": [
+                *HELLO,
+                CALLING,
+                {"role": "user", "content": [ANSWERED, {**ANSWERED, "tool_use_id": "toolu_2"}]},
+            ]
+        },
+    ),
+    ("interleaved-thinking-2025-05-14", {"thinking": {"type": "enabled", "budget_tokens": 2000}}),
+]
+
+
+@pytest.mark.parametrize(("beta", "fields"), TAKEN)
+async def test_taken(trio: Trio, beta: str, fields: dict[str, Any]) -> None:
+    """Answers without words, answered calls and budgets for several answers are taken."""
+    _, _, served = trio
+    body = {"model": "writer", "max_tokens": 9, "messages": HELLO, **fields}
+    async with served.http.post(f"{served.url}/v1/messages", json=body, headers={"anthropic-beta": beta}) as response:
+        assert response.status == 200, await response.text()
+
+
+async def test_call_ids(trio: Trio) -> None:
+    """Calls have Anthropic's ids for the client; the model gets its own ids back, and foreign ones as they are."""
+    client, studio, _ = trio
+    studio.enqueue(Script(ToolCall("read_note", {"path": "a"})), "It is gone.")
+    asked: dict[str, Any] = {"model": RAW_MODEL, "max_tokens": 100, "tools": [READ_NOTE]}
+    first = await client.messages.create(messages=HELLO, **asked)
+    [call] = first.content
+    assert call.type == "tool_use"
+    assert call.id.startswith("toolu_")
+    foreign = "toolu_01A09q90qw90lq917835lq9"
+    calls: Any = [call.model_dump(), {"type": "tool_use", "id": foreign, "name": "read_note", "input": {}}]
+    results: Any = [{"type": "tool_result", "tool_use_id": each["id"], "content": "x"} for each in calls]
+    again: Any = [*HELLO, {"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    await client.messages.create(messages=again, **asked)
+    *_, calling, one, other = studio.chats[1].body["messages"]
+    own = call.id.removeprefix("toolu_")
+    assert [each["id"] for each in calling["tool_calls"]] == [own, foreign]
+    assert [one["tool_call_id"], other["tool_call_id"]] == [own, foreign]
 
 
 async def test_errors(trio: Trio) -> None:

@@ -1,6 +1,6 @@
 """An engine that fails in the midst of a longer turn: after a tool, in a compaction, in a flush, in the last words.
 
-Each test tries the faults that its marks name; docs/reliability.md shows them beside those of other tests.
+Each test tries the faults that its marks name; docs/develop/reliability.md shows them beside those of other tests.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The faults of the matrix in docs/reliability.md, the states that a request is in when they come, and the threats.
+"""The faults of the matrix in docs/develop/reliability.md, the states that a request is in then, and the threats.
 
 Tests promise what becomes of them, with `@pytest.mark.fault(faults, states, outcome)` and `@pytest.mark.threat(threats,
 outcome)`. A fault that cannot come in a state, or that makes no difference there, has its reason here.

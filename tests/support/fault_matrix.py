@@ -1,4 +1,4 @@
-"""Prints what the tests promise for each fault in each state, and for each threat: the tables in docs/reliability.md.
+"""Prints what the tests promise for each fault in each state, and each threat: for docs/develop/reliability.md.
 
 --write     put them into the document
 """
@@ -15,7 +15,7 @@ from fault_list import FAULTS, STATES, THREATS, Fault
 
 REPOSITORY: Final = Path(__file__).parents[2]
 TESTS: Final = REPOSITORY / "tests"
-DOCUMENT: Final = REPOSITORY / "docs" / "reliability.md"
+DOCUMENT: Final = REPOSITORY / "docs" / "develop" / "reliability.md"
 FAULT, THREAT = "fault", "threat"
 
 
@@ -99,7 +99,7 @@ def _cell(found: Sequence[Promise]) -> str:
 
 def _link(test: str) -> str:
     file, _, name = test.partition("::")
-    return f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/{file})"
+    return f"[{name.removeprefix('test_').replace('_', ' ')}](../../tests/{file})"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -17,6 +17,9 @@ from pydantic import TypeAdapter
 DOCUMENT: Final[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "openai_schemas.json").read_text(encoding="utf-8")
 )
+RESPONSE: Final = DOCUMENT["components"]["schemas"]["Response"]["allOf"][2]["properties"]
+RESPONSE["usage"] = {"anyOf": [RESPONSE["usage"], {"type": "null"}]}
+"""OpenAI's servers, the examples of their documentation and Open Responses have null until the usage is known."""
 TYPES: Final[dict[str, Any]] = {
     "CreateChatCompletionResponse": ChatCompletion,
     "CreateChatCompletionStreamResponse": ChatCompletionChunk,

@@ -1,4 +1,4 @@
-"""Holds that docs/reliability.md says what the tests promise, and that each fault and each threat has its promise."""
+"""Holds that docs/develop/reliability.md says what the tests promise, and each fault and threat has its promise."""
 
 from fault_list import FAULTS, STATES, THREATS
 from fault_matrix import DOCUMENT, promises, written

@@ -39,11 +39,11 @@ INSIDE = {
     ),
     "context": (
         "transcript budget remote_images | effects canonical seam templates outputs conversation observations "
-        "| ledger memories branch compaction compaction.facts | chains prompt | manager put_back | fitting "
-        "| planner | reuse"
+        "| ledger memories branch compaction compaction.facts | passages | unasked | chains prompt "
+        "| manager put_back | fitting | planner | reuse"
     ),
     "store": (
-        "base questions | lock place | changes packed message_parts inspection | index "
+        "base questions said | lock place | changes packed message_parts inspection | index "
         "| sql sql.dialect sql.search sql.sharing sql.moving | write_behind | rows outputs stand_by sharing "
         "| conversations | store"
     ),

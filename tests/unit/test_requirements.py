@@ -1,4 +1,4 @@
-"""Holds that `docs/requirements.md` names tests that exist, and that each of its rows has one or a reason."""
+"""Holds that `docs/develop/requirements.md` names tests that exist, and that each of its rows has one or a reason."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 REPOSITORY: Final = Path(__file__).parents[2]
-PAGE: Final = REPOSITORY / "docs" / "requirements.md"
+PAGE: Final = REPOSITORY / "docs" / "develop" / "requirements.md"
 DOCUMENTS: Final = 5
 NAMED_TEST: Final = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 REASON: Final = re.compile(r"(Differs|Not done)\b[^:.]*: \w.{20,}")

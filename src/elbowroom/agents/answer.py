@@ -14,6 +14,7 @@ from elbowroom.context.effects import Progress
 from elbowroom.context.outputs import AppliedEdit
 from elbowroom.context.remote_images import ImageGuard
 from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.unasked import Passage
 from elbowroom.errors import UpstreamError
 from elbowroom.providers.base import ReasoningDelta, TextDelta, ToolCallDelta
 
@@ -111,7 +112,7 @@ class Notice:
     """A short status for the person, shown beside the answer. A notice that is not done is closed by a later one.
 
     `before` and `after` are sizes of the prompt in tokens, `seconds` is the time between them. `progress` tells how
-    far the work is that an open notice has announced.
+    far the work is that an open notice has announced; `passages` came back unasked with the person's message.
     """
 
     kind: Literal[
@@ -127,6 +128,7 @@ class Notice:
         "handed over",
         "remembering",
         "remembered",
+        "recalled",
         "taken in",
         "left out",
         "kept",
@@ -144,11 +146,12 @@ class Notice:
     after: int | None = None
     seconds: float | None = None
     progress: Progress | None = None
+    passages: tuple[Passage, ...] = ()
 
     @property
     def is_status_only(self) -> bool:
         """Tell whether it is never written into the text of an answer, which it would fill."""
-        return self.progress is not None or self.kind in ("tool call", "tool result")
+        return self.progress is not None or self.kind in ("tool call", "tool result", "recalled")
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ async def answer(
                 return _noted(await answer_beside(target, request, sink, settings))
         if keeps:
             shared.store.open_soon()
-        if target.agent is not None or settings.compaction.recall == "all":
+        if target.agent is not None or settings.compaction.offers_recall(is_agent=False):
             _ = shared.sdk.begin(imported_runner)  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
         recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
@@ -213,7 +213,8 @@ async def _answerer(target: Target, request: ChatRequest, settings: RunSettings)
     """Return the function that answers a turn, once all that it needs is loaded."""
     if settings.compaction.chat_command and command_in(request.messages[-1]) is not None:
         return answer_command
-    agent = target.agent or (_raw_agent(target, settings) if settings.compaction.recall == "all" else None)
+    recalls = settings.compaction.offers_recall(is_agent=False)
+    agent = target.agent or (_raw_agent(target, settings) if recalls else None)
     if agent is None:
         return _answer_raw
     loading = settings.shared.sdk.begin(imported_runner)

@@ -227,15 +227,15 @@ async def offered_to(
     for other in agents_named(agent.settings.handoffs, settings):
         handoffs.append(Handoff(free_name(f"transfer_to_{other.settings.id}", used), other))
         used.add(handoffs[-1].name)
-    return Offered(request, tools, handoffs, keeper, _recaller({*used, *_client_names(request)}, settings))
+    is_agent = agent.target.agent is not None
+    recaller = _recaller({*used, *_client_names(request)}, settings, is_agent=is_agent)
+    return Offered(request, tools, handoffs, keeper, recaller)
 
 
-def _recaller(taken: Iterable[str], settings: RunSettings) -> Recaller | None:
-    return (
-        Recaller(free_name(RECALL_TOOL, set(map(name_in_lm_studio, taken))))
-        if settings.compaction.recall != "off"
-        else None
-    )
+def _recaller(taken: Iterable[str], settings: RunSettings, *, is_agent: bool) -> Recaller | None:
+    if not settings.compaction.offers_recall(is_agent=is_agent):
+        return None
+    return Recaller(free_name(RECALL_TOOL, set(map(name_in_lm_studio, taken))))
 
 
 def _client_names(request: ChatRequest) -> list[str]:
@@ -263,8 +263,7 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
         return Offered(request, (), (), None)
     if target.agent is None:
         request = with_arranged_tools(request, settings.client_tools)
-        recaller = _recaller(_client_names(request), settings) if settings.compaction.recall == "all" else None
-        return Offered(request, (), (), None, recaller)
+        return Offered(request, (), (), None, _recaller(_client_names(request), settings, is_agent=False))
     return await offered_to(NamedAgent(target, target.agent), request, tell_nobody, settings, _run_nobody)
 
 

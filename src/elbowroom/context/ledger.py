@@ -13,6 +13,8 @@ SHORTENED: Final = "shortened results"
 """The rung of an entry whose messages are the client's, one for one, some of them shortened."""
 PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
 UNCHANGED: Final = "unchanged"  # the rung of an entry that a client wanted though nothing could be made shorter
+NOTED: Final = "noted"
+"""The rung of an entry that has what came back unasked with one message, and of one that has what must not."""
 UNDONE: Final = "undone"
 """The rung of an entry without messages, whose compaction a person has taken back."""
 REUSED: Final = "reused"

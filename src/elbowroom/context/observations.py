@@ -24,6 +24,9 @@ class Observations:
     def compacted(self, rung: str, seconds: float, freed: int, verdict: str) -> None:
         """A conversation was compacted; `verdict` is pass, soft fail or hard fail."""
 
+    def recalled(self, passages: int, tokens: int) -> None:
+        """So many passages came back unasked with a message, which take so many tokens."""
+
     def not_compacted(self) -> None:
         """A conversation could not be made any shorter."""
 

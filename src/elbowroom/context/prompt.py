@@ -15,6 +15,7 @@ from elbowroom.context.ledger import Chain, is_system, systems_of
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.seam import CONTINUE, GO_ON_AT_THE_END, LONGEST_END, THINK_ON, pieces_of
 from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.unasked import note_in, with_note, without_note
 
 Origin = Literal["client", "put back", "own", "piece", "kept", "summary", "recalled"]
 """Where a message comes from: the client; an earlier turn of which the client has only the words; this run; an answer
@@ -27,7 +28,8 @@ class Item:
     """A message of a prompt. `key` is that of the client's message in the chain which it stands for, "" for others.
 
     All that was put back for an answer has its key, all that an entry of the ledger holds the key of that entry.
-    `whole` is the message before it was shortened, None where it was not.
+    `whole` is the message before it was shortened, None where it was not. `note` is what came back unasked with the
+    message, at its end.
     """
 
     message: Message
@@ -35,12 +37,17 @@ class Item:
     origin: Origin = "client"
     whole: Message | None = None
     is_pinned: bool = False
+    note: str = ""
 
     def saying(self, message: Message) -> "Item":
         """Return the item with another form of its message; itself where that is the same."""
         if message == self.message:
             return self
         return replace(self, message=message, whole=self.message if self.whole is None else self.whole)
+
+    def noted(self, note: str) -> "Item":
+        """Return the item with a note at the end of its message."""
+        return replace(self, message=with_note(self.message, note), note=note)
 
     @property
     def is_as_sent(self) -> bool:
@@ -88,11 +95,12 @@ class Prompt:
     def transcript(self) -> Transcript:
         """Return the messages in their groups, of which those are pinned whose first message is."""
         transcript = Transcript.of(self.messages)
-        if not any(item.is_pinned for item in self.items):
+        if not any(item.is_pinned or item.note for item in self.items):
             return transcript
         groups, at = [], 0
         for group in transcript.groups:
-            groups.append(replace(group, is_pinned=self.items[at].is_pinned))
+            item = self.items[at]
+            groups.append(replace(group, is_pinned=item.is_pinned, note=item.note))
             at += len(group.messages)
         return Transcript(tuple(groups))
 
@@ -116,6 +124,17 @@ class Prompt:
             return self
         items = items_of([item.message for item in self.base], chain)
         return replace(self, items=(*items, *self.items[len(items) :]), base=items)
+
+    def noted(self, notes: Mapping[str, str]) -> "Prompt":
+        """Return the prompt with these notes at the end of the person's messages with these keys, each once."""
+
+        def each(item: Item) -> Item:
+            is_meant = item.key in notes and not item.note and item.message.get("role") == "user"
+            return item.noted(notes[item.key]) if is_meant and item.origin in ("client", "kept") else item
+
+        if not notes:
+            return self
+        return replace(self, items=tuple(map(each, self.items)), base=tuple(map(each, self.base)))
 
     def extended(self, appended: Sequence[Message]) -> "Prompt":
         """Return the prompt with the messages that the run has added to the client's until now.
@@ -312,12 +331,12 @@ def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tu
     """
     end = max(at for at, item in enumerate(items, 1) if item.key == key)
     said = [*systems_of(item.message for item in items[:end]), *messages]
-    return (*(Item(message, key, "recalled") for message in said), *items[end:])
+    return (*(Item(message, key, "recalled", note=note_in(message)) for message in said), *items[end:])
 
 
 def stands_for(message: Message, said: Message) -> bool:
-    """Tell whether a message out of the ledger is one of the client's: whole, shortened, or a step of an answer."""
-    if message == said or is_shortened(message, said):
+    """Tell whether a message out of the ledger is one of the client's: whole, shortened, noted, or of an answer."""
+    if message == said or is_shortened(message, said) or without_note(message) == said:
         return True
     words = text_of(message).strip()
     return message.get("role") == said.get("role") == "assistant" and bool(words) and words in text_of(said)

@@ -31,6 +31,8 @@ class Group:
     messages: tuple[Message, ...]
     is_pinned: bool = False
     """A person wants it never to be summarised."""
+    note: str = ""
+    """What came back unasked with the person's message, at its end: not the person's words."""
 
     @property
     def kind(self) -> Kind:
@@ -45,8 +47,9 @@ class Group:
 
     @property
     def text(self) -> str:
-        """Return all text in the group, messages separated by line breaks."""
-        return "\n".join(filter(None, (text_of(message) for message in self.messages)))
+        """Return all text in the group, messages separated by line breaks, without what came back unasked."""
+        said = "\n".join(filter(None, (text_of(message) for message in self.messages)))
+        return said.removesuffix(self.note).rstrip() if self.note else said
 
 
 @dataclass(frozen=True, slots=True)

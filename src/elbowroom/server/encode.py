@@ -185,6 +185,8 @@ class FrameEncoder:
         told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
         if notice.progress is not None:
             told |= {key: value for key, value in asdict(notice.progress).items() if value}
+        if notice.passages:
+            told["passages"] = [{"role": each.role, "text": each.text, "at": each.at} for each in notice.passages]
         chunk: dict[str, Any] = {
             **self._head,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],
@@ -219,7 +221,8 @@ class PassedEncoder:
 
 def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
     """Return the whole answer as a `chat.completion` object."""
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.text) or None, "refusal": None}
+    text = "".join(answer.text) or None
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
     if answer.reasoning:
         message["reasoning_content"] = message["reasoning"] = "".join(answer.reasoning)
     if answer.tool_calls:

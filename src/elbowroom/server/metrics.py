@@ -138,6 +138,11 @@ class Metrics(Observations):
         self._compaction_seconds.labels(rung).observe(seconds)
         self._freed.inc(max(0, freed))
 
+    def recalled(self, passages: int, tokens: int) -> None:
+        """Count what came back unasked."""
+        self._recalled.inc(passages)
+        self._recalled_tokens.inc(tokens)
+
     def not_compacted(self) -> None:
         """Count a compaction that could not shorten its conversation."""
         self._not_compacted.inc()
@@ -256,6 +261,8 @@ class Metrics(Observations):
         self._verdicts = self._counter(
             "compaction_verdicts", "Compactions, by what the code finds that they have kept.", "verdict"
         )
+        self._recalled = self._counter("recalled_passages", "Passages that came back unasked with a message.")
+        self._recalled_tokens = self._counter("recalled_tokens", "Tokens of what came back unasked with messages.")
         self._not_compacted = self._counter("compaction_failures", "Conversations that could not be made shorter.")
         self._restarts = self._counter("restarts", "Model calls that were cut or blocked and sent again.")
 

@@ -36,7 +36,7 @@ STORE_SERVER_FORM = re.compile(
 )
 ClientTools = Literal["auto", "pass", "slim", "drop"]
 TaskHistory = Literal["ends", "whole"]
-RecallFor = Literal["off", "agents", "all"]
+RecallFor = Literal["auto", "unasked", "tool", "both", "off", "agents", "all"]
 AgentsIn = Literal["file", "database"]
 Notices = Literal["auto", "event", "content", "comment", "off"]
 
@@ -337,9 +337,21 @@ class CompactionSettings(Section):
     retain_prompt: str = ""
     retain_directives: Sentences = ()
     retain_last_turns: Whole | None = Field(None, ge=0, le=20)
-    recall: RecallFor = "agents"
+    recall: RecallFor = "auto"
     notices: Notices = "auto"
     chat_command: bool = True
+
+    @property
+    def recalls_unasked(self) -> bool:
+        """Tell whether passages of what was compacted away come back by themselves."""
+        return self.recall in ("auto", "unasked", "both")
+
+    def offers_recall(self, *, is_agent: bool) -> bool:
+        """Tell whether the tool that searches what was compacted away is offered, to an agent or a raw model.
+
+        `agents` and `all` are what earlier versions called it.
+        """
+        return self.recall in ("tool", "both", "all") or (is_agent and self.recall in ("auto", "agents"))
 
 
 class StoreSettings(Section):

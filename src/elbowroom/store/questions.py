@@ -1,7 +1,7 @@
 """What is asked about conversations: each question is a value, which passes through all that may answer it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -124,6 +124,15 @@ class Pins(OfOne[frozenset[str]]):
 
     is_of_turn = True
     conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Times(OfOne[Mapping[str, float]]):
+    """When were the messages with these keys said, in Unix seconds? Those that are not known are left out."""
+
+    is_of_turn = True
+    conversation: str
+    keys: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +263,7 @@ class AskedConversations(ABC):
     look_up = asked(LookUp)
     turns = asked(Turns)
     pins = asked(Pins)
+    times = asked(Times)
     queue = asked(Queue)
     rows = asked(Rows)
     find = asked(Find)

@@ -9,12 +9,12 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import every_kind_of_row as rows
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from conversation_rows import Stored, put
 from every_kind_of_row import VERSION_4
+from frozen_versions import FROZEN, all_of, fill, thawed
 from kept_outputs import ME, text_of, written_down
 from ledger_files import bytes_of, file_store, keys_in, query, sql_store, write
 from ledger_samples import compaction, conversation
@@ -22,11 +22,9 @@ from sqlalchemy import MetaData, create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
-from stored_conversations import unnumbered, write_behind_conversations
+from stored_conversations import write_behind_conversations
 
 from elbowroom.context.conversation import CompactionDetails, CompactionNoted, KeptCompaction
-from elbowroom.context.outputs import ref_to
-from elbowroom.store import Store
 from elbowroom.store.base import SCHEMA_VERSION, StoreUnavailable, encoded, owner_key
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import create_engines
@@ -191,6 +189,17 @@ async def test_a_file_of_version_4_loses_nothing(tmp_path: Path) -> None:
         assert await all_of(store) == await all_of(memory)
 
 
+@pytest.mark.parametrize("version", FROZEN)
+async def test_the_store_of_every_published_version_loses_nothing(version: str, tmp_path: Path) -> None:
+    """A file that a published version has filled is read whole, and ends with the tables that the code describes."""
+    path = tmp_path / "elbowroom.db"
+    thawed(version, path)
+    async with file_store(path) as store, file_store(None) as memory:
+        await fill(memory)
+        assert await all_of(store) == await all_of(memory)
+    assert differences(path) == []
+
+
 async def test_long_conversations_of_version_4_are_taken_over_soon(tmp_path: Path) -> None:
     """Many compactions of one long conversation take time for what they refer to, not for each message again."""
     path = tmp_path / "elbowroom.db"
@@ -213,38 +222,6 @@ async def test_long_conversations_of_version_4_are_taken_over_soon(tmp_path: Pat
     assert query(path, counted) == [
         ("ledger_entries", "early", 497), ("ledger_entries", "late", 125), ("ledger_entries", "late too", 125),
     ]  # fmt: skip
-
-
-async def fill(store: Store) -> None:
-    """Write what the file of version 4 has, as a server that then starts anew finds it."""
-    store.conversations.note(rows.CHANGES)
-    await store.conversations.settled()
-    assert store._behind._sql
-    await store._behind._sql.conversations.interrupt()
-    await store.ledger.save(rows.ENTRY, rows.HISTORY)
-    for text in (rows.LIST, rows.LOG, rows.NOTED):
-        await store.tool_outputs.keep(rows.ME, "read", text)
-    await store.tool_outputs.keep_media(rows.ME, "camera", "image/png", rows.IMAGE)
-    await store.memories.save(rows.ME, rows.AGENT, "likes tea \ud800", 1.0)
-    await store.memories.save(rows.ME, rows.AGENT, "is tired", 2.0)
-    await store.memories.save(rows.YOU, rows.AGENT, "likes coffee", 3.0)
-
-
-async def all_of(store: Store) -> list[object]:
-    """Return all that can be read of it."""
-    kept, ids = store.conversations, ("c", "d")
-    return [
-        [await kept.rows(owner) for owner in (rows.ME, rows.YOU)],
-        [unnumbered(await kept.read(owner, name)) for owner in (rows.ME, rows.YOU) for name in ids],
-        [await kept.turns(name, [f"{name}.answer", "c.answer"]) for name in ids],
-        await kept.queue(),
-        await kept.look_up(rows.ME, "", [*rows.CHAIN.keys, "c.answer", "new"]),
-        await kept.look_up(rows.YOU, f"chat of {rows.YOU} \ud800", ["d.1"]),
-        await store.ledger.find([rows.ENTRY.key]),
-        [await text_of(store.tool_outputs, ref_to(rows.ME, text).id, owner=rows.ME) for text in rows.TEXTS],
-        await store.tool_outputs.media(rows.ME, rows.IMAGE_ID),
-        [await store.memories.all(owner, rows.AGENT) for owner in (rows.ME, rows.YOU)],
-    ]
 
 
 @pytest.mark.parametrize(

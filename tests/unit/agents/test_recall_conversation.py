@@ -55,12 +55,14 @@ async def asked(tool: Recaller, **arguments: Any) -> str:
 
 
 async def test_words_are_found_with_who_said_them_and_when() -> None:
-    """The messages with the rarest words come first, of equal ones the newest, each with number, role and time."""
+    """The messages with the rarest words come first, each with number, role, time, and the message after it."""
     talk = [user("The budget is 400 euros."), assistant("Noted."), user("The budget is 500 euros now."), user("Rain.")]
     assert await asked(recaller(talk), query="the budget") == (
-        "[message 3, user, 2026-05-31 14:00 UTC] The budget is 500 euros now.\n"
         "[message 1, user, 2026-05-31 12:00 UTC] The budget is 400 euros.\n"
-        "[2 of 2 messages, the best first. To read one whole: recall_conversation(message=3)]"
+        "[message 2, assistant, 2026-05-31 13:00 UTC] Noted.\n"
+        "[message 3, user, 2026-05-31 14:00 UTC] The budget is 500 euros now.\n"
+        "[message 4, user, 2026-05-31 15:00 UTC] Rain.\n"
+        "[2 of 2 messages, the best first. To read one whole: recall_conversation(message=1)]"
     )
     rare = await asked(recaller(talk), query="budget 400")
     assert rare.startswith("[message 1, ")

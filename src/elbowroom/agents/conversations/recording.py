@@ -46,6 +46,8 @@ HANDED_OVER: Final = "The conversation was handed over."
 KINDS: Final[Mapping[type[TextDelta | ReasoningDelta], PieceKind]] = {TextDelta: "text", ReasoningDelta: "reasoning"}
 HIDDEN_SECONDS: Final = 1.0
 """How long an answer waits for what the client has never seen; it comes without that otherwise."""
+TIMES_SECONDS: Final = 0.25
+"""How long an answer waits for the times of what comes back unasked."""
 BRANCH_SECONDS: Final = 30.0
 """How long all of a conversation may take to be read for a tool."""
 MOMENT_SECONDS: Final = 0.005
@@ -285,6 +287,17 @@ class TurnRecorder:
         except Exception as error:  # noqa: BLE001  # an answer must not fail for its pins
             log.warning("What is pinned in %s cannot be read: %r", self.conversation, error)
             return frozenset()
+
+    async def times(self, keys: Sequence[str]) -> Mapping[str, float]:
+        """Return when the messages with these keys were said; none where the store fails or takes a moment."""
+        if self._conversations is None or not self.is_placed:
+            return {}
+        try:
+            async with asyncio.timeout(TIMES_SECONDS):
+                return await self._conversations.times(self.conversation, keys)
+        except Exception as error:  # noqa: BLE001  # what was said counts without its time
+            log.debug("When something was said in %s cannot be read: %r", self.conversation, error)
+            return {}
 
     async def branch(self) -> list[KeptMessage]:
         """Return all messages of this conversation up to this turn and of it, in order; none where they are not kept.

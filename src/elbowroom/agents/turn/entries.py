@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from elbowroom.agents.turn.state import CompactionNotes
 from elbowroom.context.ledger import KEY_BYTES, UNDONE, Chain, Entry, LedgerRows, Written
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,21 @@ class Entries:
             entry = next(iter(await self.rows.find([key])), None)
         return entry if entry is not None and entry.rung != UNDONE else None
 
+    async def notes_of(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return what came back unasked with the messages of these keys."""
+        by_own = {key_of_note(key): key for key in keys}
+        return {by_own[own]: text_of(messages[0]) for own, messages in (await self.noted(list(by_own))).items()}
+
+    async def noted(self, own: Sequence[str]) -> dict[str, Sequence[Message]]:
+        """Return what is noted under these keys, the unsaved included; without those under which nothing is."""
+        stored = self.rows.keys_now()
+        stored = await self.rows.keys() if stored is None else stored
+        unsaved = [entry for key in own if (entry := self.notes.unsaved.get(key)) is not None]
+        known = {entry.key for entry in unsaved}
+        wanted = [key for key in own if key in stored and key not in known]
+        found = [*unsaved, *(await self.rows.find(wanted) if wanted else ())]
+        return {entry.key: entry.messages for entry in found if entry.messages}
+
     def keep(self, key: str, messages: Sequence[Message], written: Written, made_from: Sequence[Message]) -> None:
         """Keep messages under a key, and the outputs of tools for as long that these messages refer to."""
         entry = Entry(
@@ -55,6 +70,20 @@ class Entries:
         finally:
             if self.notes.unsaved.get(entry.key) is entry:
                 del self.notes.unsaved[entry.key]
+
+
+def key_of_note(key: str) -> str:
+    """Return the key of the entry that has what came back unasked with the message of this key."""
+    return _beside("note", key)
+
+
+def key_of_forgotten(chain: Chain) -> str:
+    """Return the key of the entry that has what must not come back in conversations with this first message."""
+    return _beside("forgotten", chain.keys[0] if chain.keys else chain.seed)
+
+
+def _beside(name: str, key: str) -> str:
+    return hashlib.blake2b(f"{name} {key}".encode(), digest_size=KEY_BYTES).hexdigest()
 
 
 def key_set_aside(entry: Entry) -> str:

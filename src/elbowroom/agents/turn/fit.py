@@ -15,6 +15,7 @@ from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
+from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
 from elbowroom.context.budget import Compact, Decision, Refuse
 from elbowroom.context.compaction import Cannot, Compaction, state_of
@@ -51,9 +52,9 @@ class PromptFit:
     """Drives the `planner` of one model step, or of the work after it, over the history of `manager`.
 
     `keeper` keeps whole results of tools where the model can read them again. `recaller` is None where its tool must
-    not be offered. `said` is the answer as the client has it, once the history holds one that no client has sent.
-    `has_handed_out` tells that the client has got a compaction of what it has sent; `edits` are those of the client
-    that were applied.
+    not be offered, `reminder` where nothing comes back unasked. `said` is the answer as the client has it, once the
+    history holds one that no client has sent. `has_handed_out` tells that the client has got a compaction of what it
+    has sent; `edits` are those of the client that were applied.
     """
 
     shape: StepRequest
@@ -64,6 +65,7 @@ class PromptFit:
     info: ModelInfo
     keeper: OutputKeeper | None = None
     recaller: Recaller | None = None
+    reminder: Reminder | None = None
     said: Message | None = None
     has_handed_out: bool = False
     edits: tuple[AppliedEdit, ...] = ()
@@ -248,7 +250,25 @@ class PromptFit:
         manager.history, found = await self.recall.recall(manager.history, manager.budget, size, waits=waits)
         if self.recall.has_summary:
             await self.offer_recall()
+        if self.reminder is not None:
+            self.reminder.begin(manager.history)
         return found
+
+    async def carry_out(self, decision: Decision, *, has_said: bool) -> bool:
+        """Do what was decided; return whether the prompt may be sent, with what the person's message is about.
+
+        Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
+        """
+        fits = await self.run(self.planner.carry_out(decision, has_said=has_said))
+        if fits and not has_said:
+            await self._remind()
+        return fits
+
+    async def _remind(self) -> None:
+        manager = self.manager
+        if self.reminder is not None and self.shape.step == 1:
+            size = await self.counter.prompt(manager.history.messages)
+            manager.history = await self.reminder.reminded(manager.history, manager.budget, size, self.counter.text)
 
     async def offer_recall(self) -> None:
         """Offer the tool that finds what is compacted away, from now on, where that leaves the window its room."""

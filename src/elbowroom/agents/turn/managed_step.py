@@ -160,7 +160,7 @@ class ManagedStep:
 
     async def _carry_out(self, decision: Decision) -> bool:
         self.fit.info = self.info
-        return await self.fit.run(self.fit.planner.carry_out(decision, has_said=self._visible > 0))
+        return await self.fit.carry_out(decision, has_said=self._visible > 0)
 
     async def _ask_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""

@@ -8,12 +8,13 @@ from typing import Final, Protocol
 from elbowroom.agents.answer import Compacted, Notice
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
-from elbowroom.agents.turn.entries import Entries, key_set_aside
+from elbowroom.agents.turn.entries import Entries, key_of_forgotten, key_of_note, key_set_aside
 from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import inner_summary, is_summary, is_summary_message, sealed_key
 from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
 from elbowroom.context.ledger import (
+    NOTED,
     PRUNED,
     SHORTENED,
     UNCHANGED,
@@ -26,6 +27,7 @@ from elbowroom.context.ledger import (
 from elbowroom.context.prompt import Item, Prompt, items_of, recalled, stands_for
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.unasked import Passage
 
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
@@ -77,6 +79,7 @@ class Recall:
         self._kept = kept if caller.may_have_hidden else None
         self.of_client = list(messages)
         self._found: tuple[int, Entry] | None = None
+        self._came_back: dict[str, str] = {}  # with earlier messages, by their keys
         self._turns: Sequence[KeptTurn] = ()  # that were put back, the oldest first
         self._lost: KeptTurn | None = None
         self._has_begun = False
@@ -101,6 +104,22 @@ class Recall:
     def recalled_key(self) -> str:
         """Return the key of the compaction that was recalled; empty where none was."""
         return self._entry.key if self._entry is not None else ""
+
+    @property
+    def recalled_place(self) -> int:
+        """Return the place in the chain up to which that compaction stands; -1 where none was recalled."""
+        return self._found[0] if self._found is not None else -1
+
+    async def forgotten(self) -> list[str]:
+        """Return the passages that the person never wants to come back in this conversation."""
+        found = await self.entries.noted([key_of_forgotten(self.chain)])
+        return [text_of(message) for messages in found.values() for message in messages]
+
+    def keep_note(self, note: str, passages: Sequence[Passage]) -> None:
+        """Keep what has come back with the client's last message, and the passages in it."""
+        said = [{"role": each.role, "content": each.text, "at": each.at} for each in passages]
+        written = Written(0, 0, 0, NOTED)
+        self.entries.keep(key_of_note(self.chain.keys[-1]), [{"role": "user", "content": note}, *said], written, ())
 
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""
@@ -141,6 +160,8 @@ class Recall:
             self._found = found
         elif self._turns:
             return prompt, False  # it has been put back already
+        if found is not None:
+            self._came_back = await self.entries.notes_of(self.chain.keys[found[0] + 1 :])
         prompt = self._begun(prompt, await self._put_back(self._found))
         if found is not None and self._kept is not None and found[1].rung not in (PRUNED, SHORTENED):
             self._kept.reused(found[1].before, found[1].after)
@@ -241,7 +262,7 @@ class Recall:
         before, self._turns, self._lost, self._has_begun = self._turns, whole.turns, whole.lost, True
         if self._found is None and not whole.turns and not before:
             return prompt.keyed(self.chain)
-        return prompt.beginning_with(self._with_entry(self._found, whole.items))
+        return prompt.beginning_with(self._with_entry(self._found, whole.items)).noted(self._came_back)
 
     def keep(self, prompt: Prompt, written: Written) -> None:
         """Keep the messages that stand for the client's now, for turns that begin the same.

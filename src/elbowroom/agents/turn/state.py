@@ -16,6 +16,7 @@ from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.agents.tools.outputs import ClientEdits
+from elbowroom.agents.tools.recall import Pasts
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
@@ -70,8 +71,8 @@ class CompactionNotes:
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
     log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
     and after of compactions in the background that nobody was told of, by the key of the answer before.
-    `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared. `servers`
-    are those that share the store.
+    `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared. `pasts`
+    are indexes of what was said. `servers` are those that share the store.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -84,6 +85,7 @@ class CompactionNotes:
     complaints: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
+    pasts: Pasts = field(default_factory=Pasts)
     servers: Servers = ALONE
 
     def lock(self, key: str) -> CompactionLock:

@@ -23,6 +23,7 @@ from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
+from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import NO_WINDOW, Budget
@@ -74,6 +75,7 @@ class Turn:
         self._manager = AgentContextManager(NO_WINDOW, chosen.max_restarts, chosen.enabled and chosen.auto, history)
         self._recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
         self._recaller = recaller
+        self._reminder = Reminder(self._recall, live, sink, shared.observations) if chosen.recalls_unasked else None
         self._memories = self._told_memories()
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
         self._last: ManagedStep | None = None
@@ -288,7 +290,7 @@ class Turn:
         counter = StepCounter(history, running, lambda sent: shape.with_instructions(manager.history.sent(sent)))
         compactor = Compactor(self.target, self.settings, self._sink)
         recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
-        fit = PromptFit(shape, counter, manager, compactor, self._recall, info, self._keeper, recaller)
+        fit = PromptFit(shape, counter, manager, compactor, self._recall, info, self._keeper, recaller, self._reminder)
         if recaller is not None:
             recaller.reads(lambda tool: self._recall.past(manager.history, tool), fit.room)
         job = await self._recalled(fit) if self._last is None else None

@@ -3,7 +3,8 @@
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ SILENT: Final = frozenset({"redacted_thinking", "fallback", "container_upload", 
 """Blocks without words for a local model; of compactions, those that stand for nothing any more."""
 COMPACTION: Final = "compaction"
 SEALED: Final = "encrypted_content"
+OWN_CALL: Final = re.compile(r"toolu_([A-Za-z0-9]{9})")
+"""The id of a call that was given out here: what other programs and templates know it by stands in it."""
 FAILED: Final = "Error: "
 ALREADY_FAILED: Final = ("error", "<tool_use_error>")
 
@@ -88,8 +91,27 @@ def _is_instruction(message: Any) -> bool:
 
 
 def _chat_from(numbered: Iterable[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield messages as a chat has them. Raises RequestError, also for calls without a result in the next message."""
+    called, where = set[str](), ""
     for index, message in numbered:
-        yield from _chat_of(message, f"messages[{index}]")
+        chat = _chat_of(message, f"messages[{index}]")
+        if called and message["role"] == "user":
+            called -= {str(each.get("tool_call_id")) for each in chat}
+            _check_answered(called, where)
+        if calls := [call["id"] for each in chat for call in each.get("tool_calls", ())]:
+            called, where = called | set(calls), f"messages[{index}]"
+        yield from chat
+    _check_answered(called, where)
+
+
+def _check_answered(called: Collection[str], where: str) -> None:
+    if called:
+        named = ", ".join(f"{each:.60}" for each in sorted(called))
+        raise RequestError(
+            f"{where} has tool_use blocks without a tool_result in the next message: {named:.400}. Send a tool_result "
+            "for each, with is_error where the tool did not run.",
+            param=where,
+        )
 
 
 def system_text(system: Any, where: str) -> str:
@@ -117,9 +139,17 @@ def _chat_of(message: Any, where: str) -> list[dict[str, Any]]:
         text = system_text(content, f"{where}.content")
         return [{"role": "system", "content": text}] if text else []
     if isinstance(content, str):
+        _check_said(content or role == "assistant", f"{where}.content")
         return [{"role": role, "content": content}]
     blocks = list(_numbered(content, f"{where}.content"))
+    for at, block in blocks:
+        _check_said(_kind(block) != "text" or block.get("text") != "", f"{at}.text")
     return [_said(blocks)] if role == "assistant" else list(_sent(blocks))
+
+
+def _check_said(is_said: object, where: str) -> None:
+    if not is_said:
+        raise RequestError(f"{where} is empty: a text needs at least one character, or leave it out.", param=where)
 
 
 def _numbered(blocks: Any, where: str) -> Iterator[tuple[str, Block]]:
@@ -170,7 +200,7 @@ def _call(block: Block, where: str) -> dict[str, Any]:
     # Models write their arguments with a space after each colon and comma; so does this.
     arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
     function = {"name": _text(block, "name", where), "arguments": arguments}
-    return {"id": _text(block, "id", where), "type": "function", "function": function}
+    return {"id": _call_id(block, "id", where), "type": "function", "function": function}
 
 
 def _result(block: Block, where: str) -> dict[str, Any]:
@@ -183,7 +213,19 @@ def _result(block: Block, where: str) -> dict[str, Any]:
             parts += _parts(at, inner)
     if block.get("is_error") is True:
         parts = _marked_as_failed(parts)
-    return {"role": "tool", "tool_call_id": _text(block, "tool_use_id", where), "content": _content(parts)}
+    return {"role": "tool", "tool_call_id": _call_id(block, "tool_use_id", where), "content": _content(parts)}
+
+
+def tool_use_id_of(call_id: str) -> str:
+    """Return the id by which the client knows a call, in the form of Anthropic's."""
+    return f"toolu_{call_id}"
+
+
+def _call_id(block: Block, name: str, where: str) -> str:
+    """Return the id of a call as it was made here; a foreign one is left as it is."""
+    given = _text(block, name, where)
+    own = OWN_CALL.fullmatch(given)
+    return own[1] if own else given
 
 
 def _marked_as_failed(parts: list[Part]) -> list[Part]:

@@ -112,8 +112,13 @@ class MessagesRequest:
     compaction: SealedCompaction | None = None
 
 
-def parse_messages_request(body: Any) -> MessagesRequest:
+def parse_messages_request(
+    body: Any, *, needs_limit: bool = True, thinks_between_calls: bool = False
+) -> MessagesRequest:
     """Check a parsed body and take it apart; what is not known is left out, with a line in the log.
+
+    An answer `needs_limit`, a count does not. A model that `thinks_between_calls` may have a budget for that which is
+    larger than one answer.
 
     Raises RequestError that names the field and what belongs there.
     """
@@ -124,7 +129,12 @@ def parse_messages_request(body: Any) -> MessagesRequest:
     if unknown := sorted(set(body) - READ - MEANINGLESS):
         log.info("Fields of a request to /v1/messages that mean nothing here: %.200r", ", ".join(unknown))
     fields = {name: body[name] for name in SAMPLING if body.get(name) is not None}
-    fields |= _limits(body) | _tools(body) | _effort(body) | _format(body)
+    fields |= (
+        _limits(body, needs_limit=needs_limit, thinks_between_calls=thinks_between_calls)
+        | _tools(body)
+        | _effort(body)
+        | _format(body)
+    )
     messages, compaction = chat_messages(body.get("system"), body.get("messages"))
     chat = parse_chat_request(
         {
@@ -139,18 +149,35 @@ def parse_messages_request(body: Any) -> MessagesRequest:
     return MessagesRequest(chat, _thinking(body), _session(body), wanted, compaction)
 
 
-def _limits(body: Mapping[str, Any]) -> dict[str, Any]:
+def _limits(body: Mapping[str, Any], *, needs_limit: bool, thinks_between_calls: bool) -> dict[str, Any]:
     limits: dict[str, Any] = {}
-    if (most := body.get("max_tokens")) is not None:
+    most = body.get("max_tokens")
+    if most is None and needs_limit:
+        raise RequestError("max_tokens is missing: say how many tokens the answer may have.", param="max_tokens")
+    if most is not None:
         if type(most) is not int or most < 1:
             raise RequestError("max_tokens has to be a whole number above 0.", param="max_tokens")
         limits["max_tokens"] = most
+        if not thinks_between_calls:
+            _check_budget(body.get("thinking"), most)
     stops = body.get("stop_sequences")
     if stops:
         if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
             raise RequestError("stop_sequences has to be a list of texts.", param="stop_sequences")
         limits["stop"] = stops
     return limits
+
+
+def _check_budget(thinking: Any, most: int) -> None:
+    match thinking:
+        case {"type": "enabled", "budget_tokens": budget} if type(budget) is not int or not 0 < budget < most:
+            raise RequestError(
+                f"thinking.budget_tokens has to be a whole number above 0 and below max_tokens ({most}), of which it "
+                "is a part.",
+                param="thinking.budget_tokens",
+            )
+        case _:
+            pass
 
 
 def _tools(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.encode import comment, to_json
-from elbowroom.server.messages.blocks import signature_of
+from elbowroom.server.messages.blocks import signature_of, tool_use_id_of
 from elbowroom.server.messages.body import Thinking
 from elbowroom.server.messages.management import CLEAR_THINKING, CLEAR_TOOL_USES, Wanted
 from elbowroom.settings.model import Notices
@@ -28,6 +28,24 @@ STOP_REASONS: Final[Mapping[str, str]] = {
     "content_filter": "refusal",
 }
 """Anthropic's reasons, by the finish_reason of a chat."""
+BESIDE: Final[Mapping[Kind, Mapping[str, Any]]] = {"text": {"citations": None}, "thinking": {"signature": ""}}
+"""What a block has besides its text when it begins."""
+DIRECT: Final = {"type": "direct"}
+"""Who has called a tool: the model itself, and no program that runs at Anthropic."""
+UNENDED: Final[Mapping[str, Any]] = {
+    "stop_reason": None,
+    "stop_sequence": None,
+    "stop_details": None,
+    "container": None,
+}
+"""How a message has ended that has not, and that ran nothing at Anthropic."""
+NOT_HERE: Final[Mapping[str, Any]] = {
+    "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+    "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0},
+    "service_tier": "standard",
+    "inference_geo": None,
+}
+"""What Anthropic's servers do and charge besides, and a local model does not."""
 WITHOUT_SUMMARY: Final = "The earlier messages are left out; the newest are kept word for word."
 
 
@@ -83,7 +101,7 @@ class MessageEncoder:
     def end(self, answer: Answer) -> bytes:
         """Return the last frames: the end of the open block, the stop reason with the usage, and the end."""
         closing = self._close()
-        delta = {"stop_reason": self._stop_reason(answer), "stop_sequence": None}
+        delta = {**UNENDED, "stop_reason": self._stop_reason(answer)}
         last = self._frame("message_delta", {"delta": delta, "usage": self._usage(answer), **self._managed(answer)})
         return self._after_beginning(closing + last + self._frame("message_stop", {}))
 
@@ -98,9 +116,9 @@ class MessageEncoder:
     def whole(self, answer: Answer) -> dict[str, Any]:
         """Return the whole answer as one message; calls that were not handed out are never to be run."""
         self._close()
-        handed_out = {call.id for call in answer.tool_calls}
+        handed_out = {tool_use_id_of(call.id) for call in answer.tool_calls}
         content = [block for block in self.blocks if block["type"] != "tool_use" or block["id"] in handed_out]
-        ended = {"stop_reason": self._stop_reason(answer), "stop_sequence": None, "usage": self._usage(answer)}
+        ended = {**UNENDED, "stop_reason": self._stop_reason(answer), "usage": self._usage(answer)}
         return {**self._head, "content": content, **ended, **self._managed(answer)}
 
     def _stop_reason(self, answer: Answer) -> str:
@@ -117,10 +135,10 @@ class MessageEncoder:
         """
         if self._wanted.compaction is None:
             return usage_of(answer.usage)
-        replies = [usage_of(usage) for usage in answer.usages]
-        sums = {name: sum(reply[name] for reply in replies) for name in usage_of(None)}
+        replies = [_counts_of(usage) for usage in answer.usages]
+        sums = {name: sum(reply[name] for reply in replies) for name in _counts_of(None)}
         compactions = [{"type": "compaction", **_usage_of_step(used)} for used in self._compactions]
-        messages = [{"type": "message", **{name: reply[name] for name in sums}} for reply in replies]
+        messages = [{"type": "message", **reply} for reply in replies]
         return {**usage_of(answer.usage), **sums, "iterations": [*compactions, *messages]}
 
     def _managed(self, answer: Answer) -> dict[str, Any]:
@@ -136,7 +154,7 @@ class MessageEncoder:
 
     def _beginning(self) -> str:
         """Return the first event; what was read is told at the end, when it is known."""
-        empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage_of(None)}
+        empty: dict[str, Any] = {"content": [], **UNENDED, "usage": usage_of(None)}
         return self._frame("message_start", {"message": {**self._head, **empty}})
 
     def _event(self, event: AnswerEvent) -> str:
@@ -190,9 +208,7 @@ class MessageEncoder:
 
     def _begin(self, kind: Kind) -> str:
         self._open = kind
-        index, block = len(self.blocks), {"type": kind, kind: ""}
-        if kind == "thinking":
-            block["signature"] = ""
+        index, block = len(self.blocks), {"type": kind, kind: "", **BESIDE[kind]}
         frame = self._frame("content_block_start", {"index": index, "content_block": block})
         self._before_words = (
             f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{index},'
@@ -206,7 +222,7 @@ class MessageEncoder:
         if self._open is None:
             return ""
         index, whole, frames = len(self.blocks), "".join(self._said), ""
-        block: dict[str, Any] = {"type": self._open, self._open: whole}
+        block: dict[str, Any] = {"type": self._open, self._open: whole, **BESIDE[self._open]}
         if self._open == "thinking":
             block = self._thought(whole)
             delta = {"type": "signature_delta", "signature": block["signature"]}
@@ -221,7 +237,8 @@ class MessageEncoder:
         return {"type": "thinking", "thinking": whole if is_shown else "", "signature": signature}
 
     def _call(self, call: ToolCall) -> str:
-        index, block = len(self.blocks), {"type": "tool_use", "id": call.id, "name": call.name}
+        index = len(self.blocks)
+        block = {"type": "tool_use", "id": tool_use_id_of(call.id), "name": call.name, "caller": DIRECT}
         arguments, given = _object(call.arguments)
         delta = {"type": "input_json_delta", "partial_json": arguments}
         self.blocks.append({**block, "input": given})
@@ -259,16 +276,24 @@ def _applied(done: AppliedEdit) -> dict[str, Any]:
 
 
 def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a chat's usage in Anthropic's form, which counts what came from the engine's cache apart."""
+    """Return a chat's usage in Anthropic's form; how many tokens were thoughts is known where the engine tells."""
+    details = (usage or {}).get("completion_tokens_details")
+    is_told = isinstance(details, Mapping) and "reasoning_tokens" in details
+    thoughts = {"thinking_tokens": _tokens(details, "reasoning_tokens")} if is_told else None
+    found = {**_counts_of(usage), **NOT_HERE, "output_tokens_details": thoughts}
+    return {**found, "elbowroom": usage["elbowroom"]} if usage and "elbowroom" in usage else found
+
+
+def _counts_of(usage: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return the tokens of a chat's usage, those that came from the engine's cache apart."""
     read, written = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
     cached = min(read, _tokens((usage or {}).get("prompt_tokens_details"), "cached_tokens"))
-    found = {
+    return {
         "input_tokens": read - cached,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": written,
     }
-    return {**found, "elbowroom": usage["elbowroom"]} if usage and "elbowroom" in usage else found
 
 
 def _usage_of_step(used: StepUsage) -> dict[str, int]:

@@ -4,7 +4,7 @@ from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -50,6 +50,8 @@ class Asked:
     seal: Seal | None = None
 
 
+INTERLEAVED: Final = "interleaved-thinking-"
+"""How the beta of Anthropic's API is called with which a model thinks between its calls."""
 Answering = Callable[[RunSettings, Asked, MutableMapping[str, str], Sink], Awaitable[Answer]]
 DIAGNOSES: web.AppKey[Diagnoses] = web.AppKey("DIAGNOSES", Diagnoses)
 
@@ -108,7 +110,7 @@ async def _compacted(settings: RunSettings, asked: Asked, sink: Sink) -> Answer:
 
 async def count_tokens(request: web.Request) -> web.Response:
     """Count the prompt that this request would make; no model is loaded for it."""
-    asked = await _asked(request)
+    asked = await _asked(request, needs_limit=False)
     original = await _size(request, asked, asked.request.chat.messages)
     if not asked.request.wanted.is_told:
         return web.json_response({"input_tokens": original})
@@ -140,9 +142,11 @@ async def say_hello(request: web.Request) -> web.Response:
     return web.json_response({"message": "elbowroom"})
 
 
-async def _asked(request: web.Request) -> Asked:
+async def _asked(request: web.Request, *, needs_limit: bool = True) -> Asked:
     """Read a request, with its caller and the session that the client names."""
-    body, asked = await read_request(request, lambda body: (body, parse_messages_request(body)))
+    interleaves = INTERLEAVED in request.headers.get("anthropic-beta", "")
+    parse = partial(parse_messages_request, needs_limit=needs_limit, thinks_between_calls=interleaves)
+    body, asked = await read_request(request, lambda body: (body, parse(body)))
     target = await catalog_of(request.app).resolve(asked.chat.model)
     is_sealing = asked.compaction is not None or asked.wanted.compaction is not None
     seal = await seal_of(request, target, body) if is_sealing else None

@@ -41,6 +41,8 @@ OWN_FIELDS: Final = frozenset(
 )
 """Fields that a chat does not have, or has in another form; every other field goes to the model unchanged."""
 LOGPROBS: Final = "message.output_text.logprobs"
+SAMPLING: Final[Mapping[str, int]] = {"temperature": 1, "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0}
+"""How tokens are chosen, with the values that OpenAI documents for requests that say nothing about it."""
 REPEATED: Final[Mapping[str, Any]] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -50,11 +52,10 @@ REPEATED: Final[Mapping[str, Any]] = {
     "previous_response_id": None,
     "prompt_cache_key": None,
     "safety_identifier": None,
-    "temperature": None,
+    **SAMPLING,
     "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
-    "top_logprobs": None,
-    "top_p": None,
+    "top_logprobs": 0,
     "truncation": "disabled",
 }
 """The fields that a response repeats of its request, with their values where they were not sent."""
@@ -103,7 +104,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """A parsed body. `input` is as it was sent; `echo` holds the fields that the response repeats.
+    """A parsed body. `input` is as it was sent.
 
     `previous` is the id of the response from which the request goes on, `conversation` that of the conversation to
     which it belongs, both empty where none is named; their history is not part of the body.
@@ -118,7 +119,6 @@ class ResponsesRequest:
     stream: bool
     background: bool
     fields: dict[str, Any]
-    echo: dict[str, Any]
     body: dict[str, Any]
     tools: Toolset
     conversation: str = ""
@@ -131,6 +131,20 @@ class ResponsesRequest:
             {"model": self.model, "messages": [*leading, *messages], "stream": self.stream, **self.fields}
         )
         return replace(chat, compaction=self.compaction)
+
+    def repeated(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that the response repeats; `sampling` is what the agent says where the request does not."""
+        usual = {**REPEATED, **{name: sampling[name] for name in SAMPLING if name in sampling}}
+        given = {name: value for name in usual if (value := self.body.get(name)) is not None}
+        reasoning, tools = self.body.get("reasoning") or {}, self.body.get("tools") or ()
+        return {
+            **usual,
+            **given,
+            "tools": [{**UNSAID, **tool} if tool["type"] == "function" else tool for tool in tools],
+            "text": {**REPEATED["text"], **given.get("text", {})},
+            "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
+            **({"conversation": {"id": self.conversation}} if self.conversation else {}),
+        }
 
 
 def parse_responses_request(body: Any, *, needs_input: bool = True) -> ResponsesRequest:
@@ -159,7 +173,6 @@ def parse_responses_request(body: Any, *, needs_input: bool = True) -> Responses
         stream=body.get("stream") is True,
         background=body.get("background") is True,
         fields=_chat_fields(body, tools),
-        echo=_echo(body),
         body=body,
         tools=tools,
         conversation=_conversation(body),
@@ -216,17 +229,6 @@ def _chat_fields(body: dict[str, Any], tools: Toolset) -> dict[str, Any]:
         **_logprobs(body),
     }
     return {**fields, **{name: value for name, value in given.items() if value is not None}}
-
-
-def _echo(body: dict[str, Any]) -> dict[str, Any]:
-    echo = {name: usual if body.get(name) is None else body[name] for name, usual in REPEATED.items()}
-    echo["tools"] = [{**UNSAID, **tool} if tool["type"] == "function" else tool for tool in body.get("tools") or ()]
-    echo["text"] = {**REPEATED["text"], **echo["text"]}
-    if named := _conversation(body):
-        echo["conversation"] = {"id": named}
-    reasoning = body.get("reasoning") or {}
-    echo["reasoning"] = {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")}
-    return echo
 
 
 def _check_kind(value: Any, kinds: tuple[type, ...], name: str) -> None:

@@ -369,12 +369,15 @@ def described(
         "id": response_id,
         "object": "response",
         "created_at": created,
+        "completed_at": None,
         "status": status,
         "background": response_id.endswith(BACKGROUND_END),
         "error": None,
         "incomplete_details": None,
         "model": model,
         "output": list(output),
+        "service_tier": "default",
+        "usage": None,
     }
 
 

@@ -270,9 +270,11 @@ async def cancel_response(request: web.Request) -> web.Response:
 
 def _encoder(settings: RunSettings, asked: Asked) -> ResponseEncoder:
     is_kept = asked.is_kept and settings.shared.recording.conversations is not None
+    agent = asked.target.agent
+    sampling = agent.sampling.as_request_fields() if agent is not None else {}
     return ResponseEncoder(
         asked.chat.model,
-        {**asked.request.echo, "store": is_kept},
+        {**asked.request.repeated(sampling), "store": is_kept},
         settings.compaction.notices,
         asked.request.tools,
         asked.seal,

@@ -32,6 +32,7 @@ from elbowroom.store.questions import (
     Queue,
     Read,
     Rows,
+    Times,
     Turns,
 )
 from elbowroom.store.sql.database import Database, browsing, reading, writing
@@ -45,6 +46,7 @@ from elbowroom.store.sql.reading import (
     read_overview,
     read_pins,
     read_queue,
+    read_times,
     read_turns,
 )
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
@@ -276,6 +278,12 @@ def _turns(asked: Turns, connection: Connection) -> list[KeptTurn]:
 @_answers(Pins)
 def _pins(asked: Pins, connection: Connection) -> frozenset[str]:
     return read_pins(connection, asked.conversation) if is_sound_id(asked.conversation) else frozenset()
+
+
+@_answers(Times)
+def _times(asked: Times, connection: Connection) -> Mapping[str, float]:
+    keys = [key for key in asked.keys if is_sound_id(key)]
+    return read_times(connection, asked.conversation, keys) if is_sound_id(asked.conversation) else {}
 
 
 @_answers(Queue)

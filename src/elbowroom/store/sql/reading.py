@@ -110,6 +110,18 @@ def read_pins(connection: Connection, conversation: str) -> frozenset[str]:
     return frozenset(filter(None, found))
 
 
+def read_times(connection: Connection, conversation: str, keys: Sequence[str]) -> dict[str, float]:
+    """Return when the messages with these keys were said, and the turns began whose answers have them."""
+    found: dict[str, float] = {}
+    for table, at in ((messages, messages.c.at), (turns, turns.c.began)):
+        for some in batched(keys):
+            known = select(table.c.key, at).where(
+                table.c.key.in_(some), table.c.conversation.concat("") == conversation
+            )
+            found |= {row.key: float(row[1]) for row in connection.execute(known)}
+    return found
+
+
 def conversation_row(row: Row[Any]) -> ConversationRow:
     """Return a conversation as a list shows it."""
     usage = StepUsage(

@@ -1,7 +1,7 @@
 """The tool with which a model searches what was compacted away in its conversation, and reads it word for word."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from elbowroom.agents.tools.outputs import shown_within
 from elbowroom.agents.tools.recall.past import Past, PastMessage
+from elbowroom.agents.tools.recall.past_index import PastIndex
 from elbowroom.agents.tools.recall.search import Hit, Hits, by_pattern, by_words, excerpt
 from elbowroom.agents.tools.tool import ServerTool, ToolArguments, schema_of
 from elbowroom.errors import NotFound, RequestError
@@ -99,13 +100,15 @@ class Recaller:
 
     def _search(self, asked: RecallArguments, past: Past, room: ResultRoom) -> str:
         among = [message for message in _between(asked, past) if asked.role in ("any", message.role)]
-        found = _found(among, asked)
+        found = _found(past, among, asked)
         shown = found.hits[: min(asked.limit, MOST_SHOWN)]
         if not shown:
             return self._nothing(len(among), len(past.gone), found)
+        following = _following(past, shown) if asked.query.strip() and asked.role == "any" else {}
 
         def page(count: int) -> str:
-            lines = [f"[{_head(hit.message)}] {excerpt(hit)}" for hit in shown[:count]]
+            told = [each for hit in shown[:count] for each in (hit, following.get(hit.message.number)) if each]
+            lines = [f"[{_head(hit.message)}] {excerpt(hit)}" for hit in told]
             return "\n".join([*lines, self._outcome(count, found, asked)])
 
         return shown_within(page, len(shown), MAX_BYTES, room.tokens, room.size_of)
@@ -126,11 +129,19 @@ class Recaller:
         )
 
 
-def _found(among: list[PastMessage], asked: RecallArguments) -> Hits:
+def _following(past: Past, shown: Sequence[Hit]) -> dict[int, Hit]:
+    """Return the messages right after those that are shown, by the numbers of these; none is shown twice."""
+    gone = {message.number: message for message in past.gone}
+    known = {hit.message.number for hit in shown}
+    after = ((number, gone.get(number + 1)) for number in known if number + 1 not in known)
+    return {number: Hit(message) for number, message in after if message is not None}
+
+
+def _found(past: Past, among: list[PastMessage], asked: RecallArguments) -> Hits:
     if asked.pattern:
         return by_pattern(among, asked.pattern)
     if asked.query.strip():
-        return by_words(among, asked.query)
+        return by_words(PastIndex.of(past.gone), among, asked.query)
     return Hits([Hit(message, 0) for message in reversed(among)])
 
 

@@ -1,0 +1,61 @@
+"""The one search in what was said in a conversation: passages of its messages, ranked by full-text search."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from elbowroom.agents.tools.recall.past import PastMessage
+from elbowroom.context.passages import MOST_WORDS, asked_words, in_pieces, passages_of, words_of
+from elbowroom.context.unasked import Found, Passage, most_told
+from elbowroom.store.said import SaidIndex
+
+MOST_RANKED = 64
+"""How many of the best passages are looked at for what comes back unasked."""
+
+
+class PastIndex:
+    """The passages of a conversation's messages, which are only ever added to.
+
+    Raises RequestError where SQLite has no full-text search.
+    """
+
+    def __init__(self) -> None:
+        self._index = SaidIndex()
+        self.passages: list[Passage] = []
+
+    @classmethod
+    def of(cls, messages: Iterable[PastMessage]) -> "PastIndex":
+        """Return the index of these messages."""
+        index = cls()
+        index.add(messages)
+        return index
+
+    @property
+    def letters(self) -> int:
+        """Return how many letters it holds."""
+        return self._index.letters
+
+    def add(self, messages: Iterable[PastMessage]) -> None:
+        """Add messages that were said after those that are there."""
+        new = [
+            Passage(said.number, said.role, said.text[span.begin : span.end], span.begin, said.at)
+            for said in messages
+            for span in passages_of(said.text)
+        ]
+        self._index.add(in_pieces(passage.text) for passage in new)
+        self.passages += new
+
+    def ranked(self, query: str) -> Sequence[Passage]:
+        """Return the passages that have words of a query, the best first; else those with words that begin so."""
+        words = list(islice(words_of(query), MOST_WORDS))
+        most = max(1, self._index.size)
+        best = self._index.best(words, most) or self._index.best(words, most, begun=True)
+        return [self.passages[place] for place in best]
+
+    def found(self, message: str) -> Found:
+        """Return what a search for the words of a message finds that tell something."""
+        words, size = asked_words(message), self._index.size
+        most = most_told(size)
+        places = {
+            word: frozenset(held) for word in words if 0 < len(held := self._index.holding(word, most + 1)) <= most
+        }
+        return Found(size, places, self._index.best(list(places), MOST_RANKED))
