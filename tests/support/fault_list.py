@@ -98,6 +98,11 @@ FAULTS: Final[dict[str, tuple[Fault, ...]]] = {
         Fault("disk full", {"first tool compaction flush stop": ONE_WRITER}),
         Fault("database held"),
         Fault("database damaged"),
+        Fault("database file replaced", {"tool compaction flush stop": ONE_WRITER}),
+        Fault(
+            "back-up under the log of another file",
+            {"streaming tool compaction flush stop": "It is there when elbowroom starts."},
+        ),
         Fault(
             "kill -9",
             {

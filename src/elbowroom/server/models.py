@@ -108,11 +108,12 @@ def _page(query: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> dict[str,
 
 
 async def health(request: web.Request) -> web.Response:
-    """Answer 200 as long as the server runs, 503 while it stops; the body names upstreams that are down."""
+    """Answer 200 as long as the server runs, 503 while it stops; the body tells of the store and of each upstream."""
     providers = request.app[PROVIDERS].of(request.app[SETTINGS].current())
     states = await asyncio.gather(*(_state(provider) for provider in providers.values()))
     status, code = ("stopping", 503) if request.app[SHARED].running.is_closed else ("ok", 200)
-    return web.json_response({"status": status, "version": __version__, "providers": states}, status=code)
+    told = {"status": status, "version": __version__, "store": request.app[SHARED].store.state, "providers": states}
+    return web.json_response(told, status=code)
 
 
 async def ready(request: web.Request) -> web.Response:

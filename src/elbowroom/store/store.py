@@ -87,6 +87,12 @@ class Store:
         return self._behind.is_failing
 
     @property
+    def state(self) -> Mapping[str, str]:
+        """Return whether the database works, as `status` of ok, opening or failing, with what there is to know."""
+        status = "failing" if self.is_failing else "opening" if self._behind.current is None else "ok"
+        return {"status": status, **({"note": self._behind.trouble} if self._behind.trouble else {})}
+
+    @property
     def can_be_written(self) -> bool:
         """Tell whether the database is open, and has taken what was last written."""
         return self._behind.current is not None and not self._behind.is_failing
