@@ -15,6 +15,7 @@ PACKAGE = REPOSITORY / "src" / "elbowroom"
 ROOMS = (
     "errors",
     "caches",
+    "elsewhere",
     "settings",
     "logs",
     "vault",

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from elbowroom.caches import Recent
+from elbowroom.elsewhere import NotAnswering, look
 from elbowroom.errors import ElbowroomError, UpstreamError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio.files import find_home, find_model_path
@@ -24,6 +25,7 @@ from elbowroom.tokens.file_counter import CountingTools, FileCounter
 from elbowroom.tokens.files import LoadedModel, StreamCounter
 
 log = logging.getLogger(__name__)
+MODELS: Final = "LM Studio's folder of models"
 SAMPLE: Final[tuple[dict[str, str], ...]] = (
     {"role": "system", "content": "You are brief."},
     {"role": "user", "content": "Which of 3 rivers is longest, and how long (in km)?"},
@@ -56,12 +58,20 @@ class LMStudioCounting:
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the model's counter; a new one where it was loaded anew, with another window or another file."""
         load = _load_of(info)
-        path = None if self._is_known(load) else await asyncio.to_thread(self._path_of, info)
+        path = None if self._is_known(load) else await self._found_file(info)
         if not self._is_known(load):  # asked again: another request may have made it meanwhile
             ways = self._ways(info, path)
             counter = TokenCounter(info.key or info.id, info.architecture, ways, describes_tools=True)
             self._counters[info.id] = (load, counter)
         return self._counters[info.id][1]
+
+    async def _found_file(self, info: ModelInfo) -> Path | None:
+        """Return the model's file among LM Studio's; None where that folder does not answer."""
+        try:
+            return await look(self._home or MODELS, lambda: self._path_of(info))
+        except NotAnswering as error:
+            log.warning("The file of %s cannot be looked for: %s", info.id, error)
+            return None
 
     async def aclose(self) -> None:
         """End the comparisons that are under way."""
