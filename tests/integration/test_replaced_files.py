@@ -18,7 +18,9 @@ from serving import Served, text_of
 
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
+from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.identity import FOREIGN_PLAINLY
+from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.write_behind import REPLACED
 
 FILE = "elbowroom.db"
@@ -119,6 +121,32 @@ async def test_it_is_noticed_where_nothing_is_written(tmp_path: Path) -> None:
         )
         assert path.exists()
         assert await all_kept(served) == []
+
+
+@pytest.mark.fault("read-only folder", "first", "nothing is called deleted that would come back: 503")
+async def test_nothing_is_called_deleted_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file cannot be written DELETE is a 503, and the conversation goes from the file once that works."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("Before.")
+        await ask(served, "Hello?")
+        [kept] = await all_kept(served)
+        one = f"{served.url}/v1/conversations/{kept.row.id}"
+
+        async def refused(*_: object, **__: object) -> bool:
+            raise StoreUnavailable("attempt to write a readonly database")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SqlConversations, "delete_some", refused)
+            patched.setattr(SqlConversations, "write", refused)
+            async with served.http.delete(one) as response:
+                assert response.status == 503
+                assert (await response.json())["error"]["code"] == "store_unwritable"
+        assert query(tmp_path / FILE, "SELECT count(*) FROM messages")[0][0] > 0
+        assert await all_kept(served) == []
+        store = served.app[SHARED].store
+        store._behind._try_again()
+        await eventually(lambda: store.can_be_written and store.lag == 0, "it does not work again")
+    assert query(tmp_path / FILE, "SELECT count(*) FROM messages") == [(0,)]
 
 
 WRITES = """

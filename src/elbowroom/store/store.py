@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elbowroom.context.observations import Observations
-from elbowroom.errors import StoreAway, StoreOpening
+from elbowroom.errors import StoreAway, StoreOpening, StoreUnwritable
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers
 from elbowroom.store.conversations import WriteBehindConversations
@@ -76,6 +76,11 @@ class Store:
         """Raise StoreAway where a database server is out of reach, which may keep what is not found without it."""
         if isinstance(self._place, ServerPlace) and self._behind.current is None:
             raise StoreAway
+
+    async def check_deleted(self) -> None:
+        """Raise StoreUnwritable where a deletion is not written, so that after a restart it would not have happened."""
+        if self._place is not None and not await self.conversations.settled():
+            raise StoreUnwritable
 
     def news(self) -> list[str]:
         """Return short sentences for people about what has happened to the database, each once."""

@@ -153,12 +153,16 @@ def _title(given: Any) -> str:
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
-    """Delete a conversation with all that belongs to it. Raises Conflict where it is being answered."""
+    """Delete a conversation with all that belongs to it.
+
+    Raises Conflict where it is being answered, and StoreUnwritable where that cannot be written.
+    """
     row = await asked(request, _conversations(request).find)
     async with changing_idle(request, row, "delete it then"):
         await request.app[SHARED].queue.taken_back(row.id)
         if not await _conversations(request).delete(owner_asking(request), row.id):
             raise _unknown(request)
+        await request.app[SHARED].store.check_deleted()
     return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
 

@@ -245,6 +245,7 @@ async def delete_response(request: web.Request) -> web.Response:
             await shared.store.conversations.delete(owner, conversation)
         else:
             await shared.store.conversations.delete_turn(owner, turn_of(kept.id))
+        await shared.store.check_deleted()
     request.app[BACKGROUND].forget(owner, response_id)
     return web.json_response({"id": kept.id, "object": "response", "deleted": True})
 
