@@ -52,6 +52,7 @@ def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
     A temporary chat is kept in memory, and nobody remembers it.
     """
     settings, shared, memory = app[SETTINGS].current().settings, app[SHARED], app[SETTINGS].current().settings.memory
+    shared.admission.max_waiting = settings.server.max_waiting
     if caller.is_temporary and shared.temporary is not None:
         shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
     return RunSettings(
