@@ -327,3 +327,31 @@ async def test_an_answer_that_begins_while_its_conversation_is_deleted_is_kept_w
         ("assistant", "The tenth."),
     ]
     assert len(ConversationTree.of(kept.messages).ends()) == 1
+
+
+async def test_no_queued_message_is_accepted_and_deleted(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes while its conversation is deleted is told that this is gone, and never 202 and lost."""
+    _, studio, served = trio
+    studio.enqueue("The ninth.")
+    body = {"model": "writer", "messages": [{"role": "user", "content": "Which pier?"}]}
+    async with served.http.post(served.chat_url, json=body) as answered:
+        conversation = answered.headers["X-Conversation-Id"]
+    await kept_of(served)
+    is_deleting, goes_on = asyncio.Event(), asyncio.Event()
+    delete_some = SqlConversations.delete_some
+
+    async def held(conversations: SqlConversations, wanted: str) -> bool:
+        is_deleting.set()
+        await goes_on.wait()
+        return await delete_some(conversations, wanted)
+
+    monkeypatch.setattr(SqlConversations, "delete_some", held)
+    one = f"{served.url}/v1/conversations/{conversation}"
+    deleting = asyncio.create_task(served.http.delete(one))
+    await is_deleting.wait()
+    queueing = asyncio.create_task(served.http.post(f"{one}/queue", json={"content": "And May?"}))
+    await asyncio.wait([queueing], timeout=0.1)
+    goes_on.set()
+    assert (await deleting).status == 200
+    assert (await queueing).status == 404
+    assert served.app[SHARED].queue.length == 0

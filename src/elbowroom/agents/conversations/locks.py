@@ -53,13 +53,10 @@ class ConversationLocks:
 
     @asynccontextmanager
     async def beside_answers(self, conversation: str) -> AsyncIterator[None]:
-        """Hold the lock as an answer does, once changes that are under way have ended."""
-        await self.changed(conversation)
-        release = self.answering(conversation)
-        try:
-            yield
-        finally:
-            release()
+        """Hold the lock for a change that no running answer minds; other changes wait, and so do new answers."""
+        with self._used(conversation) as lock:
+            async with lock.change:
+                yield
 
     async def changed(self, conversation: str) -> None:
         """Wait until no change of this conversation is under way."""
