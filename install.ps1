@@ -44,7 +44,7 @@ function Get-Source {
     # What was named, else a wheel or the sources beside this file, else the published package.
     if ($Source) { return $Source }
     if (-not $PSScriptRoot) { return 'elbowroom' }
-    $wheels = Get-ChildItem -Path $PSScriptRoot, (Join-Path $PSScriptRoot 'dist') -Filter 'elbowroom-*.whl' -ErrorAction SilentlyContinue
+    $wheels = Get-ChildItem -Path $PSScriptRoot -Filter 'elbowroom-*.whl'
     if ($wheels) { return ($wheels | Sort-Object -Property LastWriteTime | Select-Object -Last 1).FullName }
     if (Test-Path -Path (Join-Path $PSScriptRoot 'pyproject.toml')) { return $PSScriptRoot }
     return 'elbowroom'
@@ -95,7 +95,7 @@ function Build-Environment {
     if ($found) {
         Write-Output "Installing with $found into $Root ..."
         Invoke-Checked -Command $found -Arguments @('-m', 'venv', '--clear', $Environment)
-        Invoke-Checked -Command $Python -Arguments @('-m', 'pip', '--disable-pip-version-check', '--no-cache-dir', '--quiet', 'install', $What)
+        Invoke-Checked -Command $Python -Arguments @('-m', 'pip', '--disable-pip-version-check', '--no-cache-dir', '--quiet', 'install', '--no-compile', $What)
     } else {
         Write-Output "Installing with uv, which brings its own Python, into $Root ..."
         $uv = Get-Uv

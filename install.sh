@@ -30,8 +30,8 @@ source_of() {
         *) folder= ;;
     esac
     if [ -n "$folder" ]; then
-        for file in "$folder"/elbowroom-*.whl "$folder"/dist/elbowroom-*.whl; do
-            [ -f "$file" ] && newest=$file
+        for file in "$folder"/elbowroom-*.whl; do
+            if [ -f "$file" ]; then newest=$file; fi
         done
         if [ -n "${newest:-}" ]; then
             say "$newest"
@@ -79,7 +79,7 @@ make_environment() {
     if [ -n "$found" ] && [ -z "${ELBOWROOM_USE_UV:-}" ]; then
         say "Installing with $found into $home ..."
         "$found" -m venv --clear "$home/environment"
-        "$python" -m pip --disable-pip-version-check --no-cache-dir --quiet install "$@"
+        "$python" -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "$@"
     else
         say "Installing with uv, which brings its own Python, into $home ..."
         uv=$(uv_here)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what compactions keep of conversations, by code alone and without any model: docs/quality.md.
+"""Measures what compactions keep of conversations, by code alone and without any model: README.md beside this.
 
 --write       put the tables into the document
 --only        only these parts: own, informal, recorded, short
@@ -32,7 +32,7 @@ from play import COUNTS, Looked, play, stage
 from pruners import AGENTS
 from recordings import Recorded, all_recorded
 from sizes import size_of, tokens_of_tools
-from tables import CUT, LAST, PLAINS, Figures, Row, by, by_window, informal, recorded, short, write
+from tables import CUT, LAST, PLAINS, Figures, Row, by, by_window, informal, kept, recorded, short, write
 
 from elbowroom.quality.conversations import Written, all_written
 from elbowroom.quality.grading import Grade, grade
@@ -121,6 +121,8 @@ def main() -> None:
         chosen = [each for each in all_written() if not given.languages or each.language in given.languages]
         jobs = [(*way, part, given.counts) for way in ways for part in parts_of(chosen[:: given.every], way[0])]
         figures = all_measured(jobs)
+        if 8192 in given.windows and 10 in given.counts:
+            sections["kept"] = "".join(kept(figures))
         sections["windows"] = "".join(by_window(figures))
         sections["kinds"] = "".join(by("kind", figures))
         sections["languages"] = "".join(by("language", figures))

@@ -8,7 +8,7 @@ from typing import Final
 
 from tool_history import RECORDED
 
-from elbowroom.context.compaction.facts import find_identifiers
+from elbowroom.context.compaction import find_identifiers
 from elbowroom.context.templates.repair import repair
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, text_of
 from elbowroom.quality.conversations import Fact, Known

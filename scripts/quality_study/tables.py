@@ -1,4 +1,4 @@
-"""Writes the figures as tables, and puts them into docs/quality.md."""
+"""Writes the figures as tables, and puts them into README.md, a few of them into docs/pruning-agents.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,9 @@ from pruners import AGENTS
 
 from elbowroom.quality.grading import Grade
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "quality.md"
+DOCUMENT: Final = Path(__file__).with_name("README.md")
+PAGE: Final = Path(__file__).parents[2] / "docs" / "pruning-agents.md"
+"""What people read of it: the section `kept`."""
 LAST, CUT, PLAIN = "last messages only", "the middle cut out", "one plain summary"
 PLAINS: Final = {agent: f"{PLAIN}, {agent}" for agent in AGENTS}
 """One plain summary each time, by each of the agents."""
@@ -72,6 +74,18 @@ def by_window(figures: Mapping[Row, Grade]) -> Iterator[str]:
                 if row.window == window
             ),
         )
+
+
+def kept(figures: Mapping[Row, Grade]) -> Iterator[str]:
+    """Yield the table for people: what ten compactions leave in a window of 8,192 tokens."""
+    sums = summed(figures, "kind", "language")
+    ways = (*AGENTS, PLAINS["sloppy"], LAST, CUT)
+    columns = ("identifiers", "newest", "constraints", "todos", "artifacts")
+    rows = [row for row in ordered(sums) if row[:3] == (8192, row.way, 10) and row.way in ways]
+    yield from table(
+        ("pruning agent", *(COLUMNS[key] for key in columns)),
+        ([named(row.way), *(percent(sums[row], key) for key in columns)] for row in rows),
+    )
 
 
 def counts(grade: Grade) -> Iterator[str]:
@@ -188,15 +202,15 @@ def table(heads: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
 
 
 def write(sections: Mapping[str, str]) -> None:
-    """Put each section's text between its marks in the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
+    """Put each section's text between its marks in its document."""
     for name, body in sections.items():
+        document = PAGE if name == "kept" else DOCUMENT
+        text = document.read_text(encoding="utf-8")
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, mark, rest = text.partition(begin)
         if not mark:
-            raise SystemExit(f"{DOCUMENT} has no line {begin}: put it back where the table belongs.")
-        text = f"{before}{begin}\n{body}{end}{rest.partition(end)[2]}"
-    DOCUMENT.write_text(text, encoding="utf-8")
+            raise SystemExit(f"{document} has no line {begin}: put it back where the table belongs.")
+        document.write_text(f"{before}{begin}\n{body}{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 def published_short() -> dict[tuple[str, str], list[float]]:

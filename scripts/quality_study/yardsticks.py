@@ -29,7 +29,7 @@ from elbowroom.agents.request import NOBODY
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import WindowTooSmall
 from elbowroom.quality.conversations import Known
-from elbowroom.server.state import catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, run_settings_of
 from elbowroom.settings.references import SAME_AGENT
 
 CANARY_WINDOW: Final = 1536
@@ -202,7 +202,7 @@ async def benchmarked(agent: str) -> dict[str, Any]:
     known = Known(constraints=[canary.content for _, planted in sessions((1, 2, 3, 4)) for canary in planted])
     async with stage(BENCHMARK_WINDOW, MODEL, ()) as on:
         on.agent = Agent(agent, lambda: known, tokens)
-        target = await catalog_of(on.served.app).resolve(MODEL)
+        target = await on.served.app[CATALOG].get().resolve(MODEL)
         target = Target(f"{target.provider.id}/{target.model}", target.provider, target.model)
 
         def ours(messages: list[Message], budget: int, *, always: bool) -> list[Message]:

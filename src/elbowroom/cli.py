@@ -17,11 +17,11 @@ from elbowroom import __version__
 from elbowroom.connect.command import add_connect
 from elbowroom.connect.obsidian import add_obsidian
 from elbowroom.doctor.command import add_doctor
-from elbowroom.errors import ElbowroomError, WrongSettings
+from elbowroom.errors import ElbowroomError, WrongSettings, in_own_words, own_command
 from elbowroom.logs.set_up import log_to_terminal, logging_to_file
 from elbowroom.settings.fields import expanded, settings_path
 from elbowroom.settings.live import LiveSettings
-from elbowroom.settings.load import Flags, LoadedSettings, list_settings, load_settings
+from elbowroom.settings.load import Flags, LoadedSettings, list_settings, load_settings, usable_settings
 from elbowroom.settings.shared import AGENTS_ELSEWHERE
 from elbowroom.status.command import add_status
 from elbowroom.status.memories import add_memories
@@ -81,11 +81,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="elbowroom", description="An OpenAI-compatible server for local models that never silently loses context."
+        prog=own_command(),
+        description="An OpenAI-compatible server for local models that never silently loses context.",
     )
     parser.add_argument("--version", action="version", version=f"elbowroom {__version__}")
     file = argparse.ArgumentParser(add_help=False)
-    file.add_argument("--config", metavar="FILE", help="the settings file (default: `elbowroom config path`)")
+    file.add_argument("--config", metavar="FILE", help="the settings file (default: as `config path` says)")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="how much is logged"
@@ -200,7 +201,7 @@ def _greeting(address: str, path: Path, *, asks_for_token: bool) -> str:
 
 
 def _count(options: argparse.Namespace) -> int:
-    loaded = load_settings(_path(options), os.environ, {}, must_exist=_is_named(options))
+    loaded = usable_settings(_path(options), os.environ, {}, must_exist=_is_named(options))
     try:
         content = sys.stdin.buffer.read() if options.file == "-" else expanded(options.file).read_bytes()
         text = content.decode("utf-8-sig")
@@ -245,7 +246,8 @@ def _config(options: argparse.Namespace) -> int:
         raise
     if options.what == "show":
         lines = [*list_settings(loaded, os.environ, defaults=options.all)]
-        print("\n".join(lines) or "Nothing is set; `elbowroom config show --all` lists the defaults.")
+        none = in_own_words("Nothing is set; `elbowroom config show --all` lists the defaults.")
+        print("\n".join(lines) or none)
     for warning in loaded.warnings:
         print(f"Warning: {warning}", file=sys.stderr)
     if options.what == "show" and loaded.settings.store.agents == "database":

@@ -39,6 +39,8 @@ The server alone turns them into HTTP answers; providers turn the errors of thei
 what happened, where, and what the person can do.
 """
 
+import os
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -54,8 +56,18 @@ ANTHROPIC_TYPES: Final = {
 """The types of errors in Anthropic's API by their status, as far as they have one of their own."""
 
 
+def own_command() -> str:
+    """Return how the person calls the program: whoever starts it by a script has nothing else on the PATH."""
+    return os.environ.get("ELBOWROOM_STARTED_AS") or "elbowroom"
+
+
+def in_own_words(text: str) -> str:
+    """Return a text in which commands between backticks begin as the person calls the program."""
+    return re.sub(r"`elbowroom (?=[a-z])", lambda _: f"`{own_command()} ", text)
+
+
 class ElbowroomError(Exception):
-    """Something went wrong that a person should read about."""
+    """Something went wrong that a person should read about; commands in its message begin as the person calls them."""
 
     status: int = 500
     type: ClassVar[str] = "server_error"
@@ -63,6 +75,7 @@ class ElbowroomError(Exception):
     param: str | None = None
 
     def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        message = in_own_words(message)
         super().__init__(message)
         self.message = message
         if code is not None:
@@ -94,15 +107,22 @@ class SettingsError(ElbowroomError):
 class WrongSettings(SettingsError):
     """Values that are not accepted; `fields` are pairs of a path, such as `agents[0].model`, and what is wrong.
 
-    `doubts` are sentences about keys of the same file that are not known and ignored.
+    `doubts` are sentences about keys of the same file that are not known and ignored; `keys` are the paths in parts.
     """
 
     status = 422
     type = "invalid_request_error"
 
-    def __init__(self, message: str, fields: Sequence[tuple[str, str]], doubts: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        fields: Sequence[tuple[str, str]],
+        doubts: Sequence[str] = (),
+        keys: Sequence[tuple[str | int, ...]] = (),
+    ) -> None:
         super().__init__(message, param=fields[0][0] if fields else None)
         self.fields = tuple(fields)
+        self.keys = tuple(keys)
         self.doubts = tuple(doubts)
 
     def as_openai(self) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from anthropic.types.beta.beta_cache_miss_previous_message_not_found import Beta
 from anthropic.types.beta.beta_cache_miss_system_changed import BetaCacheMissSystemChanged
 from anthropic.types.beta.beta_cache_miss_tools_changed import BetaCacheMissToolsChanged
 from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
-from serving import Served
+from serving import Served, parse_frames
 from small_window import history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Error, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
+from elbowroom.demo import Error, Pause, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
+from elbowroom.server.state import Timing
 
 Trio = tuple[AsyncAnthropic, SimulatedLMStudio, Served]
 CHANGED = (
@@ -92,6 +93,20 @@ async def test_stream(trio: Trio, model: str) -> None:
     assert answer.content[2].input == {"path": "ä"}  # type: ignore[union-attr]
     assert answer.stop_reason == "tool_use"
     assert answer.usage.input_tokens == studio.chats[0].prompt_tokens
+
+
+@MODELS
+@pytest.mark.parametrize("keep_alive", [10.0, 0.02], ids=["at once", "after a silence"])
+async def test_the_prompt_is_told_first(tmp_path: Path, model: str, keep_alive: float) -> None:
+    """The first event tells how many tokens the prompt has; while nobody knows it, only pings are sent."""
+    async with elbowroom_with_studio(tmp_path, timing=Timing(keep_alive=keep_alive)) as (served, studio):
+        studio.enqueue(Script(Pause(0.3), "Hi."))
+        body = {"model": model, "max_tokens": 90, "stream": True, "messages": HELLO}
+        async with served.http.post(f"{served.url}/v1/messages", json=body) as response:
+            events = [event for event in parse_frames(await response.read()) if event["type"] != "ping"]
+        assert events[0]["type"] == "message_start"
+        assert events[0]["message"]["usage"]["input_tokens"] == studio.chats[0].prompt_tokens
+        assert events[-2]["usage"]["input_tokens"] == studio.chats[0].prompt_tokens
 
 
 async def test_sequence_on_the_wire(trio: Trio) -> None:
@@ -170,13 +185,12 @@ async def test_choices_and_limits(trio: Trio) -> None:
             {"type": "web_search_20250305", "name": "web_search"},
         ],
         tool_choice={"type": "any", "disable_parallel_tool_use": True},
-        stop_sequences=["END"],
         extra_body={"top_k": 5, "temperature": 0.5},
     )
     sent = studio.chats[0].body
     assert [tool["function"]["name"] for tool in sent["tools"]] == ["read_note", "bash"]
     assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
-    assert (sent["max_tokens"], sent["stop"], sent["top_k"], sent["temperature"]) == (9, ["END"], 5, 0.5)
+    assert (sent["max_tokens"], sent["top_k"], sent["temperature"]) == (9, 5, 0.5)
     named: Any = {"type": "tool", "name": "read_note"}
     both: Any = [READ_NOTE, {**READ_NOTE, "name": "list_notes"}]
     await client.messages.create(model=RAW_MODEL, max_tokens=9, messages=HELLO, tools=both, tool_choice=named)
@@ -288,6 +302,54 @@ async def test_taken(trio: Trio, beta: str, fields: dict[str, Any]) -> None:
     body = {"model": "writer", "max_tokens": 9, "messages": HELLO, **fields}
     async with served.http.post(f"{served.url}/v1/messages", json=body, headers={"anthropic-beta": beta}) as response:
         assert response.status == 200, await response.text()
+
+
+@MODELS
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_stop_sequence(trio: Trio, model: str, stream: bool) -> None:
+    """The answer ends before a stop sequence and says which; one that no sequence has ended says so too."""
+    client, studio, _ = trio
+    studio.enqueue("One. EN two. END three.", "One. EN")
+    asked: dict[str, Any] = {"model": model, "max_tokens": 90, "messages": HELLO, "stop_sequences": ["STOP", "END"]}
+
+    async def answer() -> Message:
+        if not stream:
+            whole: Message = await client.messages.create(**asked)
+            return whole
+        async with client.messages.stream(**asked) as events:
+            return await events.get_final_message()
+
+    ended = await answer()
+    assert (ended.content[0].text, ended.stop_reason, ended.stop_sequence) == ("One. EN two. ", "stop_sequence", "END")  # type: ignore[union-attr]
+    assert ended.usage.output_tokens > 0
+    whole = await answer()
+    assert (whole.content[0].text, whole.stop_reason, whole.stop_sequence) == ("One. EN", "end_turn", None)  # type: ignore[union-attr]
+    assert "stop" not in studio.chats[0].body
+
+
+@MODELS
+async def test_thoughts_in_the_text(trio: Trio, model: str) -> None:
+    """Thoughts that an engine writes into the text are a block of thoughts, and are not shown where none are wanted."""
+    client, studio, _ = trio
+    studio.enqueue(*["<think>\nLook first.\n</think>\n\nIt is there."] * 2)
+    asked: dict[str, Any] = {"model": model, "max_tokens": 90, "messages": HELLO}
+    answer = await client.messages.create(thinking={"type": "adaptive"}, **asked)
+    thoughts, words = answer.content
+    assert (thoughts.thinking, words.text) == ("Look first.", "It is there.")
+    assert [block.text for block in (await client.messages.create(**asked)).content] == ["It is there."]
+
+
+async def test_calls_in_text(trio: Trio) -> None:
+    """A call in fenced JSON, and one with broken arguments, are calls."""
+    client, studio, _ = trio
+    studio.enqueue(
+        'I look.\n```json\n{"name": "read_note", "arguments": {"path": "a.md"}}\n```',
+        Script(ToolCall("read_note", "{'path': 'a.md',}")),
+    )
+    for _ in range(2):
+        answer = await client.messages.create(model="writer", max_tokens=90, messages=HELLO, tools=[READ_NOTE])
+        assert answer.stop_reason == "tool_use"
+        assert answer.content[-1].input == {"path": "a.md"}  # type: ignore[union-attr]
 
 
 async def test_call_ids(trio: Trio) -> None:

@@ -179,7 +179,7 @@ async def test_three_hundred_chats_at_once_are_all_answered(tmp_path: Path) -> N
 
 
 async def test_who_waits_is_told(tmp_path: Path) -> None:
-    """A person whose chat waits for another is told so, and is answered when that one has ended."""
+    """A person whose chat waits for another is told for what; the line goes when that one has ended."""
     ended = asyncio.Event()
     first_waits = iter([Script(WaitFor(ended), "Yes.")])
     async with one_pool(tmp_path, lambda body: next(first_waits, "No."), compaction='notices = "event"') as (
@@ -190,12 +190,13 @@ async def test_who_waits_is_told(tmp_path: Path) -> None:
         await eventually(lambda: len(studio.chats) == 1, "the first is not sent")
         async with watched(served, chat_body(2, exchanges=LONG)) as stream:
             status = await stream.next_status()
-            assert "Waiting for the model" in status["event"]["data"]["description"]
+            said = "Waiting for the model: another chat is before this one."
+            assert status["event"]["data"]["description"] == said
             assert len(studio.chats) == 1
             ended.set()
             received = await stream.rest()
         assert text_of(chunks_of(received)) == "No."
-        assert statuses_of(received)[-1]["done"] is True
+        assert statuses_of(received)[-1] == {"description": "The model is free.", "done": True, "hidden": True}
         assert (await first)[0] == 200
 
 

@@ -254,9 +254,9 @@ async def test_wrong_wishes(tmp_path: Path, wish: dict[str, Any], named: str) ->
         assert (status, answer["error"]["param"]) == (400, named)
 
 
-@pytest.mark.parametrize(("wish", "left"), [({}, 2), ({"queue": "keep"}, 2), ({"queue": "clear"}, 0)])
+@pytest.mark.parametrize(("wish", "left"), [({}, 0), ({"queue": "keep"}, 2), ({"queue": "clear"}, 0)])
 async def test_queue(tmp_path: Path, wish: dict[str, Any], left: int) -> None:
-    """What waits in the queue stays there, or is dropped where that is wanted."""
+    """What waits in the queue is dropped and given back to whoever stops, or stays there where that is wanted."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.tokens_per_second = 200
         studio.enqueue(LONG)
@@ -267,7 +267,10 @@ async def test_queue(tmp_path: Path, wish: dict[str, Any], left: int) -> None:
         assert conversation is not None
         for text in ("Shorter, please.", "And in French."):
             await queue.add(conversation, {"role": "user", "content": text}, "steer")
-        assert (await cancel(served, **wish))["queue"] == left
+        answer = await cancel(served, **wish)
+        assert answer["queue"] == left
+        dropped = [item["message"]["content"] for item in answer["dropped"]]
+        assert dropped == ([] if left else ["Shorter, please.", "And in French."])
         assert len(queue.waiting(conversation)) == left
         assert (await asking).finish == "stop"
 

@@ -57,7 +57,7 @@ async def test_the_command_is_streamed_with_notices(tmp_path: Path) -> None:
         said = history(12)
         said.append(await answered(served, RAW_MODEL, said))
         options = {"stream": True, "stream_options": {"include_usage": True}}
-        body = {"model": RAW_MODEL, "messages": [*said, {"role": "user", "content": " /compact "}], **options}
+        body = {"model": RAW_MODEL, "messages": [*said, {"role": "user", "content": " /tidy "}], **options}
         async with served.http.post(served.chat_url, json=body) as response:
             frames = parse_frames(await response.read())
         text = text_of_frames(frames)
@@ -66,7 +66,7 @@ async def test_the_command_is_streamed_with_notices(tmp_path: Path) -> None:
         usage = next(frame["usage"] for frame in frames if isinstance(frame, dict) and frame.get("usage"))
         assert 0 < usage["prompt_tokens"] < 1000
         line = {"role": "assistant", "content": text}
-        await answered(served, RAW_MODEL, [*said, {"role": "user", "content": " /compact "}, line, NEXT])
+        await answered(served, RAW_MODEL, [*said, {"role": "user", "content": " /tidy "}, line, NEXT])
         assert not any("ompact" in text_of(each) for each in turns_of(studio)[-1].body["messages"][2:])
 
 
@@ -106,6 +106,7 @@ async def test_a_command_that_nobody_answered_is_not_sent(tmp_path: Path) -> Non
     [
         ("/compact", "chat_command = false"),
         ("/compacted files are where?", ""),
+        ("/tidying up helps?", ""),
         ("What does /compact do?", ""),
         ("/compact " + "x " * 300, ""),
     ],

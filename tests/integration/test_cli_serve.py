@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
@@ -16,6 +17,7 @@ from serving import serve, settings_for
 
 from elbowroom import __version__
 from elbowroom.demo import SimulatedLMStudio
+from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server import listen
 from elbowroom.server.state import PROVIDERS, SETTINGS
 
@@ -218,6 +220,26 @@ async def test_a_token_in_a_file_can_be_replaced_while_it_runs(tmp_path: Path) -
         assert (await status_with("first"), await status_with("the-second")) == (401, 200)
 
 
+async def test_a_wrong_value_does_not_keep_it_from_starting(tmp_path: Path) -> None:
+    """It is left out; the log, `/health`, the page's settings and `doctor` say so, and `config check` is an error."""
+    config = write_settings(tmp_path, "[server]\nport = 0\n[compaction]\nthreshold_ratio = 5\n")
+    async with running(tmp_path, "serve", "--config", config) as program, aiohttp.ClientSession() as http:
+        address = await program.address()
+        said = "compaction.threshold_ratio = 5 is not accepted"
+        assert said in program.said
+        async with http.get(f"{address}/health") as response:
+            assert (await response.json())["wrong_settings"] == ["compaction.threshold_ratio"]
+        async with http.get(f"{address}/api/settings") as response:
+            [warning] = (await response.json())["warnings"]
+            assert said in warning
+        async with http.get(f"{address}/api/doctor") as response:
+            assert any(said in found["told"] for found in (await response.json())["data"])
+        assert await program.end(signal.SIGTERM) == 0
+    checked = await asyncio.to_thread(run, tmp_path, "config", "check", "--config", config)
+    assert checked.returncode == 1
+    assert said in checked.stderr
+
+
 async def test_a_wrong_change_leaves_the_running_server_alone(tmp_path: Path) -> None:
     """An agent that is added is there at once; a mistake after it is logged and changes nothing."""
     port = free_port()
@@ -246,3 +268,21 @@ async def test_warnings_about_the_file_are_in_the_log(tmp_path: Path) -> None:
     async with running(tmp_path, "serve", "--config", config, "--port", "0") as program:
         assert "(did you mean port?)" in await program.line_with("server.prot")
         await program.address()
+
+
+async def test_loaded_model_whose_window_nobody_tells_is_an_error_at_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be refused: the log names it and what to do, though no agent uses it."""
+
+    class Silent:
+        id = "desk"
+        manages_context = True
+
+        async def models(self) -> list[ModelInfo]:
+            return [ModelInfo("tiny", "desk", "Tiny", state="loaded"), ModelInfo("other", "desk", "Other")]
+
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
+        await listen._announce(served.app, cast(Provider, Silent()))
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert told.startswith("desk/tiny is loaded, and its context length is not told: it is refused.")

@@ -49,7 +49,7 @@ async def test_a_conversation_that_is_answered(tmp_path: Path) -> None:
         code, told, _ = await status(tmp_path, served)
         assert code == 0
         assert "Answering now: nothing" in told
-        assert "Lately:\n  Does the ferry run?  writer\n" in told
+        assert "Lately:\n  Does the ferry run?  writer, about " in told
 
 
 async def test_json(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from elbowroom.agents.request import NOBODY, parse_chat_request
 from elbowroom.agents.turn import compactor as telling
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
-from elbowroom.server.state import catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, run_settings_of
 
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
@@ -94,7 +94,7 @@ async def through_all_parts(stream: WatchedStream, gates: Gates) -> int:
     return parts
 
 
-@pytest.mark.parametrize("origin", ["", OBSIDIAN])
+@pytest.mark.parametrize("origin", ["", OBSIDIAN, "http://localhost"])
 async def test_parts_are_told_as_they_are_read(tmp_path: Path, origin: str) -> None:
     """The open status says which part of how many is read; the text has two lines at most, wherever it is shown."""
     gates = Gates()
@@ -248,7 +248,7 @@ async def test_silence_before_the_first_byte_of_the_plan(tmp_path: Path) -> None
 
 async def answer_for(served: Served, sink: Sink) -> None:
     """Answer a long conversation for someone who reads in this way, without a socket between."""
-    target = await catalog_of(served.app).resolve(RAW_MODEL)
+    target = await served.app[CATALOG].get().resolve(RAW_MODEL)
     request = parse_chat_request({**LONG, "stream": True})
     async with asyncio.timeout(60):
         await answer(target, request, run_settings_of(served.app, NOBODY), sink)

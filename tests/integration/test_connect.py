@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from serving import serve, settings_for
 
 from elbowroom.cli import main
 from elbowroom.connect.clients import OPEN_WEBUI
+from elbowroom.connect.open_webui import USUAL
+from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
 ADDRESS = "http://127.0.0.1:4444/v1"
 OTHER = {"enable": True, "prefix_id": "x"}
@@ -25,13 +28,24 @@ class Admin:
             "OPENAI_API_KEYS": ["sk-other"],
             "OPENAI_API_CONFIGS": {"0": OTHER},
         }
+        self.models: dict[str, Any] = {"DEFAULT_MODELS": "writer", "DEFAULT_MODEL_METADATA": None}
         self.url = ""
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """Return what all models have by default."""
+        metadata: dict[str, dict[str, Any]] = self.models["DEFAULT_MODEL_METADATA"]
+        return metadata["capabilities"]
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.headers["Authorization"] != "Bearer sk-admin":
             return web.json_response({"detail": "401 Unauthorized"}, status=401)
         if request.path == "/openai/config/update":
             self.config = await request.json()
+        elif request.path == "/api/v1/configs/models":
+            if request.method == "POST":
+                self.models = await request.json()
+            return web.json_response(self.models)
         elif request.path.startswith("/openai/models/"):
             return web.json_response({"data": [{"id": "writer"}]})
         return web.json_response(self.config)
@@ -87,6 +101,30 @@ async def test_it_is_set_up_and_put_back(admin: Admin, capsys: pytest.CaptureFix
     assert await connect(admin, "--undo") == 0
     assert admin.config == before
     assert await connect(admin, "--undo") == 1
+
+
+async def test_its_own_tools_are_switched_off_where_windows_are_small(
+    admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is offered with the smallest window, done with `--tools off`, and taken back with `--tools on`."""
+    async with (
+        SimulatedLMStudio([SimulatedModel("tiny", loaded_context_length=8192)]) as studio,
+        serve(tmp_path, settings_for(studio.base_url)) as served,
+    ):
+        here = ["--address", f"{served.url}/v1"]
+        assert await connect(admin, *here) == 0
+        assert "the smallest window has 8,192: run this again with --tools off" in capsys.readouterr().out
+        assert admin.models["DEFAULT_MODEL_METADATA"] is None
+        assert await connect(admin, *here, "--tools", "off", "--dry-run") == 0
+        assert admin.models["DEFAULT_MODEL_METADATA"] is None
+        assert await connect(admin, *here, "--tools", "off") == 0
+        assert admin.capabilities == {**USUAL, "builtin_tools": False}
+        assert admin.models["DEFAULT_MODELS"] == "writer"
+        capsys.readouterr()
+        assert await connect(admin, *here) == 0
+        assert "--tools off" not in capsys.readouterr().out
+        assert await connect(admin, *here, "--tools", "on") == 0
+        assert admin.capabilities["builtin_tools"] is True
 
 
 async def test_what_a_person_has_set_stays(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,3 +108,27 @@ async def test_a_plugin_may_delete_it(tmp_path: Path) -> None:
             assert response.status == 200
             assert response.headers["Access-Control-Allow-Origin"] == OBSIDIAN["Origin"]
         assert (await ask(served, "GET", f"/v1/conversations/{conversation}"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ('{ "title": "Ways to the harbour" }', "Ways to the harbour"),
+        ('```json\n{"title": "Ways to the harbour"}\n```', "Ways to the harbour"),
+        ("Ways to the harbour", "Ways to the harbour"),
+        ("I cannot\ndo that.", QUESTION),
+        ('{"tags": ["boats"]}', QUESTION),
+    ],
+)
+async def test_the_title_that_a_program_has_made_is_its_title(tmp_path: Path, said: str, title: str) -> None:
+    """Open WebUI asks for one with the chat's id; what a person calls the conversation goes before it."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        conversation = await begun(served)
+        studio.enqueue(said)
+        task = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "### Task:\nGenerate a title."}]}
+        headers = {"X-Conversation-Id": "chat-1", "X-Elbowroom-Task": "title_generation"}
+        async with served.http.post(served.chat_url, json=task, headers=headers) as response:
+            assert response.status == 200
+        assert await title_of(served, conversation) == title
+        await rename(served, conversation, {"title": "Boats"})
+        assert await title_of(served, conversation) == "Boats"

@@ -77,11 +77,14 @@ async def test_fill_grows_while_an_answer_streams(tmp_path: Path, model: str, ki
         assert received.conversation == first["conversation"]
         after = await shown(served, received.conversation)
         assert (after["status"], after["context"]["window"]) == ("idle", 32_768)
-        assert after["context"]["tokens"] >= second["fill"]["tokens"]
+        if kind == "thoughts":  # which are in no later prompt
+            assert after["context"]["tokens"] < 300
+        else:
+            assert after["context"]["tokens"] >= second["fill"]["tokens"]
 
 
 async def test_what_a_turn_shows(tmp_path: Path) -> None:
-    """Conversation, title, agent, model, phase, beginning, and the marks at 80 and 90 % of the window."""
+    """Conversation, title, agent, model, phase, beginning, and the marks: 80 % with room for a reply, and 90 %."""
     end = asyncio.Event()
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue(Script("Yes", WaitFor(end)))
@@ -90,7 +93,7 @@ async def test_what_a_turn_shows(tmp_path: Path) -> None:
         assert set(turn) == {"conversation", "title", "agent", "model", "phase", "doing", "fill", "began"}
         assert turn["title"] == "Does the ferry run today?"
         assert (turn["agent"], turn["model"]) == ("writer", "qwen2.5-7b-instruct")
-        assert (turn["fill"]["window"], turn["fill"]["trigger"], turn["fill"]["stop_at"]) == (32_768, 26_214, 29_491)
+        assert (turn["fill"]["window"], turn["fill"]["trigger"], turn["fill"]["stop_at"]) == (32_768, 24_576, 29_491)
         assert turn["began"] > 1_500_000_000
         end.set()
         assert (await asking).conversation == turn["conversation"]

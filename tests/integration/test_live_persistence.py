@@ -114,9 +114,12 @@ async def test_a_turn_with_tools_of_the_server(tmp_path: Path) -> None:
         assert statuses(kept) == ["complete"] * 6
 
 
+OF_A_MESSAGE = 16  # what a message of one word takes, and the beginning of an answer to it
+
+
 @MODELS
 async def test_usage_adds_up(tmp_path: Path, model: str) -> None:
-    """The totals are the sums of what the engine has reported of each step; the fill is the last one's."""
+    """The totals are the sums of what the engine has reported of each step; the fill is that of the next prompt."""
     async with tooled(tmp_path) as (served, studio):
         if model == "writer":
             studio.enqueue(Script(ToolCall("read_note", {"path": "a"})))
@@ -133,7 +136,7 @@ async def test_usage_adds_up(tmp_path: Path, model: str) -> None:
         assert totals.usage.output == sum(chat.completion_tokens for chat in studio.chats)
         assert fill is not None
         last = studio.chats[-1]
-        assert fill.tokens == prompt_of(last) + last.completion_tokens
+        assert abs(fill.tokens - prompt_of(last) - last.completion_tokens) <= OF_A_MESSAGE
         assert fill.window == 32_768
         assert fill.trigger < fill.stop_at < fill.window
 

@@ -16,7 +16,7 @@ from elbowroom.agents.request import NOBODY, own_request
 from elbowroom.agents.turn import Shared
 from elbowroom.context.conversation import ConversationBegun, TurnEnded
 from elbowroom.demo import Script, ToolCall
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 from elbowroom.store import Store
 
 CALLS = Script("I look it up. ", ToolCall("weather", {"city": "Rome"}))
@@ -46,7 +46,7 @@ async def answered(
         studio.enqueue(CALLS)
         shared, kept, reader = served.app[SHARED], NotedConversations(), SlowReader()
         shared.recording.conversations = kept
-        target = await catalog_of(served.app).resolve("writer")
+        target = await served.app[CATALOG].get().resolve("writer")
         request = own_request("writer", [{"role": "user", "content": "How is the weather?"}])
         answering = asyncio.create_task(answer(target, request, run_settings_of(served.app, NOBODY), reader))
         async with asyncio.timeout(20):

@@ -123,6 +123,7 @@ async def test_what_cannot_be_installed_is_told(served: Served, vault: Path) -> 
     assert (status, answer["error"]["code"]) == (409, "newer_plugin")
     assert [file.name for file in plugin.iterdir()] == ["manifest.json"]
     status, answer = await ask(served, "POST", INSTALL, {"vault": "def"})
+    assert (status, answer["error"]["code"]) == (400, "no_vault")
     assert "is no vault of Obsidian" in answer["error"]["message"]
 
 
@@ -137,6 +138,8 @@ async def test_only_the_own_page_of_this_computer(served: Served, vault: Path, m
         status, answer = await ask(served, method, path, body)
     assert status == 403
     assert "from this computer alone" in answer["error"]["message"]
+    for header in ("X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"):  # a proxy on this computer, for another one
+        assert (await ask(served, method, path, body, **{header: "192.168.1.7"}))[0] == 403
     assert not (vault / ".obsidian" / "plugins").exists()
     assert (await ask(served, method, path, body, Origin=served.url))[0] == 200
 

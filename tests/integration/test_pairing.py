@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from chatting import RAW_MODEL, elbowroom_with_studio
 from raw_http import ask as ask_raw
@@ -15,6 +16,7 @@ from serving import Served, serve, settings_for
 from settings_calls import NOBODY, WRITER, ask, in_file
 
 from elbowroom.connect.pairing import ask_for_code
+from elbowroom.demo import Script, WaitFor
 from elbowroom.errors import ElbowroomError
 
 OBSIDIAN = "app://obsidian.md"
@@ -374,3 +376,28 @@ async def test_a_paired_program_reaches_no_other_route(tmp_path: Path, environ: 
             else:
                 opened.add((route.method, path))
         assert opened == FOR_PAIRED
+
+
+@pytest.mark.threat("pairing", "what a program is being answered ends when its token is revoked")
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_a_revoked_token_ends_what_runs(tmp_path: Path, *, stream: bool) -> None:
+    """The connection is closed and the model stopped, in the middle of an answer; another program's goes on."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        goes_on = asyncio.Event()
+        studio.enqueue(Script("Hello ", WaitFor(goes_on), "there."), repeat=True)
+        revoked, other = await paired(served), await paired(served)
+        listed = (await ask(served, "GET", "/api/pairing"))[1]["data"]
+        body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+
+        async def answer(token: str) -> bytes:
+            async with served.http.post(served.chat_url, json=body, headers=as_plugin(token)) as response:
+                return await response.read()
+
+        asked, beside = asyncio.create_task(answer(revoked)), asyncio.create_task(answer(other))
+        await studio.wait_until(lambda: studio.open_requests == 2)
+        assert (await ask(served, "DELETE", f"/api/pairing/{listed[-1]['id']}"))[0] == 204
+        with pytest.raises(aiohttp.ClientError):
+            await asked
+        await studio.wait_until(lambda: studio.open_requests == 1)
+        goes_on.set()
+        assert b'"stop"' in await beside

@@ -1,4 +1,4 @@
-"""What compactions keep of written conversations: not clearly less than docs/quality.md says."""
+"""What compactions keep of written conversations: not clearly less than the README of scripts/quality_study says."""
 
 import pytest
 from pruners import AGENTS

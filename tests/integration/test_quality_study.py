@@ -65,7 +65,7 @@ async def test_the_faithful_one_wins(tmp_path: Path) -> None:
     ]
     assert state["advice"].startswith(f"Choose {FAITHFUL}: after it the model answers ")
     assert state["advice"].endswith('It is set by compaction.model = "qwen2.5-14b-faithful".')
-    assert faithful["answered"] > sloppy["answered"] > garbage["answered"], state["lines"]
+    assert faithful["told"] > sloppy["told"] > garbage["told"], state["lines"]
     assert (faithful["called"], faithful["constraints"], faithful["made_up"]) == (100, 100, 0)
     assert (faithful["by_code"], garbage["by_code"], garbage["compactions"]) == (0, 3, 3)
     assert state["done"] == state["of"]

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 RECALL = "recall_conversation"
 SECRET = "The harbour office keeps the spare key in locker K-4417-QX, behind the blue tarpaulin."
+WORDY = "what was noted on the crossing the captain wants to know today and " * 5
 UNKNOWN = "I do not know."
 COMPACTION = "background = false"
 Running = tuple["Served", SimulatedLMStudio]
 
 
-def with_secret(exchanges: int, secret: str = SECRET) -> list[Message]:
-    """Return a client's history in which the first answer says something that no summary keeps."""
+def with_secret(exchanges: int, secret: str = WORDY + SECRET) -> list[Message]:
+    """Return a client's history in which the first answer says something, in a sentence too long to be quoted whole."""
     messages = history(exchanges)
     messages[2] = {"role": "assistant", "content": secret}
     return messages

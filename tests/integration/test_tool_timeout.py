@@ -12,7 +12,7 @@ from serving import text_of
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import NOBODY, own_request
 from elbowroom.demo import Pause, Script, ToolCall
-from elbowroom.server.state import catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, run_settings_of
 
 SETTINGS = """
 [[agents]]
@@ -75,7 +75,7 @@ async def test_it_bounds_all_tools_of_the_server(tmp_path: Path) -> None:
     tools = 'tools = ["vault", "save_memory", "search_memory"]\nagent_tools = ["critic"]\n'
     agents = f"{AGENT}{tools}{SETTINGS}[vault]\npath = '{tmp_path / 'Notes'}'\n"
     async with elbowroom_with_studio(tmp_path, agents=agents) as (served, _):
-        target = catalog_of(served.app).of_agent("writer")
+        target = served.app[CATALOG].get().of_agent("writer")
         assert target is not None
         offered = await offered_unasked(target, own_request("writer", []), run_settings_of(served.app, NOBODY))
         assert {"vault_read", "save_memory", "tool_output_cache", "ask_critic"} <= set(offered.own_names)

@@ -27,7 +27,7 @@ COMPACTION = "background = false"
 
 
 def with_secret(exchanges: int, last: str, secret: str = SECRET) -> list[Message]:
-    """Return a client's history in which the first answer says something that no summary keeps, and its last message."""
+    """Return a history whose first answer says something that no summary keeps, with its last message."""
     messages = history(exchanges)
     messages[2] = {"role": "assistant", "content": secret}
     return [*messages[:-1], {"role": "user", "content": last}]
@@ -54,7 +54,7 @@ def last_of(studio: SimulatedLMStudio) -> list[Message]:
 
 @pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
 async def test_a_question_brings_back_what_was_compacted_away(tmp_path: Path, model: str) -> None:
-    """It comes word for word at the end of the prompt, with its speaker and day, in the turn that compacts and later."""
+    """It comes word for word at the end of the prompt, with its speaker and day, already in the turn that compacts."""
     async with running(tmp_path) as (served, studio):
         await said(served, with_secret(34, ABOUT), model)
         assert len(orders_of(studio)) == 1
@@ -141,7 +141,7 @@ async def test_the_setting(tmp_path: Path, recall: str, *, raw: bool, agent: boo
 
 async def test_the_person_sees_it(tmp_path: Path) -> None:
     """A stream tells of it in a status, never in the text, with the passages; the metrics count it."""
-    async with running(tmp_path) as (served, studio):
+    async with running(tmp_path) as (served, _):
         body = {"model": RAW_MODEL, "stream": True, "messages": with_secret(34, ABOUT)}
         chunks = chunks_of(await stream_bytes(served, body))
         [told] = [chunk for chunk in chunks if chunk.get("elbowroom", {}).get("kind") == "recalled"]
@@ -196,3 +196,80 @@ async def test_nobody_gets_what_others_said(tmp_path: Path) -> None:
             content = last_of(studio)[-1]["content"]
             assert other in content
             assert SECRET not in content
+
+
+async def json_of(served: Served, path: str, method: str = "GET") -> Any:
+    """Return what a path of the conversations answers."""
+    body: dict[str, Any] | None = None if method == "GET" else {}
+    async with served.http.request(method, f"{served.url}/v1/conversations{path}", json=body) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+async def noted(served: Served, messages: list[Message]) -> tuple[str, dict[str, Any]]:
+    """Ask in the chat `ferry`; return the path of its messages, and the newest one of the person."""
+    async with served.http.post(
+        served.chat_url,
+        json={"model": RAW_MODEL, "messages": messages},
+        headers={"X-Conversation-Id": "ferry"},
+    ) as response:
+        assert response.status == 200
+    path = "/ferry/messages"
+    [row, *_] = [
+        each
+        for each in (await json_of(served, f"{path}?order=desc&limit=10"))["data"]
+        if each["message"]["role"] == "user"
+    ]
+    return f"{path}/{row['id']}", row
+
+
+async def test_what_came_back_is_shown_and_forgotten(tmp_path: Path) -> None:
+    """A message shows what came back with it; a forgotten passage leaves it and comes back to no later question."""
+    async with running(tmp_path) as (served, studio):
+        messages = with_secret(34, ABOUT)
+        path, row = await noted(served, messages)
+        texts = [each["text"] for each in row["recalled"]]
+        assert row["message"]["content"] == ABOUT
+        assert SECRET in texts
+        assert all(each["at"] and each["role"] in ("user", "assistant") for each in row["recalled"])
+        gone = await json_of(served, f"{path}/recalled/{texts.index(SECRET) + 1}", "DELETE")
+        assert gone["text"] == SECRET
+        shown = await json_of(served, path)
+        assert SECRET not in str(shown)
+        messages = [*messages, {"role": "assistant", "content": "I see."}, {"role": "user", "content": f"And {ABOUT}"}]
+        await noted(served, messages)
+        assert SECRET not in str(last_of(studio))
+        async with served.http.delete(f"{served.url}/v1/conversations{path}/recalled/99") as response:
+            assert response.status == 404
+
+
+async def test_a_pin_keeps_what_came_back(tmp_path: Path) -> None:
+    """A pinned message stays word for word through a later compaction, with what came back with it."""
+    async with running(tmp_path) as (served, studio):
+        messages = with_secret(34, ABOUT)
+        path, _ = await noted(served, messages)
+        content = last_of(studio)[-1]["content"]
+        await json_of(served, f"{path}/pin", "PUT")
+        more = [{"role": "assistant", "content": "In the locker."}, *history(24)[1:]]
+        await noted(served, [*messages, *more])
+        assert len(orders_of(studio)) >= 2
+        assert content in [message["content"] for message in last_of(studio)]
+
+
+async def test_a_conversation_is_searched(tmp_path: Path) -> None:
+    """Its best passages for some words come with their messages, whether they were compacted or not."""
+    async with running(tmp_path) as (served, _):
+        await noted(served, with_secret(34, ABOUT))
+        found = (await json_of(served, "/ferry/search?q=blue+tarpaulins&limit=3"))["data"]
+        assert found[0]["text"] == SECRET
+        assert found[0]["role"] == "assistant"
+        shown = await json_of(served, f"/ferry/messages/{found[0]['id']}")
+        assert shown["message"]["content"] == SECRET
+        assert not (await json_of(served, "/ferry/search?q=zeppelin"))["data"]
+        for wrong in ("", f"?q={'x' * 500}", "?q=a&limit=0"):
+            async with served.http.get(f"{served.url}/v1/conversations/ferry/search{wrong}") as response:
+                assert response.status == 400
+        async with served.http.get(
+            f"{served.url}/v1/conversations/ferry/search?q=key", headers={"X-Elbowroom-User": "ana"}
+        ) as response:
+            assert response.status in (403, 404)

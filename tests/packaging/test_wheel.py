@@ -1,5 +1,6 @@
 """The wheel is the product: installed alone, without the repository, git or a compiler, it does all that people do."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -102,7 +103,8 @@ async def test_serve_chat_page_and_doctor(installed: Installed, tmp_path: Path) 
             parts = re.findall(r'(?:src|href)="(/[^"]+\.(?:js|css|svg))"', page)
             assert parts
             assert [(await got(url + part))[0] for part in parts] == [200] * len(parts)
-            told = json.loads(installed.said("doctor", "--json", "--port", url.rpartition(":")[2], **given))
+            port = url.rpartition(":")[2]
+            told = json.loads(await asyncio.to_thread(installed.said, "doctor", "--json", "--port", port, **given))
             assert told["healthy"], told
 
 
@@ -128,7 +130,7 @@ async def test_the_extra_for_postgresql(installed: Installed, tmp_path: Path) ->
     """With the extra `postgres` a chat is kept on a server of PostgreSQL."""
     server = shared_server()
     name = server.new_database()
-    pip = [installed.python, "-m", "pip", "--quiet", "install", "--only-binary", ":all:"]
+    pip: list[str | Path] = [installed.python, "-m", "pip", "--quiet", "install", "--only-binary", ":all:"]
     fetch([*pip, f"{installed.wheel}[postgres]"], bare(installed.home))
     settings = tmp_path / "settings.toml"
     async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=8192)]) as studio:

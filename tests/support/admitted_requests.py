@@ -1,6 +1,7 @@
 """Requests that hold a place in a model's context for as long as a test wants."""
 
 import asyncio
+from collections.abc import Sequence
 
 from manual_clock import ManualClock, settle
 
@@ -37,8 +38,8 @@ class Request:
         ) as self.ticket:
             await self._end
 
-    async def _tell(self, before: int) -> None:
-        self.told.append(before)
+    async def _tell(self, before: Sequence[Priority]) -> None:
+        self.told.append(len(before))
 
     @property
     def is_admitted(self) -> bool:

@@ -99,7 +99,7 @@ def _cell(found: Sequence[Promise]) -> str:
 
 def _link(test: str) -> str:
     file, _, name = test.partition("::")
-    return f"[{name.removeprefix('test_').replace('_', ' ')}](../../tests/{file})"
+    return f"[{name.removeprefix('test_')}](../../tests/{file})"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -88,8 +88,8 @@ async def save_entry(sql: SqlStore, entry: Entry, made_from: Sequence[Message] =
 
 def sql_of(store: Store) -> SqlStore:
     """Return the open database of a store."""
-    assert store._behind._sql
-    return store._behind._sql
+    assert store._behind.current
+    return store._behind.current
 
 
 @contextmanager

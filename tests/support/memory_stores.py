@@ -61,7 +61,7 @@ class MemoryConversations(SqlConversations, Conversations):
         """Remember nothing."""
         return None
 
-    def note_soon(self, hand_on: Callable[[], None]) -> None:
+    def note_when_writing(self, hand_on: Callable[[], None]) -> None:
         """Keep it until `hand_on` is called."""
         self.handing_on.append(hand_on)
 

@@ -83,7 +83,7 @@ class Installed:
         """Start a command of the program that goes on, and see to it that it ends."""
         program = Program(
             await asyncio.create_subprocess_exec(
-                *(self.program, *arguments),
+                *(str(self.program), *arguments),
                 env=bare(self.home, **variables),
                 cwd=self.home,
                 stdout=asyncio.subprocess.PIPE,
@@ -111,7 +111,7 @@ def install(wheel: Path, home: Path) -> Installed:
     home.mkdir()
     environ = bare(home)
     run([sys.executable, "-m", "venv", home / "environment"], environ)
-    pip = [home / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
+    pip: list[str | Path] = [home / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
     fetch([*pip, "download", "--only-binary", ":all:", "--dest", downloads, wheel], environ)
     sizes = {file.name: file.stat().st_size for file in downloads.iterdir()}
     run([*pip, "install", "--no-index", "--find-links", downloads, wheel], environ)

@@ -160,8 +160,8 @@ class OwnConversations(WriteBehindConversations):
     @property
     def sql(self) -> SqlStore:
         """Return the open database."""
-        assert self._store._sql
-        return self._store._sql
+        assert self._store.current
+        return self._store.current
 
     async def refuse_writes(self) -> None:
         """Let the open database refuse everything, and not be tried again soon."""

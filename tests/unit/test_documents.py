@@ -12,6 +12,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 DOCUMENTS: Final = [
     *sorted(REPOSITORY.glob("*.md")),
     *sorted(REPOSITORY.glob("docs/**/*.md")),
+    *sorted(REPOSITORY.glob("scripts/*/README.md")),
     REPOSITORY / "obsidian" / "README.md",
 ]
 FENCED: Final = re.compile(r"^( *)(`{3,})[^`\n]*\n.*?^\1\2$", re.MULTILINE | re.DOTALL)
@@ -39,6 +40,31 @@ def dead(document: Path) -> list[str]:
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
             found.append(target)
     return found
+
+
+PAGES: Final = sorted(REPOSITORY.glob("docs/**/*.md"))
+FOR_PEOPLE: Final = sorted(REPOSITORY.glob("docs/*.md"))
+MOST_WORDS: Final = 60_000
+
+
+def words_of(*pages: Path) -> list[str]:
+    """Return what stands between blanks on some pages, as `wc -w` counts it."""
+    return [word for page in pages for word in page.read_text(encoding="utf-8").split()]
+
+
+def test_the_documents_can_be_read() -> None:
+    """The pages for people have at most 60,000 words; so have all of them, but for the bars and dashes of tables."""
+    assert len(words_of(*FOR_PEOPLE)) <= MOST_WORDS
+    assert len([word for word in words_of(*PAGES) if re.search(r"\w", word)]) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+def test_a_page_begins_with_what_it_is_for(page: Path) -> None:
+    """Below the heading stand two sentences that tell what the reader gets, before any table, list or command."""
+    heading, beginning, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert heading.startswith("# ")
+    assert beginning[0].isalpha() or beginning.startswith(("[", "`"))
+    assert len(re.findall(r"[.:](?=\s|$)", beginning)) >= 2
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(REPOSITORY).as_posix())

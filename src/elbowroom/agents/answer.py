@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from elbowroom.agents.broken_json import sound
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.effects import Progress
 from elbowroom.context.outputs import AppliedEdit
@@ -125,6 +126,7 @@ class Notice:
         "cut",
         "truncated",
         "waiting",
+        "waited",
         "handed over",
         "remembering",
         "remembered",
@@ -146,12 +148,14 @@ class Notice:
     after: int | None = None
     seconds: float | None = None
     progress: Progress | None = None
+    is_hidden: bool = False
+    """What it closes is over, and no longer worth a line."""
     passages: tuple[Passage, ...] = ()
 
     @property
     def is_status_only(self) -> bool:
         """Tell whether it is never written into the text of an answer, which it would fill."""
-        return self.progress is not None or self.kind in ("tool call", "tool result", "recalled")
+        return self.progress is not None or self.is_hidden or self.kind in ("tool call", "tool result", "recalled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,9 @@ class Answer:
 
     `usages` holds one usage object for each request, the last request's at the end: the upstream's, or where it
     reported none the one counted here, which says so under `elbowroom`. `engine` is what the upstream said of itself in
-    the last request. `edits` are what was cleared in the history as the client wants it. `guard` checks the words
+    the last request. `written` is what all requests of the last step have generated, in tokens, 0 where it was one.
+    `edits` are what was cleared in the history as the client wants it. `stop_sequence` is the client's own that has
+    ended the last reply, where that was looked for. `guard` checks the words
     before the client sees them; it is None where the model has read nothing that a stranger wrote.
     """
 
@@ -210,16 +216,19 @@ class Answer:
     engine: dict[str, Any] = field(default_factory=dict)
     edits: tuple[AppliedEdit, ...] = ()
     upstream_finish: str = "stop"
+    stop_sequence: str | None = None
     steps: int = 0
     is_stopped: bool = False
     is_interrupted: bool = False
     guard: AnswerGuard | None = None
+    written: int = 0
     _text_before: int = 0
     _reasoning_before: int = 0
 
     def begin_step(self) -> None:
         """Count one more request to the model."""
         self.steps += 1
+        self.written = 0
         self._text_before = len(self.text)
         self._reasoning_before = len(self.reasoning)
 
@@ -273,11 +282,6 @@ class Answer:
         return assistant_message("".join(self.text), self.tool_calls)
 
     @property
-    def size(self) -> int:
-        """Return how many letters its text and the arguments of its calls have."""
-        return sum(map(len, self.text)) + sum(len(call.arguments) for call in self.tool_calls)
-
-    @property
     def finish_reason(self) -> str:
         """Return OpenAI's finish_reason: `tool_calls` where the client has to run tools, else the last step's.
 
@@ -291,14 +295,24 @@ class Answer:
 
     @property
     def usage(self) -> dict[str, Any] | None:
-        """Return the usage of the last step, which fills the window; with several steps, also their sums."""
+        """Return the usage of the last step, which fills the window; with several steps, also their sums.
+
+        A step that went on in further requests has written what all of them have.
+        """
         if not self.usages:
             return None
+        last = self.usages[-1]
+        if self.written:
+            last = {
+                **last,
+                "completion_tokens": self.written,
+                "total_tokens": _count(last, "prompt_tokens") + self.written,
+            }
         if self.steps == 1:
-            return self.usages[-1]
+            return last
         sums = {key: sum(_count(usage, key) for usage in self.usages) for key in ("prompt_tokens", "completion_tokens")}
         counted = COUNTED if any(usage.get("elbowroom") == COUNTED for usage in self.usages) else {}
-        return {**self.usages[-1], "elbowroom": {"steps": self.steps, **sums, **counted}}
+        return {**last, "elbowroom": {"steps": self.steps, **sums, **counted}}
 
 
 def assistant_message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
@@ -368,17 +382,20 @@ class Reply:
         """Drop calls that were stopped before their end; the model makes them again."""
         self._growing.clear()
         self._latest.clear()
+        self.tool_calls = []
 
     def close_calls(self, *, was_cut: bool) -> list[ToolCall]:
         """End the calls and return them; where the step `was_cut`, only those whose arguments are complete.
 
         Raises UpstreamError where a call has stayed without a name.
         """
+        if not self._growing:
+            return self.tool_calls
         whole = [call for call in self._growing if not was_cut or (call.name and _is_whole(call.arguments))]
         if not all(call.name for call in whole):
             raise UpstreamError(NAMELESS)
         self.tool_calls = [
-            ToolCall(self._new_id(), self._offered_name(call.name), call.arguments or "{}") for call in whole
+            ToolCall(self._new_id(), self._offered_name(call.name), sound(call.arguments or "{}")) for call in whole
         ]
         return self.tool_calls
 

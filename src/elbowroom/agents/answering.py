@@ -36,8 +36,6 @@ Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[
 CHATS: Final = "chat/completions"
 WRITTEN_SECONDS: Final = 2.0
 """How long the end of an answer waits until the database has it, where several servers share it."""
-LARGE_ANSWER: Final = 1_000_000
-"""Letters of an answer that is hashed in a thread."""
 
 
 async def _written(store: Store) -> None:
@@ -68,12 +66,12 @@ async def answer(
     turns. Raises ElbowroomError. Cancelling this closes the upstream at once.
     """
     _refuse_several(request)
-    shared, said = settings.shared, Answer()
-    with shared.running.entered(_key_of_chat(target, request)) as running:
+    shared, said, chat = settings.shared, Answer(), chat_key(target, request)
+    with shared.running.entered(None if request.caller.may_wait else chat) as running:
         if not is_turn(target, request):
             with _observed(target, request, shared.observations, running):
                 if request.caller.may_wait:
-                    await shared.admission.before_task(chat_key(target, request))
+                    await shared.admission.before_task(chat)
                 answer_beside = _relay_stream if target.is_relay else answer_task
                 return _noted(await answer_beside(target, request, sink, settings))
         if keeps:
@@ -81,7 +79,7 @@ async def answer(
         if target.agent is not None or settings.compaction.offers_recall(is_agent=False):
             _ = shared.sdk.begin(imported_runner)  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
-        recorder = shared.recording.begin(target, request, keeps=keeps, asked=asked, turn=turn)
+        recorder = shared.recording.begin(asked, is_patient=target.agent is not None, keeps=keeps, turn=turn)
 
         def place() -> None:
             begun(recorder)
@@ -90,21 +88,17 @@ async def answer(
 
         recorder.show_to(sink)
         recorder.tell(place)
-        settings, is_whole, key = replace(settings, live=recorder, running=running), False, None
+        settings, is_whole = replace(settings, live=recorder, running=running), False
         try:
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
                     answerer = await _answerer(target, request, settings)
-                    await answerer(
-                        target, request, _watched(_named(sink, recorder, shared.store), running), settings, said
-                    )
+                    shown = _shown(sink, recorder, shared.store, running)
+                    await answerer(target, request, shown, settings, said)
                     await recorder.is_found()
-                if said.size > LARGE_ANSWER:
-                    key = await asyncio.to_thread(_key_of_answer, said, request, recorder)
                 is_whole = not said.is_interrupted
         finally:
-            key = _key_of_answer(said, request, recorder) if key is None else key
-            recorder.ended("complete" if is_whole else "interrupted", key)
+            recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
             shared.queue.let_go(recorder.conversation, running)
         if keeps:
             with running.stoppable():
@@ -120,7 +114,7 @@ async def answer(
 async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> bytes:
     """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
     admission, key = settings.shared.admission, chat_key(target, request)
-    with settings.shared.running.entered(_key_of_chat(target, request)):
+    with settings.shared.running.entered(None if request.caller.may_wait else key):
         if not request.caller.may_wait:
             return await _relay_completion(target, request, settings)
         await admission.before_task(key)
@@ -149,13 +143,13 @@ async def relay_stream(
     target: Target, request: ChatRequest, settings: RunSettings, sink: Callable[[Sequence[bytes]], Awaitable[None]]
 ) -> None:
     """Send the client's body on, and hand the frames of the upstream's stream to the sink. Raises ElbowroomError."""
-    shared = settings.shared
+    shared, key = settings.shared, chat_key(target, request)
     with (
-        shared.running.entered(_key_of_chat(target, request)) as running,
+        shared.running.entered(None if request.caller.may_wait else key) as running,
         _observed(target, request, shared.observations, running),
     ):
         if request.caller.may_wait:
-            await shared.admission.before_task(chat_key(target, request))
+            await shared.admission.before_task(key)
         await _relay_frames(target, request, shared.places, sink)
 
 
@@ -200,13 +194,8 @@ def is_turn(target: Target, request: ChatRequest) -> bool:
 
 
 def chat_key(target: Target, request: ChatRequest) -> ChatKey:
-    """Return the key of a request's chat, by which tasks wait for it."""
+    """Return the key of a request's chat, by which tasks wait for it, unless it is one that waits itself."""
     return target.provider.id, target.model, request.caller.chat_id
-
-
-def _key_of_chat(target: Target, request: ChatRequest) -> ChatKey | None:
-    """Return the key of a request that tasks wait for; None for a task that waits itself."""
-    return None if request.caller.may_wait else chat_key(target, request)
 
 
 async def _answerer(target: Target, request: ChatRequest, settings: RunSettings) -> Answerer:
@@ -241,35 +230,29 @@ def _raw_agent(target: Target, settings: RunSettings) -> AgentSettings:
     return AgentSettings(id="raw-model", provider=provider, model=target.model, client_tools=settings.client_tools)
 
 
-def _named(sink: Sink, recorder: TurnRecorder, store: Store) -> Sink:
-    """Return a sink that waits a moment before its first events: these go out with the conversation's id.
+def _shown(sink: Sink, recorder: TurnRecorder, store: Store, running: RunningAnswer) -> Sink:
+    """Return a sink that lets the running turn see what the client is shown.
 
-    They go out at once where a stop ends the waiting: they are recorded, and a part of the answer.
+    Where the conversation is being looked for, it waits a moment before its first events, which go out with the
+    conversation's id. They go out at once where a stop ends the waiting: they are recorded, and a part of the answer.
     """
-    has_waited = False
+    waits = not recorder.is_placed or store.is_opening
 
-    async def sent(events: Sequence[AnswerEvent]) -> None:
-        nonlocal has_waited
-        if not has_waited:
-            has_waited = True
-            try:
-                await store.ready_for_words()
-                await recorder.is_found()
-            except asyncio.CancelledError:
-                with suppress(Exception):  # of a client that has left
-                    await sink(events)
-                raise
+    async def first(events: Sequence[AnswerEvent]) -> None:
+        try:
+            await store.ready_for_words()
+            await recorder.is_found()
+        except asyncio.CancelledError:
+            with suppress(Exception):  # of a client that has left
+                await sink(events)
+            raise
         await sink(events)
 
-    return sink if recorder.is_placed and not store.is_opening else sent
-
-
-def _watched(sink: Sink, running: RunningAnswer) -> Sink:
-    """Return a sink that lets the running turn see what the client is shown."""
-
     def shown(events: Sequence[AnswerEvent]) -> Awaitable[None]:
+        nonlocal waits
         running.saw(events)
-        return sink(events)
+        goes_first, waits = waits, False
+        return first(events) if goes_first else sink(events)
 
     return shown
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from elbowroom.agents.admission import Admission, Job, Leaving, Priority, Ticket
+from elbowroom.agents.admission import Admission, Job, Leaving, OnWait, Priority, Ticket
 from elbowroom.agents.answer import Reply
 from elbowroom.agents.prompt import HistoryCounter, step_usage_of, thinking_off
 from elbowroom.context.conversation import StepUsage
@@ -191,7 +191,7 @@ async def ask(
     *,
     rank: Priority | Job = Priority.CHAT,
     held: int | None = None,
-    on_wait: Callable[[int], Awaitable[None]] | None = None,
+    on_wait: OnWait | None = None,
     leaves: Leaving | None = None,
     admitted: Callable[[Ticket | None], Awaitable[ModelInfo | None]] | None = None,
     ended: Callable[[Ticket | None], None] | None = None,

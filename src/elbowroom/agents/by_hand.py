@@ -10,13 +10,25 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import check_compacts, compact_request, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.turn import Recall, RunSettings, Standing, Turn, put_in_words, standing_summary, take_back
+from elbowroom.agents.turn import (
+    Asking,
+    Entries,
+    Recall,
+    RunSettings,
+    Shared,
+    Standing,
+    put_in_words,
+    standing_summary,
+    take_back,
+)
 from elbowroom.context.budget import TARGET_RATIO, Budget
 from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, with_words
+from elbowroom.context.conversation import ContextFill
 from elbowroom.context.outputs import is_shortened
 from elbowroom.context.seam import command_in, notice_line, without_notices
 from elbowroom.context.transcript import Group, Message, text_of, with_text, written
-from elbowroom.errors import Conflict
+from elbowroom.context.unasked import Passage
+from elbowroom.errors import Conflict, NotFound
 from elbowroom.providers.base import TextDelta
 
 NOTHING_STANDS: Final = (
@@ -100,12 +112,14 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     check_compacts(target, settings)
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, tell_nobody, settings)
-    fit = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    asking = Asking(target, offered.request, tell_nobody, settings)
+    fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
     budget, history = fit.manager.budget, fit.manager.history
     done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
-    staying = frozenset(history.places(done.messages if done is not None else messages))
+    staying = frozenset(
+        history.places(done.messages if done is not None else messages, done.parts if done is not None else ())
+    )
     pinned = [group.is_pinned for group in history.transcript.groups for _ in group.messages]
     sizes = await asyncio.to_thread(lambda: [fit.counter.text(written(message)) for message in messages])
     foreseen = (
@@ -119,31 +133,39 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
 
 @dataclass(frozen=True, slots=True)
 class KeptChat:
-    """A kept conversation as a chat that its client would send, and whose window was last so large; None for unknown.
+    """A kept conversation as a chat that its client would send; how full its window is `shown`, None for unknown.
 
-    The client's tools are not kept, and not counted.
+    The client's tools are not kept, and not counted but in what is shown.
     """
 
     target: Target
     request: ChatRequest
     settings: RunSettings
-    last_window: int | None
+    shown: ContextFill | None
 
     async def recall(self) -> Recall:
         """Return what knows its compactions."""
         shared, caller = self.settings.shared, self.request.caller
         live = await shared.recording.found(self.target, self.request)
-        messages = without_notices(self.request.messages)
-        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live)
+        messages, chain = without_notices(self.request.messages), live.chain if live is not None else None
+        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live, chain)
 
     async def size_of(self, messages: Sequence[Message]) -> tuple[int, Budget | None]:
         """Return how large the prompt with these messages is, and the budget of its window where one is known."""
         offered = await offered_unasked(self.target, self.request, self.settings)
         asked = replace(offered.request, messages=tuple(dict(message) for message in messages))
         sized = await count_request(self.target, asked, offered.specs, self.settings.shared.histories, fits_tools=True)
-        window = sized.window or self.last_window
+        window = sized.window or (self.shown.window if self.shown is not None else None)
         budget = Budget(window, self.settings.compaction.threshold_ratio) if window is not None else None
         return sized.count.tokens, budget
+
+    async def changed(self, before: Sequence[Message], after: int) -> None:
+        """Record that the prompt, which had these messages before, has `after` tokens now."""
+        live = await self.settings.shared.recording.found(self.target, self.request)
+        if live is not None and self.shown is not None:
+            more = after - (await self.size_of(before))[0]
+            live.filled(replace(self.shown, tokens=max(0, self.shown.tokens + more)))
+            self.settings.shared.running.refilled += 1
 
     async def fitting(self, messages: Sequence[Message], refusal: str) -> int:
         """Return how large the prompt with these messages is. Raises Conflict where it would be compacted at once."""
@@ -161,6 +183,7 @@ async def undo(chat: KeptChat) -> tuple[str, int]:
         standing = await _standing(recall)
         needed = await chat.fitting(standing.without, ORIGINALS_TOO_LARGE)
         await take_back(recall, standing)
+        await chat.changed(standing.messages, needed)
     return inner_summary(text_of(standing.summary)), needed
 
 
@@ -177,6 +200,7 @@ async def edit(chat: KeptChat, words: str) -> tuple[str, str, int]:
         changed = [summary if message == standing.summary else message for message in standing.messages]
         needed = await chat.fitting(changed, SUMMARY_TOO_LARGE)
         await put_in_words(recall, standing, summary)
+        await chat.changed(standing.messages, needed)
     return inner_summary(before), inner_summary(text_of(summary)), needed
 
 
@@ -185,6 +209,20 @@ async def _standing(recall: Recall) -> Standing:
     if standing is None:
         raise Conflict(NOTHING_STANDS, code="nothing_compacted")
     return standing
+
+
+async def came_back(shared: Shared, keys: Sequence[str]) -> dict[str, list[Passage]]:
+    """Return the passages that came back unasked with the messages of these keys."""
+    return await Entries(shared.store.ledger, shared.notes).came_back(keys)
+
+
+async def forget(chat: KeptChat, key: str, number: int) -> Passage:
+    """Let a passage that came back with the message of this key go, for good. Raises NotFound."""
+    recall = await chat.recall()
+    async with recall.lock():
+        if (gone := await recall.forget(key, number)) is None:
+            raise NotFound(f"No passage {number} came back with this message.")
+    return gone
 
 
 async def check_pin(chat: KeptChat, key: str) -> None:

@@ -17,8 +17,9 @@ from elbowroom.agents.prompt import (
     with_instructions,
 )
 from elbowroom.agents.request import ChatRequest, parse_chat_request
-from elbowroom.agents.turn import RunSettings, Turn
+from elbowroom.agents.turn import Asking, RunSettings
 from elbowroom.context.compaction import Cannot, Compaction
+from elbowroom.context.conversation import ContextFill
 from elbowroom.context.seam import without_notices
 from elbowroom.errors import ModelNotFound, RequestError
 from elbowroom.providers.base import ModelInfo
@@ -105,11 +106,16 @@ class CompactedRequest:
 
 
 async def compact_request(
-    target: Target, request: ChatRequest, settings: RunSettings, sink: Sink = tell_nobody
+    target: Target,
+    request: ChatRequest,
+    settings: RunSettings,
+    sink: Sink = tell_nobody,
+    shown: ContextFill | None = None,
 ) -> CompactedRequest:
     """Return the request's history, compacted; the sink gets notices, and `Compacted` where the request asks for it.
 
-    What cannot be made shorter is handed out as it is. Raises RequestError where nothing is ever compacted.
+    What cannot be made shorter is handed out as it is. `shown` is how full the window was, where the request lacks
+    what is in it besides, such as tools of the client. Raises RequestError where nothing is ever compacted.
     """
     check_compacts(target, settings)
     began = time.monotonic()
@@ -117,11 +123,12 @@ async def compact_request(
     if settings.live is not None:
         await settings.shared.background.end(settings.live.conversation)  # this compaction takes its place
     offered = await offered_unasked(target, request, settings)
-    turn = Turn(target, offered.request, sink, settings, offered.keeper, recaller=offered.recaller)
-    fit = await turn.fitted(target.agent.instructions if target.agent else None, offered.specs)
+    asking = Asking(target, offered.request, sink, settings, keeper=offered.keeper, recaller=offered.recaller)
+    fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     messages = fit.manager.history.messages
     before, outcome = await fit.run(fit.planner.by_hand(fit.recall.begun_with()))
     seconds = time.monotonic() - began
+    await fit.note_fill(max(0, shown.tokens - before) if shown is not None else 0)
     if isinstance(outcome, Cannot):
         return CompactedRequest(tuple(messages), before, before, None, seconds)
     left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.manager.history.messages)

@@ -19,6 +19,7 @@ MAX_TOOLS: Final = 2_000
 """What is more than this would be worked on for minutes, and fits no window."""
 PLAIN: Final = 2
 """The keys of a message that has a role and a content, as nearly all do."""
+ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
 
 
@@ -30,7 +31,7 @@ class Caller:
     proves nothing. `chat_id` is the client's name for a conversation, shared by its branches. Both are printable and
     of bounded length. A task is a request that the client program makes by itself, such as for a title; the program
     goes on with the chat only after a task that `is_awaited`. The messages of a task that `brings_chat` are the chat
-    itself, with the order at the end of the last one.
+    itself, with the order at the end of the last one; one that `wants_title` is answered with the chat's title.
     """
 
     owner: str = ""
@@ -38,6 +39,7 @@ class Caller:
     is_task: bool = False
     is_awaited: bool = False
     brings_chat: bool = False
+    wants_title: bool = False
     known_by: KnownBy = "nothing"
 
     @property
@@ -68,15 +70,11 @@ NOBODY: Final = Caller()
 """A caller of whom nothing is known."""
 
 
+@dataclass(slots=True)
 class OnlyUser:
-    """Knows whether a caller without a name is the one user of this server: until a caller has given a name."""
+    """Whether a caller without a name is the one user of this server: until a caller has given a name."""
 
-    def __init__(self) -> None:
-        self.is_alone = True
-
-    def meet(self, owner: str) -> None:
-        """Note a caller; one with a name is the end of being alone, for good."""
-        self.is_alone = self.is_alone and not owner
+    is_alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,8 @@ class ChatRequest:
     out. `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who
     asks, as far as that is known. `compaction` is None for a client that knows nothing of compactions;
     `edits` are to be applied to its history, in their order. `focus` is what a person who asks for a compaction wants
-    kept or dropped.
+    kept or dropped. The answer `tells_stop` where the client is to know by which of its stop sequences it ended: no
+    engine tells that, so they are looked for here.
     """
 
     model: str
@@ -115,6 +114,7 @@ class ChatRequest:
     compaction: CompactionRequest | None = None
     edits: tuple[Edit, ...] = ()
     focus: str = ""
+    tells_stop: bool = False
 
 
 def parse_chat_request(body: Any) -> ChatRequest:
@@ -191,7 +191,7 @@ def _is_plain(message: Any) -> bool:
         and len(message) == PLAIN
         and type(message.get("content")) is str
         and type(role := message.get("role")) is str
-        and role != ""
+        and role in ROLES
     )
 
 
@@ -201,6 +201,10 @@ def _check_message(message: Any, where: str) -> None:
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise RequestError(f"{where}.role has to be a word such as user, not {_shown(role)}.", param=f"{where}.role")
+    if role not in ROLES:
+        known = f"{', '.join(ROLES[:-1])} or {ROLES[-1]}"
+        told = f"{where}.role is {_shown(role)}, which does not exist: it has to be {known}."
+        raise RequestError(told, param=f"{where}.role")
     _check_content(message, where)
     _check_id(message.get("tool_call_id"), f"{where}.tool_call_id")
     if "tool_calls" in message:

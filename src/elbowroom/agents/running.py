@@ -32,6 +32,7 @@ PHASES_TOLD: Final[dict[str, Phase]] = {
     "compacted": "prefill",
     "not compacted": "prefill",
     "waiting": "waiting",
+    "waited": "prefill",
     "tool call": "tool",
     "tool result": "tool",
 }
@@ -173,6 +174,7 @@ class Running:
     """The registry of one server's running requests, on its event loop. It is open until it is closed.
 
     While it `is_leaving`, the server has been asked to stop: who chooses between servers is to choose another one.
+    `refilled` counts how often the window of a conversation has become another size behind its answer.
     """
 
     def __init__(self) -> None:
@@ -181,6 +183,7 @@ class Running:
         self._is_empty.set()
         self._is_stopping = False
         self.is_leaving = self.is_closed = False
+        self.refilled = 0
         self._chats: Counter[ChatKey] = Counter()
         self._waiting_tasks: Counter[tuple[str, str]] = Counter()
         self._tasks_at_work: dict[Callable[[], object], ChatKey] = {}
@@ -307,7 +310,10 @@ class Running:
             self._chats[key] -= 1
             if not self._chats[key]:
                 del self._chats[key]
-            self._wake_tasks()
+            for woken in self._sleepers:
+                if not woken.done():
+                    woken.set_result(None)
+            self._sleepers.clear()
 
     def make_way(self, chat: ChatKey) -> None:
         """Ask the tasks to leave that are in the way of a chat: those with its model, and its own."""
@@ -355,12 +361,6 @@ class Running:
             woken = asyncio.get_running_loop().create_future()
             self._sleepers.append(woken)
             await woken
-
-    def _wake_tasks(self) -> None:
-        for woken in self._sleepers:
-            if not woken.done():
-                woken.set_result(None)
-        self._sleepers.clear()
 
 
 async def stopped(turns: Sequence[RunningAnswer], *, last_words: bool) -> int:

@@ -10,7 +10,7 @@ left out, then a digest that code makes takes the place of the oldest messages. 
 """
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.task_history import (
     longest_middle,
     order_of,
+    title_in,
     with_ends_of_history,
     with_short_calls,
     with_short_middles,
@@ -31,6 +32,7 @@ from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Shared
 from elbowroom.context.budget import Budget, leaves_room
 from elbowroom.context.compaction import Compaction, Ladder, Wishes
+from elbowroom.context.conversation import Titled
 from elbowroom.context.effects import Count, Effect
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, Transcript
@@ -73,10 +75,36 @@ async def answer_task(target: Target, request: ChatRequest, sink: Sink, settings
 
     if request.caller.is_awaited:
         return await answered()
+    answer = await _answered_in_time(target, request, settings, answered, may_leave=lambda: not has_said)
+    if request.caller.wants_title:
+        await _note_title("".join(answer.text), request, settings)
+    return answer
+
+
+async def _answered_in_time(
+    target: Target,
+    request: ChatRequest,
+    settings: RunSettings,
+    answered: Callable[[], Awaitable[Answer]],
+    *,
+    may_leave: Callable[[], bool],
+) -> Answer:
     # A load is not given up: the chat would have to wait for the same one from its beginning.
     await target.provider.ready(target.model)
     key = target.provider.id, target.model, request.caller.chat_id
-    return await settings.shared.admission.giving_way(key, answered, may_leave=lambda: not has_said)
+    return await settings.shared.admission.giving_way(key, answered, may_leave=may_leave)
+
+
+async def _note_title(said: str, request: ChatRequest, settings: RunSettings) -> None:
+    """Give the conversation the title that was made for it, where it is known by name; a task never fails for that."""
+    kept, caller, title = settings.shared.recording.conversations, request.caller, title_in(said)
+    if kept is None or not caller.chat_id or not title:
+        return
+    try:
+        if (row := await kept.find(caller.keeps_as, caller.chat_id)) is not None:
+            kept.note([Titled(row.id, title)])
+    except Exception:
+        log.exception("The title of a conversation could not be kept.")
 
 
 async def _answer(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from elbowroom.context.compaction import find_values, spoken
 from elbowroom.context.templates import with_content
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, text_in
 
@@ -24,6 +25,7 @@ END_SHOWN: Final = 400
 SPEAKER: Final = re.compile(r"^(?:USER|ASSISTANT): ", re.MULTILINE)
 """How Open WebUI begins each message of a conversation that it writes into a task."""
 ASKS: Final = "USER: "
+LONGEST_TITLE: Final = 200
 
 
 def marked_history(text: str) -> tuple[int, int] | None:
@@ -156,3 +158,12 @@ def _middle(text: str, order: str) -> tuple[int, int]:
     if (place := marked_history(text)) is not None:
         return place
     return (0, 0) if text == order else (BEGINNING_KEPT, max(BEGINNING_KEPT, len(text) - END_KEPT))
+
+
+def title_in(said: str) -> str:
+    """Return the title in the answer to a task: that of a JSON object, else a single line; empty without one."""
+    said = spoken(said).strip()
+    told = next((found.value for found in find_values(said) if isinstance(found.value, dict)), None)
+    title = told.get("title") if told is not None else said
+    title = " ".join(title.split()) if isinstance(title, str) and "\n" not in title.strip() else ""
+    return title.strip("\"'") if len(title) <= LONGEST_TITLE else ""

@@ -10,9 +10,9 @@ from elbowroom.autostart.launchd import LaunchAgent
 from elbowroom.autostart.service import Run, Service, Starter, doubts, run, service_of
 from elbowroom.autostart.systemd import SystemdUnit
 from elbowroom.autostart.windows_task import ScheduledTask
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, in_own_words
 from elbowroom.settings.fields import data_dir, expanded, settings_path
-from elbowroom.settings.load import load_settings
+from elbowroom.settings.load import usable_settings
 
 Say = Callable[[str], object]
 What = Literal["on", "off", "status"]
@@ -49,7 +49,8 @@ def switch_on(starter: Starter, say: Say, *, force: bool) -> None:
     _check_ours(starter, "on", force=force)
     say(f"For {starter.where}:\n\n{starter.text}")
     starter.install()
-    say(f"elbowroom is on: it runs now, and starts by itself.\n{starter.advice}\n`elbowroom autostart off` ends that.")
+    on = f"elbowroom is on: it runs now, and starts by itself.\n{starter.advice}\n`elbowroom autostart off` ends that."
+    say(in_own_words(on))
 
 
 def switch_off(starter: Starter, say: Say, *, force: bool) -> None:
@@ -102,7 +103,7 @@ def autostart(what: What, config: str | None, say: Say, warn: Say, *, only_print
     service = service_of(sys.executable, environ, config=path if is_named else None, data=data)
     starter = starter_for(sys.platform, service, environ)
     if what == "on":
-        loaded = load_settings(path, environ, {}, must_exist=is_named)
+        loaded = usable_settings(path, environ, {}, must_exist=is_named)
         for doubt in doubts(loaded, environ, sys.executable):
             warn(f"Warning: {doubt}")
     if only_print:

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.connect.agents import NO_TOKEN, connect_agent
+from elbowroom.connect.asking import asked
 from elbowroom.connect.clients import CLIENTS, OPEN_WEBUI, USER_HEADERS
 from elbowroom.connect.files import Records
 from elbowroom.connect.open_webui import WHERE_KEYS_ARE, Connection, OpenWebUI, taken_back, wanted, with_connection
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, own_command
 from elbowroom.settings.doubts import own_address, reached_host
 from elbowroom.settings.fields import data_dir
-from elbowroom.settings.load import Flags, load_settings
+from elbowroom.settings.load import Flags, usable_settings
 
 KEY_VARIABLE: Final = "OPEN_WEBUI_KEY"
 MOST_NAMED: Final = 5
 FILE: Final = "connected.json"
+WIDE: Final = 32_768  # tokens; in smaller windows tools that nobody uses are felt
+DOCKER: Final = "http://host.docker.internal:2345/v1"
 
 
 def add_connect(
@@ -31,10 +34,21 @@ def add_connect(
 ) -> None:
     """Add the command. `place` returns the settings file and whether it was named, `flags` what flags set."""
     command = add_parser("connect", parents=list(parents), help="set a chat program or a coding agent up for elbowroom")
-    command.add_argument("client", choices=list(CLIENTS), metavar="PROGRAM", help=", ".join(CLIENTS))
+    command.add_argument(
+        "client",
+        nargs="?",
+        choices=list(CLIENTS),
+        metavar="PROGRAM",
+        help=f"{', '.join(CLIENTS)} (without: what it does)",
+    )
     command.add_argument("--write", action="store_true", help="write its settings, in the place of showing them")
     command.add_argument("--undo", action="store_true", help="put its settings back as they were")
-    command.add_argument("--address", default="", help="elbowroom as it reaches it, where not by --host, --port")
+    command.add_argument(
+        "--address",
+        default="",
+        metavar="URL",
+        help=f"where the program finds elbowroom, such as {DOCKER} for one in Docker (default: this machine's own)",
+    )
     agent = command.add_argument_group("coding agents")
     agent.add_argument("--model", default="", metavar="ID", help="an agent or a model (default: the loaded one)")
     agent.add_argument(
@@ -44,13 +58,19 @@ def add_connect(
     webui.add_argument("--url", help="where it is, such as http://127.0.0.1:8080")
     webui.add_argument("--key", default="", help=f"the key of an admin there (default: ${KEY_VARIABLE})")
     webui.add_argument("--people", action="store_true", help="several people use it: keep their chats apart")
+    webui.add_argument(
+        "--tools", choices=["off", "on"], help="switch its Builtin Tools off, for small windows, or on again"
+    )
     webui.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
     command.set_defaults(run=lambda options: run(options, *place(options), flags(options)), log_level="warning")
 
 
 def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
     """Set a program up, or take that back; print what changes. Raises ElbowroomError."""
-    loaded = load_settings(path, os.environ, flags, must_exist=is_named)
+    if options.client is None:
+        say(*_overview())
+        return 0
+    loaded = usable_settings(path, os.environ, flags, must_exist=is_named)
     server = loaded.settings.server
     token = server.token.reveal(loaded.folder, os.environ) or ""
     here = own_address(reached_host(server.host), server.port)
@@ -82,7 +102,10 @@ def _connect_webui(options: argparse.Namespace, address: str, token: str, record
         new = wanted(before, before.url if before else address, token or NO_TOKEN, headers)
         after, will_be_on = with_connection(connections, new), True
     lines = list(changes(before, _at(after, address)))
-    say(*lines or [f"{OPEN_WEBUI.name} at {there.url} is set up as it should be."])
+    tools = list(_tools_told(there, options, address, token))
+    say(*(lines or [f"{OPEN_WEBUI.name} at {there.url} is set up as it should be."]), *tools)
+    if not options.dry_run and options.tools and tools:
+        there.give_builtin_tools(are_on=options.tools == "on")
     if options.dry_run or not lines:
         return 0
     if not options.undo:
@@ -93,6 +116,45 @@ def _connect_webui(options: argparse.Namespace, address: str, token: str, record
         say("Put back as it was.")
         return 0
     return _tell_models(there, [one.is_at(address) for one in after].index(True), address)
+
+
+def _overview() -> Iterator[str]:
+    """Yield what can be connected, and how."""
+    yield "Sets a program up so that it chats through elbowroom, and knows the model's window."
+    yield ""
+    width = max(map(len, CLIENTS))
+    for client in CLIENTS.values():
+        how = (
+            "set up over its own API"
+            if client is OPEN_WEBUI
+            else "--write sets it up"
+            if client.is_written
+            else "shown"
+        )
+        yield f"  {own_command()} connect {client.id:<{width}}  {client.name}: {how}"
+    yield ""
+    yield f"Any other program: paste the base address, http://127.0.0.1:2345/v1. More: {own_command()} connect --help"
+
+
+def _tools_told(there: OpenWebUI, options: argparse.Namespace, address: str, token: str) -> Iterator[str]:
+    """Yield what changes about Open WebUI's own tools, or an offer to switch them off where a window is small."""
+    if options.undo:
+        return
+    if options.tools:
+        if there.has_builtin_tools() is not (options.tools == "on"):
+            yield f"~ Builtin Tools of all models: {options.tools}"
+        return
+    try:
+        rows = asked(address, token or NO_TOKEN, "/v1/models", ".").get("data")
+        smallest = min(row["context_length"] for row in rows or () if row.get("context_length"))
+        is_tight = smallest < WIDE and there.has_builtin_tools()
+    except (ElbowroomError, ValueError):  # elbowroom does not run now, or no window is known
+        return
+    if is_tight:
+        yield (
+            f"Its Builtin Tools take some 5,000 tokens of every chat, and the smallest window has {smallest:,}: run "
+            "this again with --tools off to switch them off (Settings, Admin, Models, Model Defaults, Capabilities)."
+        )
 
 
 def say(*lines: str) -> None:

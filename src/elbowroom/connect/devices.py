@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +55,7 @@ class PairedDevices:
         self._written = {device.id: device.last_used or 0.0 for device in self._devices.values()}
         self._lock = threading.Lock()
         self._saving: asyncio.Task[None] | None = None
+        self._requests: dict[str, set[asyncio.Task[object]]] = {}
 
     def listed(self) -> list[Device]:
         """Return them, the one paired last first."""
@@ -70,6 +71,20 @@ class PairedDevices:
         if self._is_due(used) and (self._saving is None or self._saving.done()):
             self._saving = asyncio.create_task(self._save_uses())
         return used
+
+    @contextlib.contextmanager
+    def asking(self, device: Device) -> Iterator[None]:
+        """Run a request of a program in the current task, which is cancelled when its token is revoked."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a handler runs in a task
+        requests = self._requests.setdefault(device.id, set())
+        requests.add(task)
+        try:
+            yield
+        finally:
+            requests.discard(task)
+            if not requests:
+                self._requests.pop(device.id, None)
 
     async def add(self, name: str) -> tuple[Device, str]:
         """Pair a program and return it with its token. Raises Conflict where there are too many, SettingsNotSaved."""
@@ -90,7 +105,10 @@ class PairedDevices:
         return device, token
 
     async def remove(self, device_id: str) -> bool:
-        """Revoke a program's token; tell whether there was such a program. Raises SettingsNotSaved."""
+        """Revoke a program's token, and end what it asks for now; tell whether there was such a program.
+
+        Raises SettingsNotSaved.
+        """
         for device in [device for device in self._devices.values() if device.id == device_id]:
             del self._devices[device.token_hash]
             try:
@@ -98,6 +116,8 @@ class PairedDevices:
             except SettingsNotSaved:
                 self._devices[device.token_hash] = device
                 raise
+            for request in tuple(self._requests.get(device_id, ())):
+                request.cancel()
             return True
         return False
 

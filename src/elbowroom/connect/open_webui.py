@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from elbowroom.errors import ElbowroomError
 
 PATIENCE_SECONDS: Final = 20.0
-CONFIG, UPDATE = "/openai/config", "/openai/config/update"
+CONFIG, UPDATE, MODELS = "/openai/config", "/openai/config/update", "/api/v1/configs/models"
+USUAL: Final = {"usage": True, "status_updates": True, "vision": True, "file_upload": True, "citations": True}
+"""Capabilities that models have by default; once one is set, those that are not named are off."""
 WHERE_KEYS_ARE: Final = (
     "It takes a key of an admin: in Open WebUI, Settings, Account, API Keys; they are switched on in the Admin Panel, "
     "Settings, General. The token of a signed-in admin does as well: in the browser's console, localStorage.token."
@@ -77,6 +79,18 @@ class OpenWebUI:
         }
         self._ask("POST", UPDATE, body)
 
+    def has_builtin_tools(self) -> bool:
+        """Tell whether models get Open WebUI's own tools, where nothing else is set for one of them."""
+        return _capabilities(self._ask("GET", MODELS)).get("builtin_tools", True) is not False
+
+    def give_builtin_tools(self, *, are_on: bool) -> None:
+        """Give models its own tools by default, or take them away; all else that is set for models stays."""
+        config = self._ask("GET", MODELS)
+        metadata = config.get("DEFAULT_MODEL_METADATA")
+        capabilities = {**USUAL, **_capabilities(config), "builtin_tools": are_on}
+        kept = metadata if isinstance(metadata, dict) else {}
+        self._ask("POST", MODELS, {**config, "DEFAULT_MODEL_METADATA": {**kept, "capabilities": capabilities}})
+
     def models_of(self, number: int) -> list[str]:
         """Return the ids of the models that Open WebUI gets by the connection with this number."""
         data = self._ask("GET", f"/openai/models/{number}").get("data")
@@ -115,6 +129,12 @@ class OpenWebUI:
 
     def _other(self) -> ElbowroomError:
         return ElbowroomError(f"What answers at {self.url} is no Open WebUI, or one older than 0.6.")
+
+
+def _capabilities(config: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = config.get("DEFAULT_MODEL_METADATA")
+    found = metadata.get("capabilities") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def with_connection(connections: Sequence[Connection], new: Connection) -> list[Connection]:

@@ -7,7 +7,8 @@ Before a request the occupancy is (P + reserve) / window, while the answer strea
 cost F is the part that no compaction can free: system, tools, pinned messages, reserve.
 """
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
@@ -18,7 +19,7 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
-SHARE_BEFORE_REST = 4
+SHARE_BEFORE_REST = 3
 """An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
 
 ROOMS_BELOW: Final = 2
@@ -35,6 +36,9 @@ STEP_OF_WINDOWS: Final = 4096
 class Budget:
     """The window of the loaded model, the trigger as a share of it, and the reply length that the client asked for.
 
+    From an occupied size of `trigger` on the history is compacted before a request. At `stop_at` of prompt and answer
+    the answer is stopped at the next good place, at `force_at` wherever it is.
+
     A `max_tokens` of zero or less asks for no limit, as it does with llama.cpp. Raises ValueError for a window without
     room, and for a trigger that is not between the half that a compaction aims at and the stop.
     """
@@ -42,12 +46,17 @@ class Budget:
     window: int
     threshold: float = DEFAULT_THRESHOLD
     max_tokens: int | None = None
+    trigger: int = field(init=False)
+    stop_at: int = field(init=False)
+    force_at: int = field(init=False)
 
     def __post_init__(self) -> None:
         if self.window < 1:
             raise ValueError(f"a window has to hold at least one token, not {self.window}")
         if not TARGET_RATIO < self.threshold < STOP_RATIO:
             raise ValueError(f"a trigger has to be between {TARGET_RATIO} and {STOP_RATIO}, not {self.threshold}")
+        for name, ratio in (("trigger", self.threshold), ("stop_at", STOP_RATIO), ("force_at", FORCE_RATIO)):
+            object.__setattr__(self, name, self._share(ratio))
 
     def reserve(self, prompt: int) -> int:
         """Return the room kept for the reply beside a prompt of this size.
@@ -62,9 +71,19 @@ class Budget:
         return prompt + self.reserve(prompt)
 
     @property
-    def trigger(self) -> int:
-        """Return the occupied size from which the history is compacted before a request."""
-        return self._share(self.threshold)
+    def compacts_at(self) -> int:
+        """Return the size of the smallest prompt that is compacted: with room for its reply it is at the trigger."""
+        return bisect_left(range(self.window), self.trigger, key=self.occupied)
+
+    def room(self, prompt: int, target: int) -> int:
+        """Return how many tokens may come to a prompt until it takes `target` with its reserve, less than 0 if it does.
+
+        The reserve shrinks as the prompt grows.
+        """
+        room = target - self.occupied(prompt)
+        while (more := target - self.occupied(prompt + room)) > 0:
+            room += more
+        return room
 
     def target(self, fixed: int) -> int:
         """Return the size that a compaction has to reach: half the window, or midway from fixed cost to trigger.
@@ -91,16 +110,6 @@ class Budget:
         target = min(self.target(least), max(wanted, least + ROOMS_BELOW * least_room(self)))
         is_worth_it = target - least >= least_room(self) and occupied - target >= least_gain(prompt)
         return target if is_worth_it else None
-
-    @property
-    def stop_at(self) -> int:
-        """Return the size of prompt and answer at which the answer is stopped at the next good place."""
-        return self._share(STOP_RATIO)
-
-    @property
-    def force_at(self) -> int:
-        """Return the size of prompt and answer at which the answer is stopped wherever it is."""
-        return self._share(FORCE_RATIO)
 
     def reply_limit(self, prompt: int) -> int:
         """Return the upstream's max_tokens: the rest of the window, or less where the client wants less.
@@ -147,13 +156,15 @@ class Compact:
     """The history has to shrink first, until prompt and reserve are at or below `target`.
 
     Without `asks_pruner` a useful summary would not fit: then code alone cuts the history. `is_tight` is as in `Send`.
-    Where it only `is_wanted`, there is room for the history as it is: then nothing of it goes untold.
+    Where it only `is_wanted`, there is room for the history as it is: then nothing of it goes untold. A target that
+    `is_firm` has to be reached for what comes next, and is not raised for what was said last.
     """
 
     target: int
     asks_pruner: bool = True
     is_tight: bool = False
     is_wanted: bool = False
+    is_firm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +365,11 @@ def _tools_in_words(tools: tuple[tuple[str, int], ...]) -> str:
     return f"{len(tools)} tools (the largest: {named})"
 
 
+SWITCH_OFF: Final = (
+    "switch tools off in the client (Open WebUI: Builtin Tools, by `elbowroom connect open-webui --tools off`)"
+)
+
+
 def _remedy(cost: FixedCost, slim_saves: int) -> str:
     return _sentence(_ways(cost, slim_saves))
 
@@ -365,7 +381,7 @@ def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
     elif cost.pinned > cost.all_tools:
         ways.append("send less text at once")
     if cost.tools:
-        ways.append("give the agent fewer tools" if cost.has_many_of_agent else "switch tools off in the client")
+        ways.append("give the agent fewer tools" if cost.has_many_of_agent else SWITCH_OFF)
     if cost.tools and slim_saves > 0:
         ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
     return ways

@@ -98,13 +98,6 @@ class OpenCalls:
         self._by_id: dict[str, list[Place]] = {}
         self._answered: set[Place] = set()
 
-    def copy(self) -> "OpenCalls":
-        """Return calls that change apart from these."""
-        other = OpenCalls()
-        other._all, other._answered = list(self._all), set(self._answered)
-        other._by_id = {call_id: list(calls) for call_id, calls in self._by_id.items()}
-        return other
-
     def add(self, number: int, message: Message) -> None:
         """Take in the calls of the message with this number in the chain."""
         calls = calls_of(message)

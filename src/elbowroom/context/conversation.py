@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
+from elbowroom.context.budget import Budget
 from elbowroom.context.transcript import CallState, Message
 
 LARGEST_PAGE: Final = 200  # conversations that one page of a list may have
@@ -139,12 +140,27 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class ContextFill:
-    """How many tokens of its window a step has filled; it is compacted from `trigger` on, and cut from `stop_at` on."""
+    """How many tokens of its window a conversation fills: its next prompt, or while it is answered the step.
+
+    A prompt of `trigger` tokens or more is compacted, an answer is cut from `stop_at` on. `turn` is how many tokens one
+    more turn takes, 0 where that is not known.
+    """
 
     tokens: int
     window: int
     trigger: int
     stop_at: int
+    turn: int = 0
+
+    @classmethod
+    def of(cls, tokens: int, budget: Budget, turn: int = 0) -> Self:
+        """Return how full the window of this budget is with so many tokens in it."""
+        return cls(tokens, budget.window, budget.compacts_at, budget.stop_at, turn)
+
+    @property
+    def turns_left(self) -> int | None:
+        """Return how many turns fit before the conversation is compacted; None where that is not known."""
+        return max(0, self.trigger - self.tokens) // self.turn if self.turn else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +172,22 @@ class StepUsed:
     usage: StepUsage
     fill: ContextFill | None
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How full the window of a conversation is from now on: a turn has ended, or something was compacted."""
+
+    conversation: str
+    fill: ContextFill
+
+
+@dataclass(frozen=True, slots=True)
+class Titled:
+    """A title that a client had made for a conversation; one that a person gave it goes before it."""
+
+    conversation: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +265,7 @@ class QueueDropped:
 
 Change = (
     ConversationBegun | Heard | TurnBegun | ReplyBegun | ReplyGrew | ReplyCalled | ReplyEnded | Added | StepUsed
-    | CompactionNoted | TurnEnded | Queued | QueueTaken | QueueDropped
+    | Filled | Titled | CompactionNoted | TurnEnded | Queued | QueueTaken | QueueDropped
 )  # fmt: skip
 
 

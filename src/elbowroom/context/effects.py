@@ -6,6 +6,7 @@ ask a model, or answer from a table. What is asked for and not answered leaves n
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Literal, TypeVar
 
 from elbowroom.context.transcript import Message
@@ -85,6 +86,22 @@ class KeepText:
 
     name: str
     text: str
+
+
+class Ask(Enum):
+    """Questions that need no words of their own. What is sent:
+
+    `PINS` the client's messages that the person has pinned, by their keys. `EDITS` the history as the client wants it
+    edited, None where nothing of it is to be edited. `OTHERS` whether other requests had compacted the conversation,
+    which was taken over, and how. `LESS` whether less of what the client never saw is put back now. `OVERFLOW` the
+    error that tells how the history cannot fit.
+    """
+
+    PINS = auto()
+    EDITS = auto()
+    OTHERS = auto()
+    LESS = auto()
+    OVERFLOW = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from math import ceil
 from typing import Any, Final, Literal, Protocol
 
 from elbowroom.context.compaction import Compaction, is_summary, smallest
-from elbowroom.context.effects import Aside, KeepText, Tell, Work, counted
+from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
-from elbowroom.context.manager import AgentContextManager, room_for_results, shares, shortened
+from elbowroom.context.manager import LEAST_SHARE, AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import Material, has_note, material_in, note_on_whole, short_note_on_whole, with_material
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import (
@@ -44,11 +44,6 @@ FOR_NOTE: Final = 120
 SizeOf = Callable[[str], int]
 View = Callable[[str, int], str | None]
 """Returns a view of so many tokens of a result that can be read again, None for other results."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Edit the history as the client wants; its messages are sent, None where nothing is to be edited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +275,13 @@ def fitting_results(
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) != "too large":
         return None
-    room = room_for_results(manager.budget, rest, now=prompt - sum(sizes))
 
     def shown(text: str, tokens: int) -> str | None:
         return view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
 
+    can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
+    makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
+    room = room_for_results(manager.budget, rest, now=None if makes_room else prompt - sum(sizes))
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     fitting = [
         result
@@ -342,15 +339,21 @@ class Shortener:
 
     def take_in(self) -> Work[None]:
         """Let the model have as much of what has come in as there is room for."""
-        if self.has_edits and (edited := (yield Edit())) is not None:
+        if self.has_edits and (edited := (yield Ask.EDITS)) is not None:
             self._shorten(edited)
+        half, is_small = self.manager.budget.window // 2, False
         if self.shortens:
+            is_small = (yield from counted(self._history.messages)) < half  # nothing can be too large
+            if is_small and self.outputs is None:
+                return
+        if self.shortens and not is_small:
             yield from self._shorten_material()
         whole = self._history.messages
         try:
             if self.outputs is not None:
                 yield from self._take_results(self.outputs)
-            yield from self._shorten_results()
+            if not is_small:
+                yield from self._shorten_results()
             bytes_of = self.outputs.whole_bytes if self.outputs is not None else None
             cut = cut_results(whole, self._history.messages, self.size_of, bytes_of)
             if cut is not None:
@@ -370,8 +373,6 @@ class Shortener:
     def _shorten_material(self) -> Work[None]:
         """Show the beginning and end of files and pasted text that would leave no room; the whole is kept."""
         whole = self._history.messages
-        if (yield from counted(whole)) < self.manager.budget.window // 2:
-            return
         shorter = yield from fitting_material(self._history, self.manager, self.size_of, has_reader=self.has_reader)
         if shorter is not None:
             messages, notice = shorter

@@ -37,33 +37,21 @@ class Chain:
     @classmethod
     def of(cls, owner: str, agent: str, messages: Sequence[Message]) -> "Chain":
         """Return the chain of a history, from which our own notices have been removed already."""
-        return cls((), (), seed_of(owner, agent), OpenCalls()).extended(0, messages)
-
-    def extended(self, known: int, messages: Sequence[Message]) -> "Chain":
-        """Return the chain of a history whose first `known` messages are those of this chain."""
-        keys, ends = list(self.keys), list(self.ends)
-        key, open_calls = bytes.fromhex(self._last), self._open_calls.copy()
-        for end in range(known + 1, len(messages) + 1):
-            message = messages[end - 1]
+        seed, open_calls = seed_of(owner, agent), OpenCalls()
+        keys, ends, key = list[str](), list[int](), bytes.fromhex(seed)
+        for end, message in enumerate(messages, 1):
             if is_system(message):
                 continue
             key = _next(key, message, open_calls)
             _follow(open_calls, len(keys), message)
             keys.append(key.hex())
             ends.append(end)
-        return Chain(tuple(keys), tuple(ends), self.seed, open_calls)
-
-    def without_last(self, messages: Sequence[Message]) -> "Chain | None":
-        """Return the chain of its history without the last message; None where that made calls or answered one."""
-        last = messages[-1]
-        if last.get("role") == "tool" or last.get("tool_calls"):
-            return None
-        spoken = len(self.keys) - (not is_system(last))
-        return Chain(self.keys[:spoken], self.ends[:spoken], self.seed, self._open_calls)
+        return cls(tuple(keys), tuple(ends), seed, open_calls)
 
     def followed_by(self, message: Message) -> str:
         """Return the key that the chain would end with if this message came next."""
-        return _next(bytes.fromhex(self._last), message, self._open_calls).hex()
+        last = self.keys[-1] if self.keys else self.seed
+        return _next(bytes.fromhex(last), message, self._open_calls).hex()
 
     def continued_by(self, messages: Sequence[Message], message: Message) -> str:
         """Return the key that the chain would end with if this message continued the last one, an answer.
@@ -76,10 +64,6 @@ class Chain:
             return self.followed_by(message)
         before = self.keys[-2] if len(self.keys) > 1 else self.seed
         return _next(bytes.fromhex(before), _continued(last, message), self._open_calls).hex()
-
-    @property
-    def _last(self) -> str:
-        return self.keys[-1] if self.keys else self.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +130,7 @@ def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
             nodes += _beside(key, messages[start : end - 1])
         nodes.append(Archived(own, key, messages[end - 1]))
         key, start = own, end
-    return [*nodes, *_beside(key, messages[start:])]
+    return [*nodes, *_beside(key, messages[start:])] if start < len(messages) else nodes
 
 
 def _beside(key: str, messages: Sequence[Message]) -> Iterator[Archived]:

@@ -28,7 +28,7 @@ class AgentContextManager:
     `history` is the conversation as the model gets it now. `prompt` is the size of the prompt last sent, in tokens;
     `filled` is the known size of the window's content: of a prompt that was measured, was sent or has become shorter,
     later with the reply added. A restart is a model call that is cut or blocked and sent again after a compaction: at
-    most `max_restarts` for each step; `restarts` are those of the whole request. A strike is a compaction that freed
+    most `max_restarts` for the whole request, of which `restarts` were made. A strike is a compaction that freed
     too little, or for which the pruning agent had no good answer: after two of them it is not asked again within the
     request.
     """
@@ -40,7 +40,6 @@ class AgentContextManager:
     prompt: int = 0
     filled: int = 0
     restarts: int = 0
-    restarts_of_step: int = 0
     strikes: int = 0
     _loaded: int = 0
 
@@ -60,16 +59,12 @@ class AgentContextManager:
         target = budget.target_in_answer(measure.fixed) if is_stopped else budget.target(least)
         if isinstance(decision, Send):
             too_large = must_shrink and budget.occupied(measure.prompt) > target
-            return Compact(target, is_tight=decision.is_tight) if too_large else decision
+            return Compact(target, is_tight=decision.is_tight, is_firm=True) if too_large else decision
         if not is_stopped:
             return decision
         target = min(target, decision.target)
         asks_pruner = decision.asks_pruner and target - least >= least_room(budget)
-        return replace(decision, target=target, asks_pruner=asks_pruner)
-
-    def begin_step(self) -> None:
-        """Note that the run goes on to its next model step."""
-        self.restarts_of_step = 0
+        return replace(decision, target=target, asks_pruner=asks_pruner, is_firm=True)
 
     def sent(self, prompt: int) -> None:
         """Note the size of a prompt that goes to the model now."""
@@ -104,14 +99,13 @@ class AgentContextManager:
 
     @property
     def can_restart(self) -> bool:
-        """Tell whether the step could be sent once more: compaction is automatic, and tries are left."""
-        return self.auto and self.restarts_of_step < self.max_restarts
+        """Tell whether the step could be sent once more: compaction is automatic, and the request has tries left."""
+        return self.auto and self.restarts < self.max_restarts
 
     def may_restart(self) -> bool:
         """Tell whether the step may be sent once more, and count it if so."""
         if not self.can_restart:
             return False
-        self.restarts_of_step += 1
         self.restarts += 1
         return True
 

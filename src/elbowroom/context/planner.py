@@ -11,7 +11,7 @@ from typing import Final
 
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
-from elbowroom.context.effects import Tell, Work, counted
+from elbowroom.context.effects import Ask, Tell, Work, counted
 from elbowroom.context.fitting import Keep, Note, Shortener
 from elbowroom.context.ledger import PRUNED, UNCHANGED, Written
 from elbowroom.context.manager import AgentContextManager
@@ -47,11 +47,6 @@ PREVIEW: Final = Purpose(is_kept=False, is_halved=True, prunes=False)
 AHEAD: Final = Purpose(prunes=False, foresees=True)
 AHEAD_OF_FULL: Final = Purpose(must_shrink=True, prunes=False, foresees=True)
 REHEARSAL: Final = Purpose(is_kept=False, must_shrink=True, prunes=False)
-
-
-@dataclass(frozen=True, slots=True)
-class FindPins:
-    """What has the person pinned? The client's messages by their keys are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +88,6 @@ class Alone:
 
     plan: Callable[[bool], Work[object]]
     tells: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RecallOthers:
-    """Take over what other requests have compacted; whether there was something is sent, and how it was made."""
-
-
-@dataclass(frozen=True, slots=True)
-class PutBackLess:
-    """Put back less of what the client never saw; whether there was something is sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overflow:
-    """How is it told that the history cannot fit? The error is sent."""
 
 
 @dataclass(slots=True)
@@ -173,7 +153,9 @@ class Planner:
         if self.at is not None and prompt >= self.at and isinstance(decision, Send) and not is_stopped:
             fixed = fixed if matters else (yield from self._fixed(history))
             target = budget.target_below(self.at, prompt, fixed)
-            return Compact(target, is_tight=decision.is_tight, is_wanted=True) if target is not None else decision
+            if target is None:
+                return decision
+            return Compact(target, is_tight=decision.is_tight, is_wanted=True, is_firm=True)
         return decision
 
     def _fixed(self, history: Prompt) -> Work[int]:
@@ -187,12 +169,12 @@ class Planner:
         fixed = yield from self._fixed(self._history)
         halved = (budget.occupied(before) + budget.occupied(fixed)) // 2
         is_wanted = budget.occupied(before) < budget.trigger
-        return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted)
+        return before, Compact(min(budget.target(budget.occupied(fixed)), halved), is_wanted=is_wanted, is_firm=True)
 
     def _pinned(self) -> Work[bool]:
         """Pin what the person has pinned; tell whether there is something."""
         if self._pins is None:
-            self._pins = yield FindPins()
+            self._pins = yield Ask.PINS
         self.manager.history = self._history.pinned(self._pins)
         return bool(self._pins)
 
@@ -217,10 +199,10 @@ class Planner:
             return True
         if has_said:
             return False
-        if (yield PutBackLess()):
+        if (yield Ask.LESS):
             self.refusal = None
             return (yield from self.carry_out((yield from self.first_decision()), has_said=has_said))
-        raise self.refusal or (yield Overflow())
+        raise self.refusal or (yield Ask.OVERFLOW)
 
     def could_be_freed(self) -> Work[int]:
         """Return how many tokens of the history a compaction could free at most."""
@@ -233,7 +215,7 @@ class Planner:
             return (yield from self.shrink(BEFORE_REQUEST, decision))
 
         def unless_done(had_waited: bool) -> Work[Compaction | Cannot | None]:  # of several one compacts
-            if had_waited and (yield RecallOthers())[0]:
+            if had_waited and (yield Ask.OTHERS)[0]:
                 return None
             return (yield from self.shrink(BEFORE_REQUEST, decision))
 
@@ -250,7 +232,7 @@ class Planner:
         """
 
         def unless_done(had_waited: bool) -> Work[tuple[int, Compaction | Cannot | Written]]:
-            made = (yield RecallOthers())[1] if had_waited else None
+            made = (yield Ask.OTHERS)[1] if had_waited else None
             if made is not None and made != known:
                 yield HandOut(made)
                 return made.before, made
@@ -319,7 +301,7 @@ class Planner:
         if not purpose.is_kept:
             return outcome
         if isinstance(outcome, Compaction) and (not purpose.foresees or outcome.rung in ("plan", "retry")):
-            self.manager.history = history.summarised(outcome.messages, outcome.tail)
+            self.manager.history = history.summarised(outcome.messages, outcome.tail, outcome.parts)
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             made = Written(self.manager.budget.window, outcome.before, outcome.after, outcome.rung)
             yield Keep(made, outcome, len(history.items))

@@ -7,19 +7,18 @@ which hands on the very objects that it was given (`Prompt.places`). Only there 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Final, Literal
 
 from elbowroom.context.compaction import smallest
 from elbowroom.context.ledger import Chain, is_system, systems_of
-from elbowroom.context.outputs import is_shortened
-from elbowroom.context.seam import CONTINUE, GO_ON_AT_THE_END, LONGEST_END, THINK_ON, pieces_of
+from elbowroom.context.outputs import is_shortened, is_stub
+from elbowroom.context.seam import CONTINUE, GO_ON_AT_THE_END, LONGEST_END, THINK_ON
 from elbowroom.context.transcript import Message, Transcript, text_of
 from elbowroom.context.unasked import note_in, with_note, without_note
 
 Origin = Literal["client", "put back", "own", "piece", "kept", "summary", "recalled"]
 """Where a message comes from: the client; an earlier turn of which the client has only the words; this run; an answer
-that was stopped, of which it is a piece; a compaction of this turn, word for word or as its summary; the ledger."""
+that was stopped, of which it is what stays; a compaction of this turn, word for word or as its summary; the ledger."""
 UNTOUCHED: Final = ("client", "put back")
 
 
@@ -60,8 +59,8 @@ class Prompt:
     """The conversation before the model's next words. A compaction of it lasts for all later steps of the turn.
 
     `base` is what the turn has begun with, in place of the client's messages, and `appended` what the run has added to
-    those, as it came. The text of a stopped answer stands at the end in pieces, so that a compaction can take in its
-    beginning, `taken_in` characters of it, and leave its end word for word; `order` tells the model to go on with it.
+    those, as it came. The text of a stopped answer stands at the end; a compaction may take in its beginning,
+    `taken_in` characters of it, and leaves its end word for word; `order` tells the model to go on with it.
     `has_taken_in_own` says that a summary holds what no client has sent, `has_steps` that the run has added messages
     once. `changes` counts how often other messages have taken the place of what was here.
     """
@@ -77,13 +76,13 @@ class Prompt:
 
     @classmethod
     def of(cls, messages: Sequence[Message], chain: Chain | None = None) -> "Prompt":
-        """Return the prompt of a client's messages, without keys where their chain is not known yet."""
+        """Return the prompt of a client's messages, without keys where it is part of no conversation."""
         items = items_of(messages, chain)
         return cls(items, items)
 
     @property
     def messages(self) -> list[Message]:
-        """Return the conversation, with the pieces of a stopped answer at its end."""
+        """Return the conversation, with what stays of a stopped answer at its end."""
         return [item.message for item in self.items]
 
     @property
@@ -93,14 +92,19 @@ class Prompt:
 
     @property
     def transcript(self) -> Transcript:
-        """Return the messages in their groups, of which those are pinned whose first message is."""
+        """Return the messages in their groups, of which those are pinned whose first message is.
+
+        Groups of calls know their results as they were before they were shortened.
+        """
         transcript = Transcript.of(self.messages)
-        if not any(item.is_pinned or item.note for item in self.items):
+        if not any(item.is_pinned or item.note or item.whole for item in self.items):
             return transcript
         groups, at = [], 0
         for group in transcript.groups:
-            item = self.items[at]
-            groups.append(replace(group, is_pinned=item.is_pinned, note=item.note))
+            items = self.items[at : at + len(group.messages)]
+            has_shortened = any(item.whole is not None and is_result(item.message) for item in items)
+            whole = tuple(item.whole or item.message for item in items) if has_shortened else ()
+            groups.append(replace(group, is_pinned=items[0].is_pinned, note=items[0].note, unshortened=whole))
             at += len(group.messages)
         return Transcript(tuple(groups))
 
@@ -117,13 +121,6 @@ class Prompt:
         """Return the prompt that begins with these items, followed by what the run has added."""
         begun = Prompt(base, base, changes=self.changes + 1)
         return begun.extended(self.appended) if self.appended else begun
-
-    def keyed(self, chain: Chain) -> "Prompt":
-        """Return the prompt of a client's messages, which nothing has changed yet, with their keys."""
-        if any(item.key for item in self.base):
-            return self
-        items = items_of([item.message for item in self.base], chain)
-        return replace(self, items=(*items, *self.items[len(items) :]), base=items)
 
     def noted(self, notes: Mapping[str, str]) -> "Prompt":
         """Return the prompt with these notes at the end of the person's messages with these keys, each once."""
@@ -159,11 +156,10 @@ class Prompt:
             changes=self.changes,
         )
 
-    def stopped(self, said: str, piece_length: int) -> "Prompt":
-        """Return the prompt with a stopped answer at its end, in pieces of about that length, to be continued."""
-        pieces = pieces_of(said[self.taken_in :], piece_length)
-        items = [Item({"role": "assistant", "content": piece}, origin="piece") for piece in pieces]
-        return replace(self, items=(*self._before_pieces, *items), order=_ordered(CONTINUE))
+    def stopped(self, said: str) -> "Prompt":
+        """Return the prompt with a stopped answer at its end, to be continued."""
+        piece = Item({"role": "assistant", "content": said[self.taken_in :]}, origin="piece")
+        return replace(self, items=(*self._before_pieces, piece), order=_ordered(CONTINUE))
 
     def insisting(self) -> "Prompt":
         """Return the prompt that orders more firmly to go on with the answer, since the model has begun it anew."""
@@ -179,43 +175,46 @@ class Prompt:
         items = tuple(item.saying(message) for item, message in zip(self.items, messages, strict=True))
         return replace(self, items=items, changes=self.changes + 1)
 
-    def summarised(self, messages: Sequence[Message], tail: int) -> "Prompt":
+    def summarised(
+        self, messages: Sequence[Message], tail: int, parts: Sequence[tuple[Message, Message]] = ()
+    ) -> "Prompt":
         """Return the prompt with a compaction's messages, whose last `tail` stand as they stood before.
 
-        The summary may speak of all that stands before these, so that it goes into the ledger with it.
+        `parts` are messages of which only a part stays, each with that part. The summary may speak of all that stands
+        before the tail, so that it goes into the ledger with it.
         """
         first = len(messages) - tail
         items = tuple(
-            Item(message, origin="summary") if place is None else self._kept(place) if at < first else self.items[place]
-            for at, (message, place) in enumerate(zip(messages, self.places(messages), strict=True))
+            Item(message, origin="summary") if place is None else self._kept(place, message, is_covered=at < first)
+            for at, (message, place) in enumerate(zip(messages, self.places(messages, parts), strict=True))
         )
-        left = {origin: sum(item.origin == origin for item in items) for origin in ("own", "piece")}
-        own = sum(item.origin == "own" for item in self.items)
-        pieces = [item.message["content"] for item in self.items if item.origin == "piece"]
-        taken = pieces[: len(pieces) - left["piece"]]
+        taken = _length_of_pieces(self.items) - _length_of_pieces(items)
         return replace(
             self,
             items=items,
-            taken_in=self.taken_in + sum(map(len, taken)),
-            has_taken_in_own=self.has_taken_in_own or bool(taken) or left["own"] < own,
+            taken_in=self.taken_in + taken,
+            has_taken_in_own=self.has_taken_in_own or taken > 0 or _own(items) < _own(self.items),
             changes=self.changes + 1,
         )
 
-    def _kept(self, place: int) -> Item:
-        item = self.items[place]
-        return item if item.origin in ("summary", "recalled") else replace(item, origin="kept")
+    def _kept(self, place: int, message: Message, *, is_covered: bool) -> Item:
+        item = self.items[place].saying(message)
+        stays_so = not is_covered or item.origin in ("summary", "recalled", "piece")
+        return item if stays_so else replace(item, origin="kept")
 
-    def places(self, messages: Sequence[Message]) -> list[int | None]:
+    def places(self, messages: Sequence[Message], parts: Sequence[tuple[Message, Message]] = ()) -> list[int | None]:
         """Return which item each message of a compaction is, None for what the compaction has written.
 
-        A compaction keeps the objects that it was given. Where the same one was given twice, the later stays longer.
+        A compaction keeps the objects that it was given, but for those of which only a part stays. Where the same one
+        was given twice, the later stays longer.
         """
         known: dict[int, list[int]] = {}
         for place, item in enumerate(self.items):
             known.setdefault(id(item.message), []).append(place)
+        wholes = {id(part): whole for whole, part in parts}
         places: list[int | None] = []
         for message in reversed(messages):
-            left = known.get(id(message))
+            left = known.get(id(wholes.get(id(message), message)))
             places.append(left.pop() if left else None)
         return places[::-1]
 
@@ -254,30 +253,25 @@ class Prompt:
         return [*self.joined(messages), *self.order]
 
     def joined(self, messages: Sequence[Message] | None = None) -> list[Message]:
-        """Return messages of the prompt, by default all, with pieces that follow each other in one message.
+        """Return messages of the prompt, by default all, with a stopped answer joined to the message that it continues.
 
-        They are also joined to a message of the client that was to be continued.
+        That is one of the client, if any.
         """
         said = self.messages if messages is None else list(messages)
-        if not self.items or self.items[-1].origin != "piece":
+        if len(said) < 2 or not self.items or self.items[-1].origin != "piece":
             return said
-        whole = said[:1]
-        for (before, place), message in zip(pairwise(self.places(said)), said[1:], strict=True):
-            if place is not None and before == place - 1 and self._continues(place):
-                whole[-1] = {**whole[-1], "content": whole[-1]["content"] + message["content"]}
-            else:
-                whole.append(message)
-        return whole
-
-    def _continues(self, place: int) -> bool:
-        """Tell whether the item at a place is a piece that continues the one before it."""
-        before = self.items[place - 1]
-        return self.items[place].origin == "piece" and (before.origin == "piece" or self._is_continued(before))
+        last, place = len(self.items) - 1, self.places(said)[-2:]
+        if place != [last - 1, last] or not self._is_continued(self.items[-2]):
+            return said
+        *whole, before, after = said
+        return [*whole, {**before, "content": before["content"] + after["content"]}]
 
     def _is_continued(self, item: Item) -> bool:
         """Tell whether an item before the answer is the client's last message, which the answer is to continue."""
         is_last = not self.appended and not self.taken_in and bool(self.base)
-        is_last = is_last and item.origin in ("client", "kept") and item.message == self.base[-1].message
+        is_last = (
+            is_last and item.origin in ("client", "kept") and (item.whole or item.message) == self.base[-1].message
+        )
         return is_last and _is_plain_answer(item.message)
 
     def _has_taken(self, reply: Message) -> bool:
@@ -327,11 +321,32 @@ def items_of(messages: Sequence[Message], chain: Chain | None = None) -> tuple[I
 def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tuple[Item, ...]:
     """Return a conversation with an entry of the ledger in place of all up to the message with this key.
 
-    The system messages among those come first, each once, then the entry's `messages`, then the rest as it is.
+    The system messages among those come first, each once, then the entry's `messages`, then the rest as it is. Results
+    that the entry has shortened are known whole by the ids of their calls.
     """
     end = max(at for at, item in enumerate(items, 1) if item.key == key)
     said = [*systems_of(item.message for item in items[:end]), *messages]
-    return (*(Item(message, key, "recalled", note=note_in(message)) for message in said), *items[end:])
+    whole = {str(each.get("tool_call_id")): each for each in (item.message for item in items[:end]) if is_result(each)}
+    return (
+        *(
+            Item(
+                message,
+                key,
+                "recalled",
+                whole.get(str(message.get("tool_call_id")))
+                if is_result(message) and is_stub(text_of(message))
+                else None,
+                note=note_in(message),
+            )
+            for message in said
+        ),
+        *items[end:],
+    )
+
+
+def is_result(message: Message) -> bool:
+    """Tell whether a message is the result of a call."""
+    return message.get("role") == "tool"
 
 
 def stands_for(message: Message, said: Message) -> bool:
@@ -340,6 +355,14 @@ def stands_for(message: Message, said: Message) -> bool:
         return True
     words = text_of(message).strip()
     return message.get("role") == said.get("role") == "assistant" and bool(words) and words in text_of(said)
+
+
+def _length_of_pieces(items: Sequence[Item]) -> int:
+    return sum(len(item.message["content"]) for item in items if item.origin == "piece")
+
+
+def _own(items: Sequence[Item]) -> int:
+    return sum(item.origin == "own" for item in items)
 
 
 def _is_pinned(item: Item, said: Mapping[str, Message]) -> bool:

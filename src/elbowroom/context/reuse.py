@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from elbowroom.caches import Recent
-from elbowroom.context.chains import BY_VALUE
 from elbowroom.context.ledger import is_system
 from elbowroom.context.transcript import Message, calls_of
 
@@ -38,6 +37,8 @@ WORDS: Final[Mapping[Reason, str]] = {
     "engine_forgot": "the engine has forgotten it",
 }
 PROMPTS_KEPT: Final = 512
+BY_VALUE: Final = 2
+"""The version of marshal that writes equal values alike, and the numbers 1, 1.0 and True as three values."""
 LEAST_LOST: Final = 32
 """Tokens. What is less comes from the ends of prompts, which templates write in another way once more follows."""
 
@@ -128,7 +129,7 @@ class SentPrompts:
 
     def keep(self, talk: Talk, prompt: SentPrompt) -> "Kept":
         """Remember a prompt that the engine has read; return it with its number, and what was read before."""
-        self.passed(prompt.model)
+        self._numbers[prompt.model] += 1
         now = replace(prompt, number=self._numbers[prompt.model], loads=self._loads[prompt.model])
         before = self.last_of(talk)
         last = self._last.get(now.model)

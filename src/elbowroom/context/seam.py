@@ -41,8 +41,6 @@ PREAMBLE = re.compile(
     r"[^\n]{0,110}?\b(?:continu|left off|rest of|pick(?:ing)? up)[^\n:]{0,60}(?::|\n)\s*+", re.IGNORECASE
 )
 
-LEAST_PIECE = 200
-MOST_TO_BLANK = 60
 CONTINUE = (
     "Your last message was interrupted for technical reasons. Continue it exactly where it stopped: your first "
     "character has to be the one that comes next. Do not repeat anything, do not begin anew, and say nothing about "
@@ -63,7 +61,8 @@ MARK = "> *elbowroom: "
 LINE = r"> \*elbowroom: [^\n]*\*"
 LINES = re.compile(rf"(?:\A|\n\n){LINE}(?:\n\n(?:\n\n)?{LINE})*(?:\n\n|\s*\Z)")
 """One notice or several in a row, with the blank lines around them."""
-COMMAND = "/compact"
+COMMANDS = ("/compact", "/tidy")
+"""The first is one of Open WebUI and of coding agents too, which keep it for themselves; the second is nobody's."""
 LONGEST_FOCUS = 500
 """Characters that may follow the command; a longer message is none."""
 
@@ -284,10 +283,12 @@ def without_notices(messages: Iterable[Message]) -> list[Message]:
         for message in messages
     ]
     places = [at for at, message in enumerate(stripped[:-1]) if command_in(message) is not None]
+    if not places:
+        return stripped
     answers = {at + 1 for at in places if _says_nothing(stripped[at + 1])}
     commands = {at for at in places if at + 1 in answers or stripped[at + 1].get("role") == "user"}
     left_out = answers | commands
-    return [each for at, each in enumerate(stripped) if at not in left_out] if left_out else stripped
+    return [each for at, each in enumerate(stripped) if at not in left_out]
 
 
 def command_in(message: Message) -> str | None:
@@ -296,11 +297,11 @@ def command_in(message: Message) -> str | None:
     if message.get("role") != "user" or (isinstance(content, list) and not all(map(is_text, content))):
         return None
     text = content if isinstance(content, str) else text_of(message)
-    if not text.lstrip().startswith(COMMAND):
+    if not text.lstrip().startswith(COMMANDS):
         return None
     command, *focus = text.split(maxsplit=1)
     told = " ".join(" ".join(focus).split())
-    return told if command == COMMAND and len(told) <= LONGEST_FOCUS else None
+    return told if command in COMMANDS and len(told) <= LONGEST_FOCUS else None
 
 
 def _says_nothing(message: Message) -> bool:
@@ -322,28 +323,3 @@ def _without(part: Any) -> Any:
     if not isinstance(part, str) or MARK not in part:
         return part
     return LINES.sub("", part)
-
-
-def pieces_of(text: str, length: int) -> list[str]:
-    """Cut a text at ends of lines or sentences into pieces of about this many characters.
-
-    Where none of these comes for more than twice that long, a piece ends with a word. No piece is shorter than
-    `LEAST_PIECE`, above all not the last, from which a model sees where it stopped.
-    """
-    length = max(LEAST_PIECE, length)
-    pieces: list[str] = []
-    start = 0
-    for place in [*StopFinder().places(text), len(text)]:
-        while place - start > 2 * length + MOST_TO_BLANK:
-            pieces.append(text[start : (cut := _end_of_word(text, start + length))])
-            start = cut
-        if place - start >= length and len(text) - place >= LEAST_PIECE:
-            pieces.append(text[start:place])
-            start = place
-    return [*pieces, text[start:]] if start < len(text) else pieces
-
-
-def _end_of_word(text: str, place: int) -> int:
-    """Return the place after the next blank, or the same place where none is near."""
-    blank = text.find(" ", place, place + MOST_TO_BLANK)
-    return blank + 1 if blank >= 0 else place

@@ -33,6 +33,8 @@ class Group:
     """A person wants it never to be summarised."""
     note: str = ""
     """What came back unasked with the person's message, at its end: not the person's words."""
+    unshortened: tuple[Message, ...] = ()
+    """Its messages before results in them were shortened; empty where none was."""
 
     @property
     def kind(self) -> Kind:

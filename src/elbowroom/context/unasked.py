@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from math import prod
 from typing import Final
 
-from elbowroom.context.compaction.facts import find_identifiers
+from elbowroom.context.compaction import find_identifiers
 from elbowroom.context.memories import folded
 from elbowroom.context.passages import asks, words_of
 from elbowroom.context.transcript import BLANK_LINE, Message, joined, parts_of, text_in, text_of

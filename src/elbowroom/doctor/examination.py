@@ -24,12 +24,12 @@ from elbowroom.doctor.machine import (
 )
 from elbowroom.doctor.providers import check_models, check_providers
 from elbowroom.doctor.subject import INTERNAL_PORTS, USUAL_PORT, Finding, McpOffers, Subject, in_thread, is_healthy
-from elbowroom.errors import ElbowroomError, SettingsError
+from elbowroom.errors import ElbowroomError, SettingsError, in_own_words
 from elbowroom.logs.formats import escaped
 from elbowroom.logs.redaction import Redactor
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.upstream import open_session
-from elbowroom.settings.load import Flags, load_settings
+from elbowroom.settings.load import Flags, usable_settings
 
 log = logging.getLogger(__name__)
 Check = Callable[[Subject], Awaitable[list[Finding]]]
@@ -84,7 +84,7 @@ async def examine(
     redactor = Redactor()
     try:
         async with asyncio.timeout(seconds):
-            loaded = await in_thread(lambda: load_settings(path, environ, flags, must_exist=must_exist))
+            loaded = await in_thread(lambda: usable_settings(path, environ, flags, must_exist=must_exist))
         redactor.follow(loaded, environ)
         async with open_session() as http, AsyncExitStack() as closing:
             closing.push_async_callback((registry := Providers(http, environ)).aclose)
@@ -121,7 +121,7 @@ def clean(findings: Sequence[Finding], redactor: Redactor) -> list[Finding]:
     """Return the findings without secrets and without control characters."""
 
     def safe(text: str) -> str:
-        return redactor.clean(escaped(text))
+        return redactor.clean(escaped(in_own_words(text)))
 
     return [
         Finding(found.severity, safe(found.check), safe(found.what), safe(found.where), safe(found.remedy))

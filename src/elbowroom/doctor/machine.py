@@ -84,8 +84,15 @@ async def check_settings(subject: Subject) -> list[Finding]:
     """Return a finding for each warning about the settings that no other check reports."""
     loaded = subject.loaded
     elsewhere = await in_thread(lambda: _told_elsewhere(loaded, subject.environ))
+    wrong = [text for _, text in loaded.left_out]
     findings = [
-        Finding("warn", SETTINGS, warning.removeprefix(f"{loaded.path}: "), str(loaded.path), _remedy(warning))
+        Finding(
+            "fail" if any(text in warning for text in wrong) else "warn",
+            SETTINGS,
+            warning.removeprefix(f"{loaded.path}: "),
+            str(loaded.path),
+            _remedy(warning),
+        )
         for warning in loaded.warnings
         if warning not in elsewhere
     ]

@@ -6,7 +6,7 @@ Secrets of the settings are known by their values, others by the words in front 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import quote
 
 from elbowroom.errors import SettingsError
@@ -110,18 +110,12 @@ def _values_of(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[s
 class ClientWords:
     """The words of a client, which are removed from log lines; prepared for searching at the first line.
 
-    `texts` are parsed JSON; every string in them counts.
+    `bodies` are those of requests, parsed and of any type; those of the last one are searched first.
     """
 
-    def __init__(self, texts: Iterable[Any]) -> None:
-        self._texts = texts
+    def __init__(self, bodies: tuple[Any, ...]) -> None:
+        self.bodies = bodies
         self._folded: str | None = None
-
-    @classmethod
-    def of(cls, *bodies: Any) -> Self:
-        """Return the words in the bodies of requests, of any type; those of the last body are searched first."""
-        tables = [body if isinstance(body, dict) else {FIELDS[0]: body} for body in bodies]
-        return cls([table[name] for table in tables for name in FIELDS if name in table])
 
     def removed_from(self, line: str, names: Sequence[str] = ()) -> str:
         """Return the line without repetitions of these words; `names` in it stay.
@@ -138,8 +132,9 @@ class ClientWords:
 
     def _without_repetitions(self, line: str) -> str:
         if self._folded is None:
-            self._folded = _fold("\n".join(_long_strings(self._texts)))
-            self._texts = ()
+            tables = [body if isinstance(body, dict) else {FIELDS[0]: body} for body in self.bodies]
+            said = [table[name] for table in tables for name in FIELDS if name in table]
+            self._folded = _fold("\n".join(_long_strings(said)))
         parts: list[str] = []
         place = 0
         for start in range(0, len(line) - PIECE + 1, STRIDE) if self._folded else ():

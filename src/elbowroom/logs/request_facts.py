@@ -17,7 +17,8 @@ CODE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,49}")
 class RequestFacts:
     """The facts about one request, filled in while it is answered; tokens are None where they were not counted.
 
-    `words` is the text that no log line may repeat: that of the client, and that sent to the engine.
+    `quotable` are the bodies that an error may quote: the client's, and the last one sent to the engine, which has
+    instructions and results of tools.
     """
 
     id: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -30,17 +31,15 @@ class RequestFacts:
     error: str = ""
     compactions: int = 0
     cache_lost: Mapping[str, Any] | None = None
-    words: ClientWords | None = field(default=None, repr=False)
-    _body: Any = field(default=None, repr=False)
+    quotable: tuple[Any, ...] = field(default=(), repr=False)
+    _words: ClientWords | None = field(default=None, repr=False)
 
-    def heard(self, body: Any) -> None:
-        """Note the body that the client has sent."""
-        self._body = body
-        self.words = ClientWords.of(body)
-
-    def told(self, body: Any) -> None:
-        """Note the body that is sent to the engine, which has instructions and tool results that an error may quote."""
-        self.words = ClientWords.of(self._body, body)
+    @property
+    def words(self) -> ClientWords | None:
+        """Return the words that no log line may repeat, prepared at the first line; None where there are none."""
+        if self._words is None or self._words.bodies is not self.quotable:
+            self._words = ClientWords(self.quotable) if self.quotable else None
+        return self._words
 
     def failed(self, error: BaseException) -> None:
         """Note the error: its code, or its class where the code is a text of the engine."""

@@ -258,7 +258,8 @@ class ChunkReader:
                 self._read_delta(delta, part, choice.get("logprobs"), events)
             if isinstance(reason := choice.get("finish_reason"), str) and reason:
                 self.finish_reason = reason
-                events += [*self._rest(), Finished(reason)]
+                events += self._rest() if self._words.held or self._thoughts.held else ()
+                events.append(Finished(reason))
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self.usage = usage
             events.append(UsageReport(usage))
@@ -322,7 +323,8 @@ def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:
 class ChatAnswer:
     """The answer to one chat request as it comes; closing it early closes the connection.
 
-    `window`, in tokens, tells an empty answer at the window's edge from other empty answers.
+    `window`, in tokens, tells an empty answer at the window's edge from other empty answers. `chunks` has read it so
+    far.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, source: Source, window: int | None) -> None:
@@ -334,12 +336,7 @@ class ChatAnswer:
         self._left: list[StreamEvent] = []
         self._body = WatchedBody(response)
         self._events = EventReader()
-        self._chunks = ChunkReader(source)
-
-    @property
-    def model(self) -> str | None:
-        """Return the model that the upstream says has answered, None before the first chunk."""
-        return self._chunks.model
+        self.chunks = ChunkReader(source)
 
     async def more(self) -> list[StreamEvent]:
         """Return what has arrived, as soon as something has; nothing where the answer is complete."""
@@ -351,14 +348,15 @@ class ChatAnswer:
         while not said and not self._has_ended:
             if self._comes_whole:
                 said = await self._whole()
-            elif self._events.completes_large(received := await self._received()):
-                said = await asyncio.to_thread(self._read, received)
             else:
-                said = self._read(received)
+                source = self.chunks.source
+                some = await received(self._body, source, has_begun=self.chunks.has_output)
+                is_large = self._events.completes_large(some)
+                said = await asyncio.to_thread(self._read, some) if is_large else self._read(some)
             if self._has_ended:
                 self._response.release()
         if not said:
-            self._chunks.judge_end(self._window)
+            self.chunks.judge_end(self._window)
         if len(said) > MOST_AT_ONCE:
             said, self._left = said[:MOST_AT_ONCE], said[MOST_AT_ONCE:]
         return said
@@ -368,11 +366,8 @@ class ChatAnswer:
         self._body.end()
         self._response.close()
 
-    async def _received(self) -> bytes:
-        return await received(self._body, self._chunks.source, has_begun=self._chunks.has_output)
-
     async def _whole(self) -> list[StreamEvent]:
-        said = self._chunks.read_whole(await read_completion(self._response, self._chunks.source))
+        said = self.chunks.read_whole(await read_completion(self._response, self.chunks.source))
         self._has_ended = True
         return said
 
@@ -380,16 +375,16 @@ class ChatAnswer:
         """Return what these bytes say up to the first failure, which `more` raises after words that came with it."""
         said: list[StreamEvent] = []
         for event in self._events.feed(received):
-            if self._chunks.done:
+            if self.chunks.done:
                 break
             try:
-                said += self._chunks.read(event)
+                said += self.chunks.read(event)
             except ElbowroomError as failure:
                 if not said:
                     raise
                 self._failure = failure
                 return said
-        if self._chunks.done or not received:
+        if self.chunks.done or not received:
             self._has_ended = True
         return said
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -66,7 +66,8 @@ class Upstream:
 
         Any other status is raised. A refused connection is tried once more.
         """
-        request_facts().told(body)
+        facts = request_facts()
+        facts.quotable = (*facts.quotable[:1], body)
         data = await written(body)
         try:
             response = await self._send(url, data)
@@ -306,7 +307,7 @@ class AskedOnce(Generic[T]):
     A question is cancelled when the last of them has left.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._ask = ask
         self._under_way: _Asking[T] | None = None
 
@@ -314,7 +315,7 @@ class AskedOnce(Generic[T]):
         """Wait for the question that is under way, or ask it."""
         asking = self._under_way
         if asking is None or asking.task.done():
-            asking = self._under_way = _Asking(asyncio.create_task(self._begin()))
+            asking = self._under_way = _Asking(asyncio.create_task(self._ask()))
         asking.waiting += 1
         try:
             await asyncio.wait([asking.task])
@@ -347,9 +348,6 @@ class AskedOnce(Generic[T]):
         if self._under_way is not None:
             self._under_way.task.cancel()
             await asyncio.wait([self._under_way.task])
-
-    async def _begin(self) -> T:
-        return await self._ask()
 
 
 FRESH_SECONDS = 3.0

@@ -11,13 +11,24 @@ from elbowroom.context.compaction import (
     artifacts_in,
     find_identifiers,
     made_up_in,
+    own_words,
     stands_in,
     unpaired,
 )
 from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import Fact, Known
 
-MEASURES: Final = ("identifiers", "words", "newest", "told by tools", "constraints", "todos", "artifacts", "everything")
+MEASURES: Final = (
+    "identifiers",
+    "words",
+    "newest",
+    "told by tools",
+    "constraints",
+    "todos",
+    "artifacts",
+    "everything",
+    "own",
+)
 T = TypeVar("T")
 END_OF_UNIT: Final = re.compile(r"\n|(?<=[^\d\s][.!?…])\s+|(?<=[。！？؟।])\s*")
 """Ends a line or a sentence; "16. April" goes on."""
@@ -131,6 +142,7 @@ def grade(
     shown = Shown(prompt, texts)
     known = known.within(all_said(history))
     facts = known.facts.values()
+    own = END_OF_UNIT.split(own_words(prompt))
     changed = [fact for fact in facts if len(fact.values) > 1]
     tallies = {
         "identifiers": shown.told(fact for fact in facts if fact.is_identifier),
@@ -141,6 +153,7 @@ def grade(
         "todos": shown.tally(known.open_todos),
         "artifacts": Tally(len(artifacts_in(shown.inside, known.artifacts)), total=len(known.artifacts)),
         "everything": shown.tally(all_identifiers(history)),
+        "own": _tally(facts, lambda fact: _tells(fact, fact.newest, own), lambda _: False),
     }
     stale = sum(
         not shown.tells(fact, fact.newest) and any(shown.tells(fact, old) for old in fact.values[:-1])

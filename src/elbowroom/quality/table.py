@@ -14,8 +14,8 @@ ALIKE: Final = 3.0
 QUICKER: Final = 0.67
 """The share of the best one's seconds in which another one has to be done to be called quicker."""
 POOR: Final = 60.0
-WEIGHTS: Final[Mapping[str, float]] = {"kept": 0.4, "answered": 0.5, "called": 0.1}
-"""How much the parts of a score count: what the prompt has, what the model answered, and its calls."""
+WEIGHTS: Final[Mapping[str, float]] = {"kept": 0.3, "answered": 0.4, "told": 0.2, "called": 0.1}
+"""How much the parts of a score count: what the prompt has, the answers, what summaries tell themselves, and calls."""
 MOST_TAKEN: Final = 10.0
 
 
@@ -23,13 +23,16 @@ MOST_TAKEN: Final = 10.0
 class Line:
     """One line of the table. Shares are per cent, None where there was nothing to keep or nothing was asked.
 
-    `seconds` and `tokens` are those of one compaction: the time that it takes, and the prompt that is left.
+    `told` is the share of the facts that the summaries tell in the pruning agent's own words: what code quotes besides
+    hides how much that is. `seconds` and `tokens` are those of one compaction: the time that it takes, and the prompt
+    that is left.
     """
 
     pruner: str
     identifiers: float | None
     constraints: float | None
     newest: float | None
+    told: float | None = None
     answered: float | None = None
     called: float | None = None
     made_up: int = 0
@@ -44,7 +47,8 @@ class Line:
     def score(self) -> float:
         """Return how good it is, of 100; each made-up identifier of a conversation takes one point, ten at most."""
         kept = [share for share in (self.identifiers, self.constraints, self.newest) if share is not None]
-        parts = {"kept": sum(kept) / len(kept) if kept else None, "answered": self.answered, "called": self.called}
+        parts: dict[str, float | None] = {name: getattr(self, name) for name in WEIGHTS if name != "kept"}
+        parts["kept"] = sum(kept) / len(kept) if kept else None
         known = {name: share for name, share in parts.items() if share is not None}
         if not known:
             return 0.0
@@ -90,6 +94,7 @@ def _line(pruner: str, result: Result) -> Line:
     return Line(
         pruner,
         *_kept(grade),
+        _share(grade.tallies["own"].inside, grade.tallies["own"].total),
         _share(result.answered.inside, result.answered.total),
         _share(result.called.inside, result.called.total),
         grade.made_up + grade.by_code,

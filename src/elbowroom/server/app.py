@@ -15,6 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
+from elbowroom.agents.catalog import Catalog
 from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.agents.running import Running
 from elbowroom.agents.tools import Toolbox
@@ -32,12 +33,13 @@ from elbowroom.server.conversations import (
     add_kept_routes,
     add_live_route,
     add_queue_routes,
+    add_search_route,
 )
 from elbowroom.server.doctor import add_doctor_route
-from elbowroom.server.guard import HEALTH, READY, RULES, CurrentRules, for_own_page, guard, set_up_cors
+from elbowroom.server.guard import HEALTH, READY, RULES, for_own_page, guard, rules_of
 from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
-from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, add_request_id, part_while_leaving, report_requests
+from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, complete_headers, report_requests
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, ready, show_model
 from elbowroom.server.obsidian import add_obsidian_routes
 from elbowroom.server.page import add_page_routes, show_logs
@@ -48,6 +50,7 @@ from elbowroom.server.request import MAX_BODY_BYTES
 from elbowroom.server.responses import add_item_routes, add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
 from elbowroom.server.state import (
+    CATALOG,
     DEVICES,
     ENVIRONMENT,
     PROVIDERS,
@@ -57,6 +60,7 @@ from elbowroom.server.state import (
     STARTED,
     TIMING,
     WARM_UP,
+    Following,
     Timing,
 )
 from elbowroom.server.vault import add_vault_routes
@@ -92,7 +96,8 @@ def create_app(
     app = web.Application(middlewares=[report_requests, guard], client_max_size=MAX_BODY_BYTES)
     app[SETTINGS] = live
     app[ENVIRONMENT] = environ
-    app[RULES] = CurrentRules(live, environ)
+    app[RULES] = Following(live, lambda loaded: rules_of(loaded, environ))
+    app[RULES].get()  # a secret that cannot be read is told of at the start
     app[TIMING] = timing or Timing()
     app[COUNTED] = counted = Metrics()
     place = store_place(live.current().settings.store, environ)
@@ -120,6 +125,9 @@ def create_app(
     async def open_providers(app: web.Application) -> AsyncIterator[None]:
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
+            app[CATALOG] = Following(
+                live, lambda loaded: Catalog(loaded.settings.agents, providers.of(loaded), app[SEEN])
+            )
             # Each is closed before those to its left.
             for opened in (providers, store, own_tools, app[SHARED], app[AHEAD], app[DEVICES]):
                 closing.push_async_callback(opened.aclose)
@@ -130,8 +138,7 @@ def create_app(
 
     app.cleanup_ctx.append(open_providers)
     app.on_shutdown.append(end_answers)
-    set_up_cors(app)
-    app.on_response_prepare.extend((add_request_id, part_while_leaving))
+    app.on_response_prepare.append(complete_headers)
     _add_routes(app, live, environ)
     add_vault_routes(app, own_tools)
     return app
@@ -157,6 +164,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_cancel_route(app, BASE, END)
     add_conversation_routes(app, BASE, END)
     add_queue_routes(app, BASE, END)
+    add_search_route(app, BASE, END)
     add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
     add_obsidian_routes(app)

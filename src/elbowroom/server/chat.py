@@ -1,33 +1,31 @@
 """`POST /v1/chat/completions`, streamed and whole, and what else can be done with the same body: count and compact."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.answer import tell_nobody
 from elbowroom.agents.answering import answer, relay, relay_stream
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.dry_run import SizedRequest, count_request
 from elbowroom.agents.offered import offered_unasked
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import Shared
 from elbowroom.context.compaction import Seal
 from elbowroom.context.transcript import Message
-from elbowroom.server.encode import FrameEncoder, PassedEncoder, encode_completion
-from elbowroom.server.event_stream import EventStream, json_answer
-from elbowroom.server.guard import CONVERSATION
+from elbowroom.server.dialect import answered
+from elbowroom.server.encode import FrameEncoder, PassedEncoder
+from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import owner_of, read_chat_request
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 from elbowroom.settings.model import Notices
 
 OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
 """How the headers begin that Open WebUI sends where it is set up to, and no other client."""
-OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost")
-"""Origins of Obsidian's plugins, on a computer and on a phone; they show the text of an answer and nothing else."""
+OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost", "http://localhost", "https://localhost")
+"""Origins of Obsidian's plugins, on a computer, on an iPhone and on Android; they show an answer's text alone."""
 EVENTS: Final = "X-Elbowroom-Events"
 """The header by which a client says that it shows notices itself, from their chunks."""
 
@@ -35,22 +33,16 @@ EVENTS: Final = "X-Elbowroom-Events"
 async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answer one chat request with the agent or raw model that it names."""
     chat = await read_chat_request(request)
-    target = await catalog_of(request.app).resolve(chat.model)
+    target = await request.app[CATALOG].get().resolve(chat.model)
     note_target(target)
     settings = run_settings_of(request.app, chat.caller)
     if chat.stream and target.is_relay and not _shows_text_only(request):
         passing = EventStream(request, target.name)
         return await passing.answer(PassedEncoder(), partial(relay_stream, target, chat, settings))
-    if chat.stream:
-        encoder = _encoder(request, chat, settings.compaction.notices)
-        stream = EventStream(request, target.name, encoder.keep_alive)
-        begun = partial(name_conversation, stream.response.headers)
-        return await stream.answer(encoder, partial(answer, target, chat, settings, begun=begun))
-    if target.is_relay:
+    if not chat.stream and target.is_relay:
         return web.Response(body=await relay(target, chat, settings), content_type="application/json")
-    headers: dict[str, str] = {}
-    whole = await answer(target, chat, settings, tell_nobody, partial(name_conversation, headers))
-    return await json_answer(encode_completion(whole, chat.model), headers)
+    encoder = _encoder(request, chat, settings.compaction.notices)
+    return await answered(request, chat, target.name, encoder, partial(answer, target, chat, settings))
 
 
 def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> FrameEncoder:
@@ -72,16 +64,10 @@ def _shows_events(request: web.Request) -> bool:
     return request.headers.get(EVENTS) == "1"
 
 
-def name_conversation(headers: MutableMapping[str, str], turn: TurnRecorder) -> None:
-    """Name the conversation of a turn in the headers of its answer, as far as it is known before the first frame."""
-    if turn.conversation:
-        headers[CONVERSATION] = turn.conversation
-
-
 async def input_tokens(request: web.Request) -> web.Response:
     """Count the prompt that this chat request would make; no model is loaded for it."""
     chat = await read_chat_request(request)
-    return await counted(request, await catalog_of(request.app).resolve(chat.model), chat)
+    return await counted(request, await request.app[CATALOG].get().resolve(chat.model), chat)
 
 
 async def counted(request: web.Request, target: Target, chat: ChatRequest) -> web.Response:

@@ -4,7 +4,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from json.encoder import encode_basestring_ascii
@@ -99,7 +99,7 @@ class FrameEncoder:
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
             **answer.engine,
         }
-        frames = [self._beginning(), self._closing()]
+        frames = [self._beginning(), self._closing() if self._open else ""]
         if self._is_open_webui and not self._wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")
@@ -112,11 +112,31 @@ class FrameEncoder:
 
         A client that shows nothing but text may know neither errors nor an end without [DONE]: it gets both in words.
         """
-        closing, frame = self._closing(), f"data: {to_json(error.as_openai())}\n\n"
+        closing, frame = self._closing(), _error_frame(error)
         if not self._shows_text_only:
-            return (closing + frame).encode("ascii")
+            return closing.encode("ascii") + frame
         line = "" if self._notices in ("off", "comment") else self._line(error.message)
-        return (self._beginning() + closing + line + frame).encode("ascii") + DONE
+        return (self._beginning() + closing + line).encode("ascii") + frame + DONE
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        """Return the whole answer as a `chat.completion` object."""
+        text = "".join(answer.text)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+        if answer.reasoning:
+            message["reasoning_content"] = message["reasoning"] = "".join(answer.reasoning)
+        if answer.tool_calls:
+            message |= {"content": text or None, "tool_calls": [call.as_openai() for call in answer.tool_calls]}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": _joined(answer.logprobs),
+            "finish_reason": answer.finish_reason,
+        }
+        completion = {**self._head, "object": "chat.completion", "choices": [choice], **answer.engine}
+        return completion if answer.usage is None else {**completion, "usage": answer.usage}
+
+    def began(self, turn: object) -> None:
+        """Take the turn that answers, of which no chunk tells."""
 
     def keep_alive(self) -> bytes:
         """Return a frame that fills a silence: a comment, or an empty text where a client takes every line for JSON."""
@@ -156,16 +176,11 @@ class FrameEncoder:
         """Return a notice in the chosen form; some are never written as a line, as they would fill the text."""
         if notice.progress is None:
             self._open = None if notice.is_done else notice
-        match self._notices:
-            case "off":
-                return ""
-            case "comment":
-                return comment(notice.text)
-            case "content":
-                return "" if notice.is_status_only else self._line(notice.text)
-            case _:
-                line = self._line(notice.text) if self._shows_text_only and not notice.is_status_only else ""
-                return self._statuses(notice) + line
+        if self._notices in ("auto", "event"):
+            line = self._line(notice.text) if self._shows_text_only and not notice.is_status_only else ""
+            return self._statuses(notice) + line
+        line, beside = told_of(notice, self._notices)
+        return self._text(TextDelta(line)) if line else beside
 
     def _line(self, text: str) -> str:
         return self._text(TextDelta(notice_line(text)))
@@ -190,7 +205,14 @@ class FrameEncoder:
         chunk: dict[str, Any] = {
             **self._head,
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],
-            "event": {"type": "status", "data": {"description": notice.text, "done": notice.is_done}},
+            "event": {
+                "type": "status",
+                "data": {
+                    "description": notice.text,
+                    "done": notice.is_done,
+                    **({"hidden": True} if notice.is_hidden else {}),
+                },
+            },
             "elbowroom": {"kind": notice.kind, **told},
         }
         return f"data: {to_json(chunk)}\n\n"
@@ -204,7 +226,11 @@ class FrameEncoder:
 
 
 class PassedEncoder:
-    """Hands on the frames of an upstream, and ends them as OpenAI's streams end."""
+    """Hands on frames that are written already; `last` ends them, and `failure` returns the frame of an error."""
+
+    def __init__(self, last: bytes = DONE, failure: Callable[[ElbowroomError], bytes] | None = None) -> None:
+        self._last = last
+        self.failure = failure or _error_frame
 
     def events(self, frames: Sequence[bytes]) -> bytes:
         """Return the frames as they are."""
@@ -212,43 +238,33 @@ class PassedEncoder:
 
     def end(self, _: None) -> bytes:
         """Return the last frame."""
-        return DONE
-
-    def failure(self, error: ElbowroomError) -> bytes:
-        """Return the frame from which clients raise the error."""
-        return f"data: {to_json(error.as_openai())}\n\n".encode("ascii")
+        return self._last
 
 
-def encode_completion(answer: Answer, model: str) -> dict[str, Any]:
-    """Return the whole answer as a `chat.completion` object."""
-    text = "".join(answer.text) or None
-    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
-    if answer.reasoning:
-        message["reasoning_content"] = message["reasoning"] = "".join(answer.reasoning)
-    if answer.tool_calls:
-        message["tool_calls"] = [call.as_openai() for call in answer.tool_calls]
-    else:
-        message["content"] = message["content"] or ""
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": _joined(answer.logprobs),
-        "finish_reason": answer.finish_reason,
-    }
-    completion = {
-        "id": new_completion_id(),
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": model,
-        "choices": [choice],
-        **answer.engine,
-    }
-    return completion if answer.usage is None else {**completion, "usage": answer.usage}
+def _error_frame(error: ElbowroomError) -> bytes:
+    """Return the frame from which OpenAI's clients raise an error."""
+    return f"data: {to_json(error.as_openai())}\n\n".encode("ascii")
+
+
+def told_of(notice: Notice, notices: Notices) -> tuple[str, str]:
+    """Return a notice as a line of the text, and as a comment beside it, for clients that know no chunks of their own.
+
+    At most one of the two is not empty.
+    """
+    if notices == "content":
+        return "" if notice.is_status_only else notice_line(notice.text), ""
+    return "", comment(notice.text) if notices in ("auto", "comment") else ""
 
 
 def comment(text: str) -> str:
     """Return a comment frame, which no client takes for a part of the answer, on one line of ASCII."""
     return f": {' '.join(text.split()).encode('ascii', 'backslashreplace').decode()}\n\n"
+
+
+def tokens_of(usage: Any, name: str) -> int:
+    """Return a number of tokens from a usage object, or a part of one; 0 where it has none."""
+    value = usage.get(name) if isinstance(usage, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _joined(logprobs: list[Any]) -> Any:

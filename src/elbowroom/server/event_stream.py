@@ -84,7 +84,7 @@ class EventStream:
         """
 
         def sink(events: Sequence[Event]) -> Awaitable[None]:
-            if self._may_repeat(events):
+            if self._sent >= LARGE_BYTES and self._may_repeat(events):
                 return self._send_from_thread(lambda: encoder.events(events))
             return self._send(encoder.events(events))
 
@@ -115,7 +115,7 @@ class EventStream:
     def _may_repeat(self, events: Sequence[Any]) -> bool:
         """Tell whether the frames of these events may hold much once more: thoughts end, say, and words begin."""
         before, self._kind = self._kind, type(events[-1])
-        return self._sent >= LARGE_BYTES and any(type(event) is not before for event in events)
+        return any(type(event) is not before for event in events)
 
     async def _send_from_thread(self, encode: Callable[[], bytes]) -> None:
         """Write frames that take long to make; where this is cancelled they go out before the next ones."""
@@ -141,7 +141,9 @@ class EventStream:
             raise ClientLeft
         try:
             if not self.response.prepared:
-                await self._begin()
+                async with self._lock:  # a keep-alive may come at the same moment
+                    if not self.response.prepared:
+                        await self.response.prepare(self._request)
             frames, self._unsent = self._unsent, b""
             self._sent += len(frames)
             if len(frames) > PIECE_BYTES:
@@ -176,11 +178,6 @@ class EventStream:
             self._unsent = frames[written:]
             raise
         return frames[written:]
-
-    async def _begin(self) -> None:
-        async with self._lock:
-            if not self.response.prepared:
-                await self.response.prepare(self._request)
 
     def _look_in(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._fill_silence)

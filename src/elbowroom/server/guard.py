@@ -15,8 +15,8 @@ from aiohttp import hdrs, web
 from elbowroom.connect.devices import TOKENS_BEGIN, Device
 from elbowroom.connect.pairing import ROUTE as PAIRING
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
-from elbowroom.server.state import DEVICES, SETTINGS, SHARED
-from elbowroom.settings.live import LiveSettings
+from elbowroom.logs.redaction import REDACTOR
+from elbowroom.server.state import DEVICES, SETTINGS, SHARED, Following
 from elbowroom.settings.load import LoadedSettings
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -75,34 +75,19 @@ class AccessRules:
         return bool(ALWAYS_ALLOWED_ORIGINS.fullmatch(origin)) or origin in self.origins or "*" in self.origins
 
 
-class CurrentRules:
-    """The rules of the settings in force, worked out once for each version of the settings."""
-
-    def __init__(self, live: LiveSettings, environ: Mapping[str, str]) -> None:
-        self._live = live
-        self._environ = environ
-        self._loaded = live.current()
-        self._rules = self._work_out(self._loaded)
-
-    def get(self) -> AccessRules:
-        """Return the rules."""
-        loaded = self._live.current()
-        if loaded is not self._loaded:
-            self._rules = self._work_out(loaded)
-            self._loaded = loaded
-        return self._rules
-
-    def _work_out(self, loaded: LoadedSettings) -> AccessRules:
-        server = loaded.settings.server
-        token = server.token.reveal(loaded.folder, self._environ)
-        return AccessRules(
-            frozenset(host.lower() for host in server.allowed_hosts) | {f"{server.host}:{server.port}".lower()},
-            frozenset(server.allowed_origins),
-            token.encode() if token else None,
-        )
+def rules_of(loaded: LoadedSettings, environ: Mapping[str, str]) -> AccessRules:
+    """Return the rules of these settings, whose secrets no line of the log has from now on."""
+    REDACTOR.follow(loaded, environ)
+    server = loaded.settings.server
+    token = server.token.reveal(loaded.folder, environ)
+    return AccessRules(
+        frozenset(host.lower() for host in server.allowed_hosts) | {f"{server.host}:{server.port}".lower()},
+        frozenset(server.allowed_origins),
+        token.encode() if token else None,
+    )
 
 
-RULES: web.AppKey[CurrentRules] = web.AppKey("RULES", CurrentRules)
+RULES: web.AppKey[Following[AccessRules]] = web.AppKey("RULES", Following)
 
 
 @web.middleware
@@ -111,24 +96,23 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
     Once the server stops, everything else is refused.
     """
-    if request.path not in (HEALTH, READY) or request.method == hdrs.METH_OPTIONS:
-        _check(request, request.app[RULES].get())
+    if request.path in (HEALTH, READY) and request.method != hdrs.METH_OPTIONS:
+        return await handler(request)
+    rules, leads_to_page = request.app[RULES].get(), is_page(request.path)
+    _check_host(request, rules)
+    if not leads_to_page or request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+        _check_origin(request, rules)
         if request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204)
-        request.app[SHARED].running.check_open()
-        if not is_page(request.path):
-            await request.app[SETTINGS].ready()
-    return await handler(request)
-
-
-def _check(request: web.Request, rules: AccessRules) -> None:
-    _check_host(request, rules)
-    if is_page(request.path) and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-        return
-    _check_origin(request, rules)
-    if request.method != hdrs.METH_OPTIONS:
         _check_content_type(request)
         _check_token(request, rules)
+    request.app[SHARED].running.check_open()
+    if not leads_to_page:
+        await request.app[SETTINGS].ready()
+    if DEVICE not in request:
+        return await handler(request)
+    with request.app[DEVICES].asking(request[DEVICE]):
+        return await handler(request)
 
 
 def _check_host(request: web.Request, rules: AccessRules) -> None:
@@ -240,8 +224,8 @@ def for_paired(answer: Answer) -> Answer:
     return checked
 
 
-def check_claimant(request: web.Request) -> None:
-    """Raise Forbidden where a web page asks that nothing is paired through: one that only the settings let in."""
+def check_may_pair(request: web.Request) -> None:
+    """Raise Forbidden for a web page that only `server.allowed_origins` lets in: it cannot be paired."""
     origins = request.headers.getall(hdrs.ORIGIN, [])
     if not all(ALWAYS_ALLOWED_ORIGINS.fullmatch(origin) for origin in origins):
         raise Forbidden(
@@ -280,15 +264,9 @@ def is_page(path: str) -> bool:
     return path == PAGE or path.startswith(PARTS)
 
 
-def set_up_cors(app: web.Application) -> None:
-    """Add the CORS headers when a response is prepared; a middleware would be too late for streams."""
-    app.on_response_prepare.append(_add_headers)
-
-
-async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers[hdrs.VARY] = hdrs.ORIGIN
-    origin = request.headers.get(hdrs.ORIGIN)
-    if origin is None or not request.app[RULES].get().allows_origin(origin):
+def add_cors_headers(request: web.Request, response: web.StreamResponse, origin: str) -> None:
+    """Let a web page from this origin read the answer, where the settings let it call."""
+    if not request.app[RULES].get().allows_origin(origin):
         return
     response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
     response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED

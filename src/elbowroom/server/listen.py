@@ -83,6 +83,12 @@ async def serve(live: LiveSettings, environ: Mapping[str, str]) -> None:
         await finish_answers(app[SHARED].running, requests, stop.drain_seconds)
 
 
+WITHOUT_WINDOW: Final = (
+    "%s is loaded, and its context length is not told: it is refused. Unload it and load it again, or update the "
+    "program that serves it; `elbowroom doctor` tells more."
+)
+
+
 async def _announce(app: web.Application, provider: Provider) -> None:
     """Log once which models a provider has and which agents lack theirs; where it does not answer, wait for it."""
     was_missing = False
@@ -96,6 +102,9 @@ async def _announce(app: web.Application, provider: Provider) -> None:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         else:
             log.info("%s: %s", provider.id, _summary(provider.id, models))
+            for info in models if provider.manages_context else ():
+                if info.state == "loaded" and info.kind != "embedding" and info.loaded_context is None:
+                    log.error(WITHOUT_WINDOW, f"{provider.id}/{info.id}")
             await _check_agents(app, provider.id)
             return
 

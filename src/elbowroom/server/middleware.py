@@ -27,13 +27,20 @@ from elbowroom.errors import (
     is_panic,
 )
 from elbowroom.logs.formats import FIELDS
-from elbowroom.logs.redaction import REDACTOR
 from elbowroom.logs.request_facts import RequestFacts, request_facts, requested
 from elbowroom.logs.set_up import ONLY_IN_FILE
-from elbowroom.server.guard import REQUEST_ID, SAME_SITE, SITE, Handler, is_page, speaks_anthropic
+from elbowroom.server.guard import (
+    REQUEST_ID,
+    SAME_SITE,
+    SITE,
+    Handler,
+    add_cors_headers,
+    is_page,
+    speaks_anthropic,
+)
 from elbowroom.server.metrics import COUNTED
 from elbowroom.server.request import OPENERS, UnsupportedCoding
-from elbowroom.server.state import ENVIRONMENT, SETTINGS, SHARED
+from elbowroom.server.state import SHARED
 
 log = logging.getLogger(__name__)
 ROUTES = (
@@ -64,13 +71,12 @@ class LargeBodies:
         self._give_back = give_back
         self._later: asyncio.TimerHandle | None = None
 
-    def ended(self, size: int) -> None:
-        """Take note of the end of a request with a body of `size` bytes."""
-        if size >= LARGE_BODY:
-            loop = asyncio.get_running_loop()
-            if self._later is not None:
-                self._later.cancel()
-            self._later = loop.call_later(self._seconds, loop.run_in_executor, None, self._give_back)
+    def ended(self) -> None:
+        """Take note of the end of a request with a large body."""
+        loop = asyncio.get_running_loop()
+        if self._later is not None:
+            self._later.cancel()
+        self._later = loop.call_later(self._seconds, loop.run_in_executor, None, self._give_back)
 
 
 LARGE_BODIES: web.AppKey[LargeBodies] = web.AppKey("LARGE_BODIES", LargeBodies)
@@ -82,7 +88,6 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
 
     The request has an id, which its answer and all lines about it carry.
     """
-    REDACTOR.follow(request.app[SETTINGS].current(), request.app[ENVIRONMENT])
     began, status = time.monotonic(), CLIENT_LEFT
     with requested() as facts:
         request[ID] = facts.id
@@ -99,12 +104,13 @@ async def report_requests(request: web.Request, handler: Handler) -> web.StreamR
                 raise
             response, status = refusal, refusal.status
         finally:
-            facts.words = None  # the line is made of names and numbers
+            facts.quotable = ()  # the line is made of names and numbers
             _log(request, facts, status, round((time.monotonic() - began) * 1000))
             route = route_of(request)
             method = request.method if route else ""
             request.app[COUNTED].requested(route, method, status, time.monotonic() - began)
-            request.app[LARGE_BODIES].ended(request.content_length or 0)
+            if (request.content_length or 0) >= LARGE_BODY:
+                request.app[LARGE_BODIES].ended()
         return response
 
 
@@ -161,16 +167,19 @@ def unexpected(error: BaseException) -> ElbowroomError:
     return ElbowroomError("elbowroom made a mistake; its log says where. The conversation is as it was.")
 
 
-async def add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the request's id to the headers of its answer, just before they are sent."""
+async def complete_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the request's id and what web pages need to the headers of an answer, just before they are sent.
+
+    A middleware would be too late for streams. A server that is leaving closes the connection, so that the client's
+    next request goes to another server.
+    """
+    response.headers[hdrs.VARY] = hdrs.ORIGIN
+    if (origin := request.headers.get(hdrs.ORIGIN)) is not None:
+        add_cors_headers(request, response, origin)
     if request_id := request.get(ID):
         response.headers.setdefault(REQUEST_ID, request_id)
         if speaks_anthropic(request):
             response.headers.setdefault(ANTHROPIC_REQUEST_ID, request_id)
-
-
-async def part_while_leaving(request: web.Request, response: web.StreamResponse) -> None:
-    """Close the connection with each answer of a server that leaves, so that the next request goes to another one."""
     if request.app[SHARED].running.is_leaving:
         response.headers[hdrs.CONNECTION] = "close"
         response.force_close()

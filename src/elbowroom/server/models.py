@@ -14,7 +14,7 @@ from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.guard import speaks_anthropic
 from elbowroom.server.model_rows import for_anthropic, for_codex, for_openai
-from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED, STARTED, catalog_of
+from elbowroom.server.state import CATALOG, PROVIDERS, SETTINGS, SHARED, STARTED
 
 log = logging.getLogger(__name__)
 PROBE_SECONDS = 1.0
@@ -69,7 +69,7 @@ async def _load_tokenizer(provider: Provider, info: ModelInfo) -> None:
 async def list_models(request: web.Request) -> web.Response:
     """List the enabled agents and the raw models of every provider that answers."""
     providers = request.app[PROVIDERS].of(request.app[SETTINGS].current())
-    rows = await catalog_of(request.app).rows()
+    rows = await request.app[CATALOG].get().rows()
     request.app[AHEAD].begin(rows, providers)
     if any(agent.enabled for agent in request.app[SETTINGS].current().settings.agents):
         _ = request.app[SHARED].sdk.begin(imported_runner)  # an agent is likely to be asked soon
@@ -84,7 +84,7 @@ async def list_models(request: web.Request) -> web.Response:
 
 async def show_model(request: web.Request) -> web.Response:
     """Show one model of the list, by any name that a request may give it."""
-    row = await catalog_of(request.app).row(request.match_info["id"], embeds=True)
+    row = await request.app[CATALOG].get().row(request.match_info["id"], embeds=True)
     shown_as = for_anthropic if speaks_anthropic(request) else for_openai
     return web.json_response(shown_as(row, request.app[STARTED]))
 
@@ -108,12 +108,16 @@ def _page(query: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> dict[str,
 
 
 async def health(request: web.Request) -> web.Response:
-    """Answer 200 as long as the server runs, 503 while it stops; the body tells of the store and of each upstream."""
-    providers = request.app[PROVIDERS].of(request.app[SETTINGS].current())
+    """Answer 200 while the server runs, 503 while it stops; the body tells of the store, upstreams and wrong settings.
+
+    What is wrong with these is told only to whom may see the settings.
+    """
+    providers = request.app[PROVIDERS].of((live := request.app[SETTINGS]).current())
     states = await asyncio.gather(*(_state(provider) for provider in providers.values()))
     status, code = ("stopping", 503) if request.app[SHARED].running.is_closed else ("ok", 200)
     told = {"status": status, "version": __version__, "store": request.app[SHARED].store.state, "providers": states}
-    return web.json_response(told, status=code)
+    wrong = {"wrong_settings": [name for name, _ in live.wrong]} if live.wrong else {}
+    return web.json_response({**told, **wrong}, status=code)
 
 
 async def ready(request: web.Request) -> web.Response:

@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from elbowroom.connect.clients import table
-from elbowroom.errors import NotFound, RequestError
+from elbowroom.errors import NotFound, RequestError, own_command
 from elbowroom.logs.file import last_lines, log_path
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.server.guard import PAGE, PARTS
@@ -23,6 +23,7 @@ from elbowroom.settings.fields import data_dir
 START: Final = "index.html"
 CLIENTS: Final = "clients.json"
 """The part that is not a file: the table of programs that `elbowroom connect` knows."""
+WEBUI_COMMAND: Final = "{} connect open-webui --url http://127.0.0.1:8080 --key sk-..."
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -43,6 +44,7 @@ HEADERS: Final = {
 }
 UNSENT: Final = re.compile(rb"^[ \t]*(?://[^\n]*\n|\n)|^[ \t]+", re.MULTILINE)
 """Blank lines, comments and indentation, which no browser needs; no text of the page goes over several lines."""
+FOREIGN: Final = ".min.js"
 GOES_ON: Final = {
     ".js": re.compile(rb"^((?:(?!//).)*[;{,(\[])\n", re.MULTILINE),
     ".css": re.compile(rb"^(.*[;{,}])\n", re.MULTILINE),
@@ -66,7 +68,15 @@ FILES: web.AppKey[dict[str, PageFile]] = web.AppKey("FILES", dict)
 
 def add_page_routes(app: web.Application) -> None:
     """Add the page and its parts."""
-    app[FILES] = {**page_files(), CLIENTS: _read(json.dumps(table()).encode(), "application/json")}
+    app[FILES] = {
+        **page_files(),
+        CLIENTS: _read(
+            json.dumps(
+                {"command": own_command(), "webui_command": WEBUI_COMMAND.format(own_command()), **table()}
+            ).encode(),
+            "application/json",
+        ),
+    }
     app.router.add_get(PAGE, show_page)
     app.router.add_get(PARTS + "{name}", show_part)
 
@@ -76,14 +86,17 @@ def page_files() -> Mapping[str, PageFile]:
     """Return the files by their names, which are read once."""
     folder = files("elbowroom.server") / "page"
     return {
-        found.name: _read(packed(suffix, found.read_bytes()), TYPES[suffix])
+        found.name: _read(packed(found.name, found.read_bytes()), TYPES[suffix])
         for found in folder.iterdir()
         if (suffix := "." + found.name.rpartition(".")[2]) in TYPES
     }
 
 
-def packed(suffix: str, body: bytes) -> bytes:
-    """Return a file of the page as it is sent."""
+def packed(name: str, body: bytes) -> bytes:
+    """Return a file of the page as it is sent; one of somebody else is sent as it is."""
+    suffix = "." + name.rpartition(".")[2]
+    if name.endswith(FOREIGN):
+        return body
     return GOES_ON[suffix].sub(rb"\1", UNSENT.sub(b"", body)) if suffix in GOES_ON else body
 
 

@@ -9,7 +9,7 @@ from aiohttp import hdrs, web
 from elbowroom.connect.devices import Device
 from elbowroom.connect.pairing import ROUTE, VALID_SECONDS, PairingCode
 from elbowroom.errors import NotFound, RequestError
-from elbowroom.server.guard import CLAIM, check_claimant, for_own_page
+from elbowroom.server.guard import CLAIM, check_may_pair, for_own_page
 from elbowroom.server.request import read_json
 from elbowroom.server.state import DEVICES
 
@@ -44,7 +44,7 @@ class PairingRoutes:
 
         Needs no token. Raises Forbidden, Gone, TooManyTries, Conflict and SettingsNotSaved.
         """
-        check_claimant(request)
+        check_may_pair(request)
         body = await read_json(request, MOST_BYTES)
         if not isinstance(body, dict):
             raise RequestError('The body has to be a JSON object, such as {"code": "ABCD-2345", "name": "Phone"}.')

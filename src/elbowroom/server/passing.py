@@ -22,7 +22,7 @@ from elbowroom.server.encode import PassedEncoder
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import read_json
-from elbowroom.server.state import SHARED, catalog_of
+from elbowroom.server.state import CATALOG, SHARED
 from elbowroom.tokens.count import Counter
 
 FIRST_TOKEN: Final = 1
@@ -97,7 +97,7 @@ def add_passed_routes(app: web.Application, base: str, end: str) -> None:
 async def embeddings(request: web.Request) -> web.Response:
     """Pass a request for embeddings on, and answer with them in the form that was asked for."""
     body = _checked(await read_json(request))
-    target = await catalog_of(request.app).resolve(body["model"], embeds=True)
+    target = await request.app[CATALOG].get().resolve(body["model"], embeds=True)
     note_target(target)
     if target.provider.manages_context:  # such an engine may let any model answer for an unknown one
         models = await target.provider.models()
@@ -123,7 +123,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
     Raises ContextOverflow where prompt and continuation do not fit the window: the engine would silently cut them.
     """
     body = _checked(await read_json(request))
-    target = await catalog_of(request.app).resolve(body["model"])
+    target = await request.app[CATALOG].get().resolve(body["model"])
     note_target(target)
     shared = request.app[SHARED]
     if body.get("stream") is True:

@@ -78,7 +78,7 @@ class SettingsRoutes:
                 "sources": shown_sources(loaded),
                 "locked": {key_text(key): source for key, source in self._live.locked.items()},
                 "schema": _schema(),
-                "warnings": list(loaded.warnings),
+                "warnings": list(self._live.warnings),
                 "restart_needed": restart_needed(self._live.started, loaded.settings),
             }
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from aiohttp import web
 
@@ -13,6 +14,9 @@ from elbowroom.connect.devices import PairedDevices
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import SeenModels
 from elbowroom.settings.live import LiveSettings
+from elbowroom.settings.load import LoadedSettings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +50,38 @@ WARM_UP: web.AppKey[Callable[[], None]] = web.AppKey("WARM_UP")
 """Begins to load and to open in threads what takes long; called once the server listens."""
 
 
+class Following(Generic[T]):
+    """What is worked out from the settings in force, once for each version of them."""
+
+    def __init__(self, live: LiveSettings, work_out: Callable[[LoadedSettings], T]) -> None:
+        self._live = live
+        self._work_out = work_out
+        self._known: tuple[LoadedSettings, T] | None = None
+
+    def get(self) -> T:
+        """Return it. Raises what working it out raises."""
+        loaded = self._live.current()
+        if self._known is None or self._known[0] is not loaded:
+            self._known = loaded, self._work_out(loaded)
+        return self._known[1]
+
+
+CATALOG: web.AppKey[Following[Catalog]] = web.AppKey("CATALOG", Following)
+
+
 def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
     """Return what the settings that are in force now say about a caller's runs.
 
     A temporary chat is kept in memory, and nobody remembers it.
     """
-    settings, shared, memory = app[SETTINGS].current().settings, app[SHARED], app[SETTINGS].current().settings.memory
+    settings, shared = app[SETTINGS].current().settings, app[SHARED]
+    memory = settings.memory
     shared.admission.max_waiting = settings.server.max_waiting
     if caller.is_temporary and shared.temporary is not None:
         shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
     return RunSettings(
         compaction=settings.compaction,
-        catalog=catalog_of(app),
+        catalog=app[CATALOG].get(),
         client_tools=settings.server.client_tools,
         tool_output=settings.tool_output,
         tool_events=settings.server.tool_events,
@@ -66,12 +90,6 @@ def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
         memory=memory,
         shared=shared,
     )
-
-
-def catalog_of(app: web.Application) -> Catalog:
-    """Return the catalog of the settings that are in force now."""
-    loaded = app[SETTINGS].current()
-    return Catalog(loaded.settings.agents, app[PROVIDERS].of(loaded), app[SEEN])
 
 
 async def find_conversation(shared: Shared, owner: str, name: str) -> str | None:

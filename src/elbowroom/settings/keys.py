@@ -71,6 +71,7 @@ def wrong_settings(problems: Sequence[Problem], doubts: Sequence[str] = ()) -> W
         "\n".join(problem.line for problem in problems),
         [(key_text(problem.key), problem.message) for problem in problems],
         doubts,
+        [problem.key for problem in problems],
     )
 
 

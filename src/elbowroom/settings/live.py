@@ -5,10 +5,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from elbowroom.errors import SettingsError
+from elbowroom.errors import SettingsError, WrongSettings
 from elbowroom.settings.doubts import TOKEN_KEY, is_loopback, secrets_of
 from elbowroom.settings.keys import Key, Problem, wrong_settings
-from elbowroom.settings.load import Flags, LoadedSettings, load_settings, overrides, settings_of
+from elbowroom.settings.load import (
+    Flags,
+    LoadedSettings,
+    load_settings,
+    overrides,
+    settings_of,
+    usable_settings,
+    usable_settings_of,
+)
 from elbowroom.settings.shared import AgentList, SharedAgents
 
 log = logging.getLogger(__name__)
@@ -21,7 +29,9 @@ class LiveSettings:
     `started` are the settings at the start of the server, and `address` the host and port of them, on which it listens.
     `when_changed` is called once changed settings are in force. `shared` are agents in place of those of the file.
 
-    The constructor raises SettingsError for wrong settings; later a wrong or missing file is logged once and ignored.
+    What is wrong in the file at the start is left out; the constructor raises SettingsError where that cannot be. Later
+    a file with another mistake, or none, is logged once and ignored. `wrong` are the paths of what does not count, each
+    with what is wrong.
     """
 
     def __init__(self, path: Path, environ: Mapping[str, str], flags: Flags, *, must_exist: bool = False) -> None:
@@ -29,7 +39,8 @@ class LiveSettings:
         self._environ = environ
         self._flags = flags
         seen = _signature(path)
-        self._loaded = load_settings(path, environ, flags, must_exist=must_exist or seen is not None)
+        self._loaded = usable_settings(path, environ, flags, must_exist=must_exist or seen is not None)
+        self.wrong = self._loaded.left_out
         self._seen = {path: seen} | {file: _signature(file) for file in _secret_files(self._loaded)}
         self._had_file = seen is not None
         self.address = self._loaded.settings.server.host, self._loaded.settings.server.port
@@ -55,6 +66,12 @@ class LiveSettings:
         return self._loaded
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return all that a person should know of the settings, in sentences; first what does not count, and why."""
+        new = [f"{self._path}: {text} The settings before stay in force." for _, text in self.wrong]
+        return (*(() if self.wrong == self._loaded.left_out else new), *self._loaded.warnings)
+
+    @property
     def lost_file(self) -> bool:
         """Tell whether the file of the settings in force has been deleted."""
         return self._had_file and _signature(self._path) is None
@@ -65,11 +82,16 @@ class LiveSettings:
         return {key: source for key, (_, source) in overrides(self._environ, self._flags).items()}
 
     def would_be(self, data: Mapping[str, Any]) -> LoadedSettings:
-        """Return the settings that a file with this content would make.
+        """Return the settings that a file with this content would make; what is left out now may stay wrong.
 
         Raises WrongSettings, also where a server that other machines reach would lose its token.
         """
-        loaded = settings_of(data, self._path, self._environ, self._flags)
+        try:
+            loaded = settings_of(data, self._path, self._environ, self._flags)
+        except WrongSettings as error:
+            if not {*error.fields} <= {*self._loaded.left_out}:
+                raise
+            loaded = usable_settings_of(data, self._path, self._environ, self._flags)
         self._check_what_stays_open(loaded)
         return loaded
 
@@ -96,10 +118,10 @@ class LiveSettings:
 
     def _read_again(self, *, must_exist: bool) -> None:
         try:
-            agents = self._agents.rows if self._agents else None
-            loaded = load_settings(self._path, self._environ, self._flags, must_exist=must_exist, agents=agents)
+            loaded = self._loaded_anew(must_exist=must_exist)
             self._check_what_stays_open(loaded)
         except SettingsError as error:
+            self.wrong = error.fields if isinstance(error, WrongSettings) else (("", error.message),)
             log.error("The changed settings are wrong; the last good ones stay in force.\n%s", error)  # noqa: TRY400
             return
         for warning in loaded.warnings:
@@ -111,9 +133,19 @@ class LiveSettings:
             file: self._seen.get(file, _signature(file)) for file in _secret_files(loaded)
         }
         self._had_file = must_exist
-        self._loaded = loaded
+        self._loaded, self.wrong = loaded, loaded.left_out
         if self.when_changed:
             self.when_changed()
+
+    def _loaded_anew(self, *, must_exist: bool) -> LoadedSettings:
+        """Return the settings of the file; raises SettingsError for what is wrong now and was not left out before."""
+        agents, given = self._agents.rows if self._agents else None, (self._path, self._environ, self._flags)
+        try:
+            return load_settings(*given, must_exist=must_exist, agents=agents)
+        except WrongSettings as error:
+            if not {*error.fields} <= {*self._loaded.left_out}:
+                raise
+            return usable_settings(*given, must_exist=must_exist, agents=agents)
 
     def _check_what_stays_open(self, loaded: LoadedSettings) -> None:
         """Refuse to remove the token while the server still listens to other machines, whatever host the file names."""

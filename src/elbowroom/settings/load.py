@@ -2,13 +2,13 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from elbowroom.errors import SettingsError
+from elbowroom.errors import SettingsError, WrongSettings
 from elbowroom.settings.doubts import access_problems, doubtful_secrets, doubtful_servers, missing_folders
 from elbowroom.settings.explain import validated
 from elbowroom.settings.fields import SecretRef
@@ -21,11 +21,13 @@ from elbowroom.settings.keys import (
     variables_of,
     wrong_settings,
 )
+from elbowroom.settings.leftover import leave_out, opens_the_server
 from elbowroom.settings.model import Sampling, Settings
 
 VARIABLE: Final = "environment variable "
 FLAG: Final = "flag --"
 DEFAULT: Final = "default"
+LEFT_OUT: Final = "It is left out until it is corrected."
 Flags = Mapping[tuple[str, str], str | int | None]
 
 
@@ -34,13 +36,15 @@ class LoadedSettings:
     """Valid settings and where they come from.
 
     `sources` maps a key such as `("server", "port")` to the file, variable or flag that set it; a key without a source
-    has its default. `warnings` are sentences for the person.
+    has its default. `warnings` are sentences for the person. `left_out` are the paths of wrong values in the file that
+    do not count, each with what is wrong.
     """
 
     settings: Settings
     path: Path
     sources: Mapping[Key, str]
     warnings: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -65,6 +69,44 @@ def load_settings(
     """
     written = _read_file(path, must_exist=must_exist)
     return settings_of(with_agents(written, agents), path, environ, flags)
+
+
+def usable_settings(
+    path: Path,
+    environ: Mapping[str, str],
+    flags: Flags,
+    *,
+    must_exist: bool = False,
+    agents: Sequence[Mapping[str, Any]] | None = None,
+) -> LoadedSettings:
+    """Read the settings as `load_settings` does, and leave out what is wrong in the file, which is told.
+
+    Raises SettingsError where the file is no TOML, where what is wrong is no part of it, and where leaving it out would
+    open the server.
+    """
+    written = _read_file(path, must_exist=must_exist)
+    return usable_settings_of(with_agents(written, agents), path, environ, flags)
+
+
+def usable_settings_of(
+    written: Mapping[str, Any], path: Path, environ: Mapping[str, str], flags: Flags
+) -> LoadedSettings:
+    """Return the settings that a file with this content would make, without what is wrong in it.
+
+    Raises WrongSettings as `usable_settings` does.
+    """
+    rest, told = dict(written), dict[str, str]()
+    while True:
+        try:
+            loaded = settings_of(rest, path, environ, flags)
+        except WrongSettings as error:
+            left = leave_out(rest, error.keys)
+            if left == rest or opens_the_server(error.keys) or not error.keys:
+                raise
+            rest, told = left, {**dict(error.fields), **told}
+        else:
+            warnings = (*(f"{path}: {text} {LEFT_OUT}" for text in told.values()), *loaded.warnings)
+            return replace(loaded, warnings=warnings, left_out=tuple(told.items()))
 
 
 def with_agents(written: Mapping[str, Any], agents: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The settings and their defaults; `docs/settings.md` explains each key to a person."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
@@ -369,6 +369,15 @@ def _default_providers() -> tuple[ProviderSettings, ...]:
     return (ProviderSettings(id="lmstudio", kind="lmstudio"),)
 
 
+def _with_own_provider(row: Any, known: Collection[Any]) -> Any:
+    """Return the row of an agent with its model's own name, where that begins with the provider that it has."""
+    model = row.get("model") if isinstance(row, Mapping) else None
+    provider, slash, own = model.partition("/") if isinstance(model, str) else ("", "", "")
+    if not slash or provider not in known or row.get("provider", provider) != provider or not own:
+        return row
+    return {**row, "provider": provider, "model": own}
+
+
 class Settings(Section):
     """The whole settings file. Every key has a default, so that an absent file is a complete one."""
 
@@ -381,6 +390,19 @@ class Settings(Section):
     mcp_servers: tuple[McpServerSettings, ...] = ()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _models_by_their_full_names(cls, data: Any) -> Any:
+        """Take an agent's model as `/v1/models` names it, with its provider in front, which the agent has then."""
+        rows = data.get("agents") if isinstance(data, Mapping) else None
+        if not isinstance(rows, list | tuple):
+            return data
+        given = data.get("providers", [{"id": "lmstudio"}])
+        known = (
+            {row.get("id") for row in given if isinstance(row, Mapping)} if isinstance(given, list | tuple) else set()
+        )
+        return {**data, "agents": [_with_own_provider(row, known) for row in rows]}
 
     @model_validator(mode="after")
     def _names_fit_together(self) -> Self:

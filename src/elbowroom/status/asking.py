@@ -1,5 +1,6 @@
 """Asks a running server for its health, its providers, its running answers and its last conversations."""
 
+import argparse
 import http.client
 import json
 from collections.abc import Mapping
@@ -89,6 +90,12 @@ def ask(place: Place) -> Snapshot:
         raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
     finally:
         connection.close()
+
+
+def told(command: argparse.ArgumentParser) -> int:
+    """Say what a command can do, for whoever gave it nothing to do."""
+    command.print_help()
+    return 0
 
 
 def check_name(argument: str, name: str) -> None:

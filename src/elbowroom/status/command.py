@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.load import Flags, load_settings
+from elbowroom.settings.load import Flags, usable_settings
 from elbowroom.status.asking import Place, Snapshot, ask
 from elbowroom.status.gauge import Terminal, drawn
 
@@ -50,7 +50,7 @@ def run(path: Path, is_named: bool, flags: Flags, *, user: str, as_json: bool, e
 
     With `every`, show it again after so many seconds until Ctrl-C. Raises ElbowroomError if the server cannot be asked.
     """
-    loaded = load_settings(path, os.environ, flags, must_exist=is_named)
+    loaded = usable_settings(path, os.environ, flags, must_exist=is_named)
     server = loaded.settings.server
     place = Place.here(server.host, server.port, server.token.reveal(loaded.folder, os.environ), user)
     if every is None:

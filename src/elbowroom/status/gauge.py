@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Any, Final, Literal, TextIO
 
+from elbowroom.errors import in_own_words
 from elbowroom.status.asking import CONVERSATIONS, Fields, Snapshot
 
 Colour = Literal["good", "warning", "alarm", "dim", "strong"]
@@ -79,7 +80,7 @@ def drawn(snapshot: Snapshot, terminal: Terminal, now: float | None = None) -> s
 
 def _lines(snapshot: Snapshot, terminal: Terminal, now: float) -> Iterator[str]:
     if snapshot.version is None:
-        yield f"No elbowroom runs at {snapshot.address}. Start it with `elbowroom serve`."
+        yield in_own_words(f"No elbowroom runs at {snapshot.address}. Start it with `elbowroom serve`.")
         return
     yield terminal.paint(f"elbowroom {snapshot.version} at {snapshot.address}", "strong")
     yield ""
@@ -136,8 +137,13 @@ def _turn(turn: Fields, terminal: Terminal, now: float) -> Iterator[str]:
 def _idle(row: Fields, terminal: Terminal) -> Iterator[str]:
     times = row.get("compaction_count") or 0
     compacted = f", compacted {times} time{'s' if times != 1 else ''}" if times else ""
-    yield _headline(row, f"{row.get('agent', '')}{compacted}", terminal)
+    yield _headline(row, f"{row.get('agent', '')}{compacted}{_turns_left(row.get('context'))}", terminal)
     yield _gauge(row.get("context"), terminal)
+
+
+def _turns_left(fill: Any) -> str:
+    left = fill.get("turns_left") if isinstance(fill, dict) else None
+    return f", about {left:,} turn{'s' if left != 1 else ''} left" if isinstance(left, int) else ""
 
 
 def _headline(fields: Fields, about: str, terminal: Terminal) -> str:

@@ -17,8 +17,16 @@ from elbowroom.context.memories import Memories, delete_memory, described, memor
 from elbowroom.errors import ElbowroomError, NotFound
 from elbowroom.logs.formats import escaped
 from elbowroom.settings.fields import expanded
-from elbowroom.settings.load import Flags, LoadedSettings, load_settings
-from elbowroom.status.asking import PATIENCE_SECONDS, Place, check_name, no_elbowroom, other_token, request_json
+from elbowroom.settings.load import Flags, LoadedSettings, usable_settings
+from elbowroom.status.asking import (
+    PATIENCE_SECONDS,
+    Place,
+    check_name,
+    no_elbowroom,
+    other_token,
+    request_json,
+    told,
+)
 
 ROUTE = "/api/memories"
 OPENING_SECONDS = 60.0
@@ -37,12 +45,14 @@ def add_memories(
     whose.add_argument("--agent", default="", metavar="ID", help="only this agent, also one that was removed since")
     whose.add_argument("--user", default="", metavar="NAME", help="whose memories, where several people use it")
     whose.add_argument("--data-dir", metavar="FOLDER", help="where the store is kept, as `serve` was told")
-    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    actions = command.add_subparsers(title="actions", metavar="ACTION", dest="action")
     listing = actions.add_parser("list", parents=[*parents, whose], help="show them, the newest first")
     listing.add_argument("--json", action="store_true", help="print them as JSON, one object a line")
     deleting = actions.add_parser("delete", parents=[*parents, whose], help="delete one")
     deleting.add_argument("id", metavar="ID", help="its id, as `list` shows it")
-    command.set_defaults(run=lambda options: run(options, *place(options), flags(options)), log_level="warning")
+    for action in (listing, deleting):
+        action.set_defaults(run=lambda options: run(options, *place(options), flags(options)))
+    command.set_defaults(run=lambda options: told(command), log_level="warning")
 
 
 def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
@@ -50,7 +60,7 @@ def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -
     environ = {**os.environ}
     if options.data_dir:
         environ["ELBOWROOM_DATA_DIR"] = str(expanded(options.data_dir).absolute())
-    loaded = load_settings(path, environ, flags, must_exist=is_named)
+    loaded = usable_settings(path, environ, flags, must_exist=is_named)
     server = loaded.settings.server
     place = Place.here(server.host, server.port, server.token.reveal(loaded.folder, environ), options.user)
     wish = Wish(options.action == "delete", getattr(options, "id", ""), options.agent, options.user)

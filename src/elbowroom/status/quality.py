@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.settings.load import Flags, LoadedSettings, load_settings
+from elbowroom.settings.load import Flags, LoadedSettings, usable_settings
 from elbowroom.status.asking import PATIENCE_SECONDS, Place, ask, no_elbowroom, other_token, request_json
 from elbowroom.status.gauge import Terminal
 from elbowroom.status.table import progress_of, table_of
@@ -60,7 +60,7 @@ def run(path: Path, is_named: bool, flags: Flags, options: argparse.Namespace) -
 
     Raises ElbowroomError where nothing can be measured.
     """
-    loaded = load_settings(path, os.environ, flags, must_exist=is_named)
+    loaded = usable_settings(path, os.environ, flags, must_exist=is_named)
     state = asyncio.run(_stopped(loaded) if options.stop else _studied(loaded, path, _wanted(options)))
     text = json.dumps(state) if options.json else table_of(state, Terminal.of(sys.stdout, os.environ))
     sys.stdout.write(f"{text}\n")

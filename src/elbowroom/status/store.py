@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.fields import expanded
-from elbowroom.settings.load import Flags, load_settings
+from elbowroom.settings.load import Flags, usable_settings
 from elbowroom.settings.model import StoreSettings
+from elbowroom.status.asking import told
 from elbowroom.store import ServerPlace, store_place
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def add_store(
 ) -> None:
     """Add the command. `place` returns the settings file and whether it was named, `flags` what flags set."""
     command = add_parser("store", help="copy the store into another database, or check it")
-    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    actions = command.add_subparsers(title="actions", metavar="ACTION", dest="action")
     copying = actions.add_parser("copy", help="copy all that a store holds into an empty database")
     copying.add_argument("source", metavar="FROM", help=PLACE_HELP)
     copying.add_argument("target", metavar="TO", help="the same; one that is empty, or an unfinished copy of FROM")
@@ -39,7 +40,7 @@ def add_store(
     checking.add_argument("place", metavar="STORE", nargs="?", help=f"{PLACE_HELP} (default: the settings' store)")
     checking.add_argument("--data-dir", metavar="FOLDER", help="where the store is kept, as `serve` was told")
     checking.set_defaults(run=lambda options: _check(options, *place(options), flags(options)))
-    command.set_defaults(log_level="warning")
+    command.set_defaults(run=lambda options: told(command), log_level="warning")
 
 
 def _copy(source: str, target: str) -> int:
@@ -68,7 +69,7 @@ def _check(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags
     if options.place:
         place = _place_of(options.place, environ)
     else:
-        found = store_place(load_settings(path, environ, flags, must_exist=is_named).settings.store, environ)
+        found = store_place(usable_settings(path, environ, flags, must_exist=is_named).settings.store, environ)
         if found is None:
             raise ElbowroomError("The settings keep the store in memory, where only the server can read it.")
         place = found

@@ -10,6 +10,7 @@ SHARES: Final = {
     "identifiers": "identifiers",
     "constraints": "constraints",
     "newest": "newest",
+    "told": "told",
     "answered": "answered",
     "called": "tool call",
 }

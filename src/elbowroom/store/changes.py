@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Final
@@ -112,6 +112,8 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.ReplyEnded: ("message", "status"),
     kinds.Added: ("turn", "message"),
     kinds.StepUsed: ("turn", "model"),
+    kinds.Filled: ("conversation",),
+    kinds.Titled: ("conversation", "title"),
     kinds.CompactionNoted: ("conversation", "rung"),
     kinds.TurnEnded: ("turn", "status", "key"),
     kinds.Queued: ("item.id", "item.conversation", "item.mode", "item.turn"),
@@ -135,6 +137,7 @@ MESSAGES: Final = {
     kinds.ReplyCalled: "call",
     kinds.Added: "content",
     Described: "metadata",
+    kinds.Titled: "title",
     Renamed: "title",
     SummaryEdited: "text",
 }
@@ -194,10 +197,10 @@ def _tokens(change: KeptChange) -> tuple[int, ...]:
         kept = change.details
         counts = (kept.groups_kept, kept.messages_kept, kept.messages_removed) if kept else ()
         return change.before, change.after, *counts
+    fill = astuple(change.fill) if isinstance(change, kinds.Filled | StepUsed) and change.fill else ()
     if not isinstance(change, StepUsed):
-        return ()
+        return fill
     used = change.usage
-    fill = (change.fill.tokens, change.fill.window, change.fill.trigger, change.fill.stop_at) if change.fill else ()
     return used.input, used.output, used.cache_creation, used.cache_read, *fill
 
 
@@ -281,7 +284,7 @@ class WaitingChanges:
         self.new.extend(changes)
         self._begin()
 
-    def note_soon(self, hand_on: Callable[[], None]) -> None:
+    def note_when_writing(self, hand_on: Callable[[], None]) -> None:
         """Call this before the next batch is made, so that it notes what has come until then."""
         self._handing_on[hand_on] = None
         self._begin()

@@ -86,9 +86,9 @@ class WriteBehindConversations(Conversations):
                 self._begun.pop(change.turn, None)
         self._write_in_time()
 
-    def note_soon(self, hand_on: Callable[[], None]) -> None:
+    def note_when_writing(self, hand_on: Callable[[], None]) -> None:
         """Call this when changes are written, a moment later, so that it notes what has come until then."""
-        self._waiting.note_soon(hand_on)
+        self._waiting.note_when_writing(hand_on)
         self._write_in_time()
 
     @property

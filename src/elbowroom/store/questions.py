@@ -282,7 +282,7 @@ class Conversations(AskedConversations):
         """Take changes in, to be written soon and in this order; what is no JSON is left out, with a warning."""
 
     @abstractmethod
-    def note_soon(self, hand_on: Callable[[], None]) -> None:
+    def note_when_writing(self, hand_on: Callable[[], None]) -> None:
         """Call this once, a moment later when changes are written, so that it notes what has come until then."""
 
     @abstractmethod

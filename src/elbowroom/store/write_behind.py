@@ -59,8 +59,10 @@ class Patience:
 class WriteBehindStore:
     """A store that is opened with its first use, and again a while after it failed.
 
-    Nothing here raises. Items that are not written wait in the backlog of their kind. The log says once that the store
-    fails, and once that it works again, and so does `news`; `name` is its name in the log.
+    `current` are the database's rows, None where it is not open; while it `is_failing`, new rows are only in memory.
+    Once it `is_closed`, nothing is written any more. Nothing here raises. Items that are not written wait in the
+    backlog of their kind. The log says once that the store fails, and once that it works again, and so does `news`;
+    `name` is its name in the log.
     """
 
     def __init__(
@@ -77,15 +79,15 @@ class WriteBehindStore:
         self._observations = observations or Observations()
         self._backlogs: list[tuple[Backlog[Any], asyncio.Lock]] = []
         self._told_of_opening: list[Callable[[SqlStore], object]] = []
-        self._sql: SqlStore | None = None
+        self.current: SqlStore | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._waits_until: float | None = None
         self._holds_until: float | None = None
         self._next_try = 0.0
         self._trying: asyncio.TimerHandle | None = None
-        self._is_failing = False
-        self._is_closed = False
+        self.is_failing = False
+        self.is_closed = False
         self._left: SqlStore | None = None
         self._carriers: list[Callable[[SqlStore, SqlStore], Awaitable[None]]] = []
         self._looking: asyncio.Task[None] | None = None
@@ -105,34 +107,15 @@ class WriteBehindStore:
         """Have this called with the old rows and the new ones, where another file has taken the place of one."""
         self._carriers.append(carry)
 
-    def open_soon(self) -> None:
-        """Begin to open the database, so that the first request waits less for it."""
-        self._begin_to_open()
-
-    @property
-    def is_failing(self) -> bool:
-        """Tell whether the database does not work, so that new rows are only in memory."""
-        return self._is_failing
-
     @property
     def is_opening(self) -> bool:
         """Tell whether the database is being opened, for the first time or again."""
         return self._opening is not None
 
     @property
-    def current(self) -> "SqlStore | None":
-        """Return the database's rows, None where it is not open."""
-        return self._sql
-
-    @property
     def is_durable(self) -> bool:
         """Tell whether rows that are written outlive the process."""
-        return self._sql is not None and self._sql.is_durable
-
-    @property
-    def is_closed(self) -> bool:
-        """Tell whether nothing is written any more."""
-        return self._is_closed
+        return self.current is not None and self.current.is_durable
 
     def news(self) -> list[str]:
         """Return sentences for people about what has happened to the store, each once."""
@@ -142,7 +125,7 @@ class WriteBehindStore:
 
     async def opened(self) -> "SqlStore | None":
         """Return the database's rows, or None where it does not open, or not soon enough."""
-        self._begin_to_open()
+        self.open_soon()
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._patience.opening
@@ -151,7 +134,7 @@ class WriteBehindStore:
             if pending and self._waits_until:
                 self._waits_until = 0.0
                 log.warning("The store %s takes long to open; chats go on without it until then.", self._name)
-        return self._sql
+        return self.current
 
     async def ask(self, question: Callable[["SqlStore"], Awaitable[Answer]]) -> Answer | None:
         """Return what the database answers; None where it does not open soon enough, or fails, or is held too long."""
@@ -177,20 +160,20 @@ class WriteBehindStore:
 
     async def opening_ended(self) -> None:
         """Wait until the database is open, or cannot be opened, however long that takes."""
-        self._begin_to_open()
+        self.open_soon()
         if self._opening:
             await asyncio.wait([self._opening])
 
     async def ready(self, seconds: float | None = None) -> bool:
         """Wait a while where the database is being opened; tell whether that has ended, well or badly."""
-        self._begin_to_open()
+        self.open_soon()
         if self._opening:
             await asyncio.wait([self._opening], timeout=self._patience.asking if seconds is None else seconds)
         return self._opening is None
 
     async def ready_for_words(self) -> None:
         """Wait for the first opening, so that words are written in time; all callers together wait a short while."""
-        if self._opening and not self._is_failing:
+        if self._opening and not self.is_failing:
             now = time.monotonic()
             self._holds_until = self._holds_until or now + self._patience.first_words
             await asyncio.wait([self._opening], timeout=max(0.0, self._holds_until - now))
@@ -202,7 +185,7 @@ class WriteBehindStore:
 
     def write_later(self) -> None:
         """Begin to write all backlogs again after a failure, where that may be tried by now."""
-        for backlog, turn in self._backlogs if self._is_failing else ():
+        for backlog, turn in self._backlogs if self.is_failing else ():
             if backlog.waiting() and self._may_try() and not turn.locked():
                 _ = self.tasks.start(self._write(backlog, turn))
 
@@ -210,26 +193,26 @@ class WriteBehindStore:
         """Note that reading failed: the database is closed, and opened and checked anew with the next try."""
         if isinstance(error, StoreReplaced):
             self._replaced(sql, error)
-        elif self._sql is sql and not self._is_closed:
+        elif self.current is sql and not self.is_closed:
             self._fails(error)
-            self._sql = None
+            self.current = None
             self._closing = self.tasks.start(sql.aclose())
 
     def _open_anew(self, sql: "SqlStore", error: StoreUnavailable) -> None:
         """Close the database and open it at once."""
         self.failed(sql, error)
         self._next_try = 0.0
-        self._begin_to_open()
+        self.open_soon()
 
     async def aclose(self) -> None:
         """Try once more to write what is not written, finish what is under way, and close the database."""
         self._next_try = 0.0
         if any(backlog.waiting() for backlog, _ in self._backlogs):
-            self._begin_to_open()
+            self.open_soon()
             for backlog, turn in self._backlogs:  # after what is being written now, for there may be more by now
                 _ = self.tasks.start(self._write(backlog, turn, even_if_failing=True))
         await self.tasks.finished(self._patience.closing)
-        self._is_closed = True
+        self.is_closed = True
         if self._looking is not None:
             self._looking.cancel()
         if self._left is not None:
@@ -239,12 +222,13 @@ class WriteBehindStore:
                 log.warning(
                     "The store %s could not be written: %s that are lost: %d.", self._name, backlog.plural, lost
                 )
-        if self._sql:
-            await self._sql.aclose()
-            self._sql = None
+        if self.current:
+            await self.current.aclose()
+            self.current = None
 
-    def _begin_to_open(self) -> None:
-        if self._sql is None and self._opening is None and self._may_try():
+    def open_soon(self) -> None:
+        """Begin to open the database, unless it is open or that has just failed."""
+        if self.current is None and self._opening is None and self._may_try():
             self._opening = self.tasks.start(self._open())
 
     async def _open(self) -> None:
@@ -260,10 +244,10 @@ class WriteBehindStore:
         else:
             if sql.set_aside:
                 self._tell(DAMAGED.format(aside=sql.set_aside.name))
-            if self._is_closed:
+            if self.is_closed:
                 await sql.aclose()
             else:
-                self._sql = sql
+                self.current = sql
                 self._looking = self._looking or asyncio.create_task(self._look())
                 sql.check_soon(partial(self._open_anew, sql))
                 for tell in self._told_of_opening:
@@ -292,7 +276,7 @@ class WriteBehindStore:
         """Look again and again whether the file is still where it was."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if (sql := self._sql) is not None:
+            if (sql := self.current) is not None:
                 try:
                     await sql.check_place()
                 except StoreReplaced as error:
@@ -302,16 +286,16 @@ class WriteBehindStore:
 
     def _replaced(self, sql: "SqlStore", error: StoreReplaced) -> None:
         """Stand by while another file is opened, or made, in the place of this one."""
-        if self._sql is sql and not self._is_closed:
+        if self.current is sql and not self.is_closed:
             self._fails(error)
-            self._sql, self._left = None, sql
+            self.current, self._left = None, sql
             self._next_try = 0.0
-            self._begin_to_open()
+            self.open_soon()
 
     async def _write(self, backlog: Backlog[Any], turn: asyncio.Lock, *, even_if_failing: bool = False) -> None:
         async with turn:
-            if self._sql and (even_if_failing or self._may_try()):
-                await self._write_to(self._sql, backlog)
+            if self.current and (even_if_failing or self._may_try()):
+                await self._write_to(self.current, backlog)
             backlog.trim()
 
     async def _write_to(self, sql: "SqlStore", backlog: Backlog[Any]) -> None:
@@ -337,18 +321,18 @@ class WriteBehindStore:
         self._works()
 
     def _may_try(self) -> bool:
-        return not self._is_closed and time.monotonic() >= self._next_try
+        return not self.is_closed and time.monotonic() >= self._next_try
 
     def _works(self) -> None:
-        if self._is_failing and not any(backlog.waiting() for backlog, _ in self._backlogs):
-            self._is_failing = False
+        if self.is_failing and not any(backlog.waiting() for backlog, _ in self._backlogs):
+            self.is_failing = False
             log.info("The store %s works again.", self._name)
             self._tell(WORKS_AGAIN)
 
     def _try_again(self) -> None:
         """Open the database and write what waits, though nobody asks for anything."""
         self._next_try = 0.0
-        self._begin_to_open()
+        self.open_soon()
         self.write_later()
 
     def _fails(self, error: Exception) -> None:
@@ -357,8 +341,8 @@ class WriteBehindStore:
             self._trying.cancel()
         self._trying = asyncio.get_running_loop().call_later(self._patience.again, self._try_again)
         self._observations.store_failed()
-        if not self._is_failing:
-            self._is_failing = True
+        if not self.is_failing:
+            self.is_failing = True
             log.error(
                 "The store %s does not work: %s. Chats go on; what is to be kept is in memory until it works again.",
                 self._name,

@@ -182,7 +182,9 @@ class TokenCounter:
         `answer` is the text of an answer without tool calls, so that its tokens need not be estimated in the next
         request; `has_reasoning` says whether the model thought before it.
         """
-        raw = self._observe_pictures(messages, count.tokens - count.learned, usage.prompt_tokens)
+        raw = count.tokens - count.learned
+        if pictures := len(list(images_in(messages))) if _has_media(messages) else 0:
+            raw = self._observe_pictures(messages, pictures, raw, usage.prompt_tokens)
         if count.method in ("exact", "engine"):
             self._offsets.observe(arguments, raw, usage.prompt_tokens)
             is_cut = is_truncated(count.tokens, usage.prompt_tokens)
@@ -196,11 +198,8 @@ class TokenCounter:
             self._anchors.observe_answer(keys, said, raw, size, usage, template_strips_reasoning=has_reasoning)
         return None
 
-    def _observe_pictures(self, messages: Sequence[Message], raw: int, reported: int) -> int:
+    def _observe_pictures(self, messages: Sequence[Message], pictures: int, raw: int, reported: int) -> int:
         """Learn how many tokens pictures take, and return the count with what they take by that."""
-        pictures = len(list(images_in(messages))) if _has_media(messages) else 0
-        if not pictures:
-            return raw
         text = raw - self._images.count(self.model, messages, self._image_rule)
         self._images.observe(self.model, pictures, reported - text)
         return text + self._images.count(self.model, messages, self._image_rule)

@@ -31,17 +31,8 @@ ERRORS: Mapping[str, type[TemplateFailed]] = {
 }
 
 
-class OrderClock:
-    """Tells the time that came with the order."""
-
-    now = datetime.fromtimestamp(0, UTC)
-
-    def __call__(self) -> datetime:
-        """Return that time."""
-        return self.now
-
-
-CLOCK = OrderClock()
+NOW = [datetime.fromtimestamp(0, UTC)]
+"""The time that templates are told: that at which the server has asked for the text that is rendered now."""
 
 
 def main() -> None:
@@ -110,7 +101,7 @@ def failure(kind: str, reason: str) -> bytes:
 
 def render(order: Mapping[str, Any]) -> str:
     """Build the prompt for one order, with the time that came along."""
-    CLOCK.now = datetime.fromisoformat(order["now"])
+    NOW[0] = datetime.fromisoformat(order["now"])
     prompt = compiled(order["source"], order["name"], order["bos_token"], order["eos_token"])
     return prompt.text(
         ChatRequest(order["messages"], order["tools"], order["arguments"], order["add_generation_prompt"])
@@ -120,7 +111,7 @@ def render(order: Mapping[str, Any]) -> str:
 @functools.lru_cache(COMPILED_TEMPLATES)
 def compiled(source: str, name: str, bos_token: str, eos_token: str) -> ChatPrompt:
     """Return a prompt for a template; the last ones used stay compiled."""
-    return ChatPrompt(source, name=name, bos_token=bos_token, eos_token=eos_token, clock=CLOCK)
+    return ChatPrompt(source, name=name, bos_token=bos_token, eos_token=eos_token, clock=lambda: NOW[0])
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ async def test_a_damaged_file_is_forgotten(path: Path) -> None:
         conversations.note(begun("d"))
         await conversations.queue()
         async with asyncio.timeout(20):
-            while conversations._store._sql in (None, sql):  # noqa: ASYNC110  # a busy machine opens the next one late
+            while conversations._store.current in (None, sql):  # noqa: ASYNC110  # a busy machine opens the next one late
                 await asyncio.sleep(0.005)
         await complete(conversations)
         assert conversations.remembered(ME, "", ["c.1", "c.2", "new"], 1) == NONE_KNOWN

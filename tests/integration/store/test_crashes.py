@@ -226,7 +226,7 @@ async def test_what_is_said_is_written_without_being_asked(tmp_path: Path) -> No
             conversations.note([ReplyGrew("m", "text", f"{number} ")])
         deadline = time.monotonic() + 60
         content = "".join(f"{number} " for number in range(20))
-        while not conversations._store._sql or query(path, "SELECT content FROM message_parts")[-1:] != [(content,)]:
+        while not conversations._store.current or query(path, "SELECT content FROM message_parts")[-1:] != [(content,)]:
             assert time.monotonic() < deadline, "it was never written"
             await asyncio.sleep(0.02)
 

@@ -469,7 +469,7 @@ async def test_all_turns_share_one_timer(path: Path, monkeypatch: pytest.MonkeyP
         asked: list[int] = []
         for number in range(5):
             conversations.note(whole(f"c{number}"))
-            conversations.note_soon(partial(asked.append, number))
+            conversations.note_when_writing(partial(asked.append, number))
         assert len(timers) == 1
         assert 0 < conversations.lag < LATEST_SECONDS
         await eventually(lambda: conversations.lag == 0.0, "what was noted is not written")

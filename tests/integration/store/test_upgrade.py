@@ -66,7 +66,7 @@ UPDATE schema_version SET version = 2;
 """
 SUPPORT = Path(__file__).parents[2] / "support"
 VERSION_3 = (SUPPORT / "tables_of_version_3.sql").read_text()
-NEW_COLUMNS = {"conversations": 2, "turns": 1, "messages": 1, "compactions": 4, "queue": 1}
+NEW_COLUMNS = {"conversations": 3, "turns": 1, "messages": 1, "compactions": 4, "queue": 1}
 """How many columns tables have got since, of which old rows have nothing."""
 KEPT_TABLES = (
     "ledger_entries", "tool_outputs", "tool_output_chunks", "memories", "conversations", "turns", "messages",

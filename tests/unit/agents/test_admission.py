@@ -154,7 +154,7 @@ async def test_one_whose_client_cannot_be_told_leaves_no_trace() -> None:
     admission, clock = new_admission()
     await requests(admission, 600)
 
-    async def tell(_before: int) -> None:
+    async def tell(_before: object) -> None:
         raise ConnectionResetError
 
     async def ask() -> None:

@@ -98,7 +98,7 @@ class Crowd:
             await self._answer(ticket, prompt, reserve)
             self.answered += 1
 
-    async def _tell(self, _before: int) -> None:
+    async def _tell(self, _before: object) -> None:
         await self.clock.sleep(self.random.choice([0, 0, 1]))
 
     async def _answer(self, ticket: Ticket, prompt: int, reserve: int) -> None:

@@ -74,6 +74,21 @@ FORMS: dict[str, tuple[str, list[tuple[str, Any]]]] = {
         f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read<｜tool▁sep｜>{JSON}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         [READ],
     ),
+    "fenced": (f'```json\n{{"name": "read", "arguments": {JSON}}}\n```', [READ]),
+    "fenced, without a label": (f'```\n{{"name": "read", "arguments": {JSON}}}\n```\n', [READ]),
+    "fenced, twice": (f'```json\n{{"name": "read", "parameters": {JSON}}}\n```\n\n' * 2, [READ, READ]),
+    "fenced list": (
+        f'```tool_call\n[{{"name": "read", "arguments": {JSON}}}, {{"name": "read.note", "arguments": {{}}}}]\n```',
+        [READ, ("read.note", {})],
+    ),
+    "hermes, as Python writes it": (
+        "<tool_call>{'name': 'read', 'arguments': {'path': 'a', 'all': True,}}</tool_call>",
+        [("read", {"path": "a", "all": True})],
+    ),
+    "hermes, without its last bracket": (
+        '<tool_call>\n{"name": "read", "arguments": {"path": "a"}\n</tool_call>',
+        [("read", {"path": "a"})],
+    ),
     "gpt-oss": (
         f"<|channel|>commentary to=functions.read.note <|constrain|>json<|message|>{JSON}<|call|>",
         [("read.note", A)],
@@ -94,6 +109,14 @@ TEXTS = [
     "<|channel|>final<|message|>Hello",
     "A list: [1, 2], a tag: <b>, the end: <",
     "[TOOL_CALL",
+    '```json\n{"name": "read", "arguments": {}}\n```\nThis is how a call looks.',
+    '```json\n{"name": "write", "arguments": {}}\n```',
+    '```json\n{"name": "Anna", "age": 3}\n```',
+    '```json\n[{"path": "a"}]\n```',
+    '```json\n{"name": "read", "arguments": {}}',
+    "```python\nprint([1, 2])\n```\nand `read`, twice ``",
+    "`",
+    "``` ",
     "  {",
     "",
 ]
@@ -141,7 +164,11 @@ def test_words_around_a_call() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["<", "[", "{", '"', "tool_call>", "</tool_call>", "a", "\n", '"name": "read"', "}", "]"]))
+    st.lists(
+        st.sampled_from(
+            ["<", "[", "{", '"', "tool_call>", "</tool_call>", "a", "\n", '"name": "read"', "}", "]", "```"]
+        )
+    )
 )
 def test_nothing_is_lost(pieces: list[str]) -> None:
     """Whatever comes, it is shown or it is a call, and pieces make no difference."""

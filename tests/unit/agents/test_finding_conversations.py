@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import pytest
 from noted_changes import NotedConversations, kinds_of
 
-from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations.beginning import AT_ONCE, Recording
+from elbowroom.agents.conversations.beginning import AT_ONCE, Asked, Recording
 from elbowroom.agents.conversations.recording import TurnRecorder
-from elbowroom.agents.request import Caller, own_request
+from elbowroom.agents.request import Caller
 from elbowroom.context.conversation import (
     PRUNING,
     CompactionNoted,
@@ -21,13 +19,12 @@ from elbowroom.context.conversation import (
     TurnBegun,
 )
 from elbowroom.errors import ConversationLocked
-from elbowroom.providers.base import Provider, TextDelta
+from elbowroom.providers.base import TextDelta
 from elbowroom.store.changes import Deleted, KeptChange
 from elbowroom.store.index import ConversationIndex
 
 Json = dict[str, str]
 ADA = Caller(owner="ada")
-WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
 FIRST: Json = {"role": "user", "content": "Which pier?"}
 ANSWER: Json = {"role": "assistant", "content": "The ninth."}
 SECOND: Json = {"role": "user", "content": "And tomorrow?"}
@@ -61,7 +58,7 @@ class SlowConversations(NotedConversations):
 
 def begin(recording: Recording, *messages: Json, caller: Caller = ADA) -> TurnRecorder:
     """Begin the turn of a request with these messages."""
-    return recording.begin(WRITER, replace(own_request("writer", messages), caller=caller))
+    return recording.begin(Asked.of(caller.keeps_as, caller.chat_id, "writer", messages))
 
 
 def say(live: TurnRecorder, text: str = ANSWER["content"]) -> None:

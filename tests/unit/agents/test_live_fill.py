@@ -3,7 +3,7 @@
 import pytest
 from vocabulary_kinds import byte_level, write_header
 
-from elbowroom.agents.turn.managed_step import LiveFill, Unwatched
+from elbowroom.agents.turn.managed_step import Unwatched, fill_now
 from elbowroom.context.budget import Budget, Measure
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.manager import AgentContextManager
@@ -25,18 +25,17 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def test_from_the_first_measure_to_the_end(tokenizer: Tokenizer) -> None:
     """Unknown, measured, sent, with what is said behind it, and what is left when it has been compacted."""
     manager = AgentContextManager(Budget(4096))
-    fill, pieces = LiveFill(manager), [WORDS]
-    assert fill.now() is None
+    pieces = [WORDS]
+    assert fill_now(manager, 0) is None
     manager.before_request(Measure(700, 100))
-    trigger, stop_at = manager.budget.trigger, manager.budget.stop_at
-    assert fill.now() == ContextFill(700, 4096, trigger, stop_at)
+    trigger, stop_at = manager.budget.compacts_at, manager.budget.stop_at
+    assert fill_now(manager, 0) == ContextFill(700, 4096, trigger, stop_at)
     manager.sent(720)
-    fill.begin(Unwatched(lambda: pieces, StreamCounter(tokenizer)))
-    assert fill.now() == ContextFill(720 + tokenizer.count(WORDS), 4096, trigger, stop_at)
-    fill.end()
-    assert fill.now() == ContextFill(720, 4096, trigger, stop_at)
+    answer = Unwatched(lambda: pieces, StreamCounter(tokenizer))
+    assert fill_now(manager, answer.generated) == ContextFill(720 + tokenizer.count(WORDS), 4096, trigger, stop_at)
+    assert fill_now(manager, 0) == ContextFill(720, 4096, trigger, stop_at)
     manager.compacted(720, 300)
-    assert fill.now() == ContextFill(300, 4096, trigger, stop_at)
+    assert fill_now(manager, 0) == ContextFill(300, 4096, trigger, stop_at)
 
 
 def test_what_grows_is_counted_as_one_text(tokenizer: Tokenizer) -> None:

@@ -42,7 +42,7 @@ async def test_a_count_that_fails_costs_no_answer() -> None:
     """Where nobody can tell whether the whole fits a larger window, what was compacted for a smaller one is taken."""
     rows, notes = MemoryLedgerRows(), CompactionNotes()
     history = prompt_of(HISTORY).summarised(SHORT, 1)
-    recall_of(rows, notes).keep(history, SMALL)
+    recall_of(rows, notes).keeping.keep(history, SMALL)
     again, is_found = await recall_of(rows, notes).recall(Prompt.of(HISTORY), Budget(8000), no_size)
     assert is_found
     assert again.messages == SHORT
@@ -51,7 +51,7 @@ async def test_a_count_that_fails_costs_no_answer() -> None:
 async def test_what_stands_for_itself_is_not_kept() -> None:
     """A result of the server's own tool was shortened: of what the client has sent nothing is another."""
     rows, notes = MemoryLedgerRows(), CompactionNotes()
-    recall_of(rows, notes).keep(prompt_of(HISTORY), SMALL)
+    recall_of(rows, notes).keeping.keep(prompt_of(HISTORY), SMALL)
     await notes.saved()
     recall = recall_of(rows, notes)
     assert [place async for place, _ in recall.entries.of(recall.chain)] == []
@@ -61,7 +61,7 @@ async def test_a_model_is_never_asked_with_nothing() -> None:
     """All but the last question was dropped; a client that has the answer before it continued gets the whole of it."""
     rows, notes = MemoryLedgerRows(), CompactionNotes()
     history = prompt_of(HISTORY).summarised(HISTORY[-1:], 1)
-    recall_of(rows, notes).keep(history, SMALL)
+    recall_of(rows, notes).keeping.keep(history, SMALL)
     await notes.saved()
     recall = recall_of(rows, notes, HISTORY[:-1])
     again, is_found = await recall.recall(Prompt.of(HISTORY[:-1]), Budget(1000), no_size)
@@ -74,13 +74,13 @@ async def test_what_is_handed_out_says_how_it_was_made() -> None:
     rows, notes = MemoryLedgerRows(), CompactionNotes()
     made = Written(window=1000, before=900, after=300, rung="digest")
     history = prompt_of(HISTORY).summarised(SHORT, 1)
-    recall_of(rows, notes).keep(history, made)
+    recall_of(rows, notes).keeping.keep(history, made)
     recall = recall_of(rows, notes)
     again, is_found = await recall.recall(Prompt.of(HISTORY), Budget(1000), no_size)
     assert is_found
     begun = recall.begun_with()
     assert begun == made
-    handed = recall.handed_out(again, begun, StepUsage())
+    handed = recall.keeping.handed_out(again, begun, StepUsage())
     await notes.saved()
     (kept,) = await rows.find([handed.key])
     assert (kept.window, kept.before, kept.after, kept.rung) == (1000, 900, 300, "digest")

@@ -3,32 +3,29 @@
 import logging
 import time
 from dataclasses import replace
-from typing import cast
 
 import pytest
 from noted_changes import NotedConversations, kinds_of
 
-from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import beginning
-from elbowroom.agents.conversations.beginning import Recording
+from elbowroom.agents.conversations.beginning import Asked, Recording
 from elbowroom.agents.conversations.recording import TurnRecorder
-from elbowroom.agents.request import Caller, own_request
+from elbowroom.agents.request import Caller
 from elbowroom.context.conversation import Conversation, Heard
 from elbowroom.context.ledger import Chain
-from elbowroom.providers.base import Provider, TextDelta
+from elbowroom.providers.base import TextDelta
 
 Json = dict[str, str]
 SYSTEM: Json = {"role": "system", "content": "You are kind."}
 FIRST: Json = {"role": "user", "content": "Which pier?"}
 ANSWER: Json = {"role": "assistant", "content": "The ninth."}
 SECOND: Json = {"role": "user", "content": "And tomorrow?"}
-WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
 
 
 async def begin(recording: Recording, *messages: Json, caller: Caller | None = None) -> TurnRecorder:
     """Begin the turn of a request with these messages."""
-    request = replace(own_request("writer", messages), caller=caller or Caller(known_by="nobody else"))
-    live = recording.begin(WRITER, request)
+    caller = caller or Caller(known_by="nobody else")
+    live = recording.begin(Asked.of(caller.keeps_as, caller.chat_id, "writer", messages))
     assert await live.is_found(is_patient=True)
     return live
 

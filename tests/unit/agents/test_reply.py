@@ -159,6 +159,25 @@ def test_a_cut_reply_has_only_its_whole_calls() -> None:
     assert calls_from((0, "get", ""), was_cut=True) == []
 
 
-def test_broken_arguments_of_a_finished_reply_are_handed_on() -> None:
-    """What the model itself got wrong is for the tool's owner to answer."""
-    assert calls_from((0, "get", "{'a': 1,}")) == [ToolCall("id-0", "get", "{'a': 1,}")]
+REPAIRED = [
+    ("{'path': 'a.md'}", '{"path": "a.md"}'),
+    ('{"path": "a.md"', '{"path": "a.md"}'),
+    ('{"path": "a.md",}', '{"path": "a.md"}'),
+    ('```json\n{"all": True}\n```', '{"all": true}'),
+    ('{"text": "a\nb"}', '{"text": "a\\nb"}'),
+    ('{"a":1}', '{"a":1}'),
+    ("[1, 2", "[1, 2"),
+    ("notes/a.md", "notes/a.md"),
+    ("{" * 20_000, "{" * 20_000),
+]
+
+
+@pytest.mark.parametrize(("written", "meant"), REPAIRED, ids=[str(number) for number in range(len(REPAIRED))])
+def test_broken_arguments_are_repaired(written: str, meant: str) -> None:
+    """What means an object becomes its JSON; sound JSON keeps its bytes, and what means none is left as it is."""
+    assert calls_from((0, "get", ""), (0, None, written)) == [ToolCall("id-0", "get", meant)]
+
+
+def test_half_a_call_is_not_repaired() -> None:
+    """Where the reply was cut, a call whose arguments have no end is none."""
+    assert calls_from((0, "get", '{"path": "a.m'), was_cut=True) == []

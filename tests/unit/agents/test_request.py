@@ -106,10 +106,10 @@ def test_own_request() -> None:
     assert (request.messages, request.tools, request.fields) == ((USER,), (), {})
 
 
-@pytest.mark.parametrize("role", ["", None, 1, ["user"]])
+@pytest.mark.parametrize("role", ["", None, 1, ["user"], "usr", "assistent"])
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_message_without_a_role_is_named_by_its_place(role: Any, place: int) -> None:
-    """A role and a text are not enough where the role is no word; the error says which message it is."""
+    """A role and a text are not enough where there is no such role; the error says which message it is."""
     messages: list[dict[str, Any]] = [dict(USER), dict(USER)]
     messages[place]["role"] = role
     with pytest.raises(RequestError) as error:

@@ -43,13 +43,12 @@ def test_while_streaming_it_stops_in_time(generated: int, verdict: str) -> None:
     assert manager.while_streaming(generated) == verdict
 
 
-def test_restarts_of_a_step_are_limited() -> None:
-    """Three restarts for each step; all of them are counted for the request."""
+def test_restarts_of_a_request_are_limited() -> None:
+    """Three restarts for a request, all its model calls together."""
     manager = AgentContextManager(W8K)
     assert [manager.may_restart() for _ in range(4)] == [True, True, True, False]
-    manager.begin_step()
-    assert manager.may_restart()
-    assert manager.restarts == 4
+    assert not manager.can_restart
+    assert manager.restarts == 3
 
 
 def test_numbers_from_before_a_compaction_are_void() -> None:

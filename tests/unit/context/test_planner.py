@@ -13,7 +13,7 @@ import pytest
 
 from elbowroom.context.budget import Budget, Compact, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
-from elbowroom.context.effects import Aside, Count
+from elbowroom.context.effects import Aside, Ask, Count
 from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager
@@ -26,15 +26,11 @@ from elbowroom.context.planner import (
     REHEARSAL,
     Alone,
     Climb,
-    FindPins,
     Flush,
     HandOut,
     Offer,
-    Overflow,
     Planner,
     Purpose,
-    PutBackLess,
-    RecallOthers,
 )
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message, text_of
@@ -48,6 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WINDOW = 4000
+LONGEST_NOTE = 150
 TRIGGER, SUMMARY = 3200, {"role": "user", "content": "<elbowroom-summary>\nShort.\n</elbowroom-summary>"}
 PURPOSES = {
     "before a request": BEFORE_REQUEST,
@@ -74,7 +71,7 @@ class World:
     put_back: int = 0
     pins: Mapping[str, Message] = field(default_factory=dict)
     tool: int = 0
-    fails_at: type | None = None
+    fails_at: type | Ask | None = None
     failure: BaseException = field(default_factory=lambda: RuntimeError("the world fails"))
     did: list[str] = field(default_factory=list)
     seen: list[Any] = field(default_factory=list)
@@ -99,31 +96,31 @@ class World:
 
     def answer(self, effect: Any) -> Any:
         """Answer one effect."""
-        if self.fails_at is not None and isinstance(effect, self.fails_at):
+        if self.fails_at in (effect, type(effect)):
             raise self.failure
         if isinstance(effect, Count):
             self.counts += 1
             return size(effect.messages) + (self.tool if self.is_offered else 0)
         if isinstance(effect, Aside):
             return effect.work()
-        if isinstance(effect, FindPins):
+        if effect is Ask.PINS:
             return self.pins
-        self.did.append(type(effect).__name__)
+        self.did.append(effect.name if isinstance(effect, Ask) else type(effect).__name__)
         self.seen.append(effect)
         match effect:
             case Alone():
                 return self.run(effect.plan(self.was_waiting))
-            case RecallOthers():
+            case Ask.OTHERS:
                 return self.others is not None, self.others
             case Offer():
                 changes, self.is_offered = self.tool > 0, effect.is_offered
                 return changes
             case Climb():
                 return self.climbed(effect)
-            case PutBackLess():
+            case Ask.LESS:
                 self.put_back -= 1
                 return self.put_back >= 0
-            case Overflow():
+            case Ask.OVERFLOW:
                 return ContextOverflow("It cannot fit.")
             case _:
                 return None
@@ -189,7 +186,7 @@ def test_what_a_client_wants_is_compacted_below_the_trigger(at: int | None) -> N
     made, world = planner(chat(2400), at=at), World()
     decision = world.run(made.decision(BEFORE_REQUEST))
     assert isinstance(decision, Compact) is (at == 900)
-    made.manager.history = made.manager.history.stopped("The boat left. " * 20, 100)
+    made.manager.history = made.manager.history.stopped("The boat left. " * 20)
     assert isinstance(world.run(made.decision(BEFORE_REQUEST)), Send)
 
 
@@ -250,13 +247,13 @@ def test_whether_a_prompt_is_sent(length: int, rung: Rung | None, put_back: int,
     plan = made.carry_out(decision, has_said=has_said)
     if rung == "plan" or length < WINDOW:
         assert world.run(plan)
-        assert "PutBackLess" not in world.did
+        assert "LESS" not in world.did
     elif has_said:
         assert not world.run(plan)
     else:
         with pytest.raises(ContextOverflow):
             world.run(plan)
-        assert world.did.count("PutBackLess") == put_back + 1
+        assert world.did.count("LESS") == put_back + 1
 
 
 @pytest.mark.parametrize("rung", ["plan", None])
@@ -288,7 +285,7 @@ def test_in_an_answer_nobody_else_is_waited_for() -> None:
     """A later step, and an answer that goes on, have messages that no other request has."""
     for made in (planner(chat(3600), step=2), planner(chat(3600))):
         if made.step == 1:
-            made.manager.history = made.manager.history.stopped("The boat left. " * 20, 100)
+            made.manager.history = made.manager.history.stopped("The boat left. " * 20)
         world = World()
         assert isinstance(world.run(made.compact(Compact(2000))), Compaction)
         assert "Alone" not in world.did
@@ -299,8 +296,8 @@ def test_in_an_answer_nobody_else_is_waited_for() -> None:
     [
         (False, None, "plan", ["Alone", "Flush", "Offer", "Climb", "Keep"]),
         (False, None, None, ["Alone", "Flush", "Offer", "Climb", "Note", "HandOut"]),
-        (True, Written(WINDOW, 900, 300, "plan"), "plan", ["Alone", "RecallOthers", "HandOut"]),
-        (True, Written(WINDOW, 800, 400, "plan"), "plan", ["Alone", "RecallOthers", "Flush", "Offer", "Climb", "Keep"]),
+        (True, Written(WINDOW, 900, 300, "plan"), "plan", ["Alone", "OTHERS", "HandOut"]),
+        (True, Written(WINDOW, 800, 400, "plan"), "plan", ["Alone", "OTHERS", "Flush", "Offer", "Climb", "Keep"]),
     ],
 )
 def test_by_hand(*, was_waiting: bool, others: Written | None, rung: Rung | None, did: list[str]) -> None:
@@ -448,9 +445,9 @@ def test_the_target_grows_by_a_tool_that_is_offered() -> None:
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("disk"), asyncio.CancelledError()], ids=["failure", "cancelled"])
-@pytest.mark.parametrize("at", [Count, FindPins, Flush, Offer, Climb])
+@pytest.mark.parametrize("at", [Count, Ask.PINS, Flush, Offer, Climb])
 @pytest.mark.parametrize("purpose", PURPOSES.values(), ids=PURPOSES)
-def test_what_fails_or_is_cancelled_leaves_no_trace(purpose: Purpose, at: type, failure: BaseException) -> None:
+def test_what_fails_or_is_cancelled_leaves_no_trace(purpose: Purpose, at: type | Ask, failure: BaseException) -> None:
     """A compaction is whole or not at all: until its outcome is there, the history is what it was."""
     made, world = planner(chat(3600)), World()
     before = made.manager.history.messages
@@ -484,3 +481,25 @@ def test_nothing_is_noted_of_a_preview_that_frees_nothing() -> None:
     world = World(rung=None)
     world.run(planner(chat(1600)).preview(asks_pruner=True))
     assert not any(isinstance(effect, Note) for effect in world.seen)
+
+
+def with_result(length: int) -> list[Message]:
+    """Return a conversation that fills half of the window, and the result of a client's tool of that length."""
+    call = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    return [
+        *chat(WINDOW // 2),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "".join(f"{line:09}\n" for line in range(length // 10))},
+    ]
+
+
+def test_results_of_a_clients_tools_have_no_cliff() -> None:
+    """What a compaction can free is freed first: a larger result is shown in as many words as one that just fits."""
+    shown: list[int] = []
+    for length in range(500, 8000, 100):
+        made = planner(with_result(length))
+        decision = World().run(made.first_decision())
+        shown.append(len(text_of(made.manager.history.messages[-1])))
+        assert shown[-1] >= length // 10 * 10 or isinstance(decision, Compact), length
+        assert shown[-1] >= max(shown) - LONGEST_NOTE
+    assert shown[-1] >= WINDOW // 2

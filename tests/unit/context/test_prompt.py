@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.context.prompt import Prompt
-from elbowroom.context.seam import CONTINUE, LEAST_PIECE, pieces_of
+from elbowroom.context.divisible import divided
+from elbowroom.context.ledger import Chain
+from elbowroom.context.prompt import Prompt, items_of, recalled
+from elbowroom.context.seam import CONTINUE
 from elbowroom.context.transcript import Message
 
 ASKED: Message = {"role": "user", "content": "Write a long story."}
@@ -39,37 +41,13 @@ def spoken(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-def compacted(prompt: Prompt, kept: int) -> tuple[Prompt, str]:
-    """Compact all but the last `kept` messages into a summary; return the answer's text that went into it as well."""
-    messages = prompt.messages
-    gone = messages[: max(0, len(messages) - kept)]
-    shorter = prompt.summarised([SUMMARY, *messages[len(gone) :]], len(messages) - len(gone))
-    return shorter, "".join(message["content"] for message in gone if message["role"] == "assistant")
-
-
-@given(st.text() | SENTENCES.map(lambda sentences: "".join(sentences * 20)), st.integers(0, 1000))
-def test_pieces_together_are_the_text(text: str, length: int) -> None:
-    """Pieces joined are the text, and none but an only one is shorter than the least length."""
-    pieces = pieces_of(text, length)
-    assert "".join(pieces) == text
-    assert all(len(piece) >= LEAST_PIECE for piece in pieces) or pieces == [text]
-
-
-def test_text_without_sentences_is_cut_at_words() -> None:
-    """No piece is much longer than twice the length, though nothing but blanks, or not even these, divide it."""
-    for text, end in (("harbour " * 2000, " "), ("x" * 20_000, "x")):
-        pieces = pieces_of(text, 500)
-        assert "".join(pieces) == text
-        assert all(len(piece) <= 1100 and piece.endswith(end) for piece in pieces)
-
-
-def test_pieces_have_about_the_length_that_is_asked_for() -> None:
-    """Every piece but the last ends where a sentence does, at the first such place behind the length."""
-    sentence = "The boat left the harbour at noon. "
-    pieces = pieces_of(sentence * 100, 500)
-    assert len(pieces) > 3
-    assert all(500 <= len(piece) < 500 + len(sentence) for piece in pieces[:-1])
-    assert all(piece.startswith("The boat") for piece in pieces)
+def compacted(prompt: Prompt, length: int) -> tuple[Prompt, str]:
+    """Compact all but the last characters of the answer into a summary; return what of the answer went into it."""
+    *_, last = prompt.messages
+    parts = divided(last, length)
+    if parts is None:
+        return prompt.summarised([SUMMARY, last], 1), ""
+    return prompt.summarised([SUMMARY, parts.shown], 0, [(last, parts.shown)]), parts.rest["content"]
 
 
 def test_each_step_adds_what_is_new() -> None:
@@ -110,7 +88,7 @@ def test_the_callers_messages_stay_as_they_are() -> None:
     client, run = [ASKED], [dict(CALL), dict(RESULT)]
     prompt = Prompt.of(client)
     prompt = prompt.extended(run)
-    prompt = prompt.stopped("A beginning. " * 60, 200)
+    prompt = prompt.stopped("A beginning. " * 60)
     prompt = prompt.summarised([SUMMARY, *prompt.messages[-1:]], 1)
     prompt.joined()
     run.append(spoken("more"))
@@ -120,13 +98,12 @@ def test_the_callers_messages_stay_as_they_are() -> None:
 
 
 def test_a_stopped_answer_is_one_message_with_an_order_behind_it() -> None:
-    """The model sees its words whole and is told to go on; a compaction sees them in pieces."""
+    """The model sees its words whole and is told to go on."""
     said = "The boat left. " * 100
     prompt = Prompt.of([ASKED])
     assert not prompt.is_stopped
-    prompt = prompt.stopped(said, 300)
+    prompt = prompt.stopped(said)
     assert prompt.is_stopped
-    assert len(prompt.messages) > 3
     assert prompt.joined() == [ASKED, spoken(said)]
     assert prompt.sent() == [ASKED, spoken(said), ORDER]
 
@@ -141,9 +118,9 @@ def test_no_text_of_an_answer_is_lost_or_told_twice(parts: list[str], data: st.D
     said = summarised = ""
     for part in parts:
         said += part
-        prompt = prompt.stopped(said, data.draw(st.integers(0, 400)))
+        prompt = prompt.stopped(said)
         assert summarised + _words(prompt) == said
-        prompt, gone = compacted(prompt, data.draw(st.integers(0, len(prompt.messages))))
+        prompt, gone = compacted(prompt, data.draw(st.integers(0, 400)))
         summarised += gone
         assert summarised + _words(prompt) == said
         assert sum(message["role"] == "assistant" for message in prompt.joined()) <= 1
@@ -153,12 +130,12 @@ def test_no_text_of_an_answer_is_lost_or_told_twice(parts: list[str], data: st.D
     assert not prompt.is_stopped
 
 
-def test_equal_pieces_are_told_apart() -> None:
+def test_an_answer_that_repeats_itself_keeps_its_end() -> None:
     """An answer that says the same again and again keeps as much of its end as the compaction left."""
     said = "The boat left the harbour. " * 100
     prompt = Prompt.of([ASKED])
-    prompt = prompt.stopped(said, 270)
-    prompt, gone = compacted(prompt, 3)
+    prompt = prompt.stopped(said)
+    prompt, gone = compacted(prompt, 700)
     assert 0 < len(gone) < len(said)
     assert gone + _words(prompt) == said
 
@@ -167,8 +144,8 @@ def test_the_next_steps_answer_is_whole() -> None:
     """Only the answer that was compacted loses its beginning, not the one of the step behind it."""
     said = "".join(f"{number} boats left. " for number in range(100))
     prompt = Prompt.of([ASKED])
-    prompt = prompt.stopped(said, 300)
-    prompt, gone = compacted(prompt, 1)
+    prompt = prompt.stopped(said)
+    prompt, gone = compacted(prompt, 300)
     first = [{**CALL, "content": said}, RESULT]
     prompt = prompt.extended(first)
     prompt = prompt.extended([*first, {**CALL, "content": said}, RESULT])
@@ -221,7 +198,7 @@ def test_words_after_thoughts_replace_the_order_to_think_on() -> None:
     """Once the answer has begun, the model is told to continue that, and nothing else."""
     prompt = Prompt.of([ASKED])
     prompt = prompt.thinking_on("A story.")
-    prompt = prompt.stopped("Once upon a time", 100)
+    prompt = prompt.stopped("Once upon a time")
     assert prompt.sent() == [ASKED, spoken("Once upon a time"), ORDER]
 
 
@@ -230,7 +207,7 @@ def test_a_message_that_the_client_began_is_continued_in_one() -> None:
     begun = {**spoken("Once upon"), "name": "teller"}
     said = " a time there was a boat. " * 40
     prompt = Prompt.of([ASKED, begun])
-    prompt = prompt.stopped(said, 200)
+    prompt = prompt.stopped(said)
     whole = {**begun, "content": f"Once upon{said}"}
     assert prompt.joined() == [ASKED, whole]
     assert prompt.sent() == [ASKED, whole, ORDER]
@@ -241,14 +218,14 @@ def test_a_message_that_the_client_began_is_continued_in_one() -> None:
 def test_words_are_not_added_to_what_is_no_plain_text(last: Message) -> None:
     """Behind a message with calls or with parts a stopped answer stands alone."""
     prompt = Prompt.of([ASKED, last])
-    prompt = prompt.stopped("Once", 100)
+    prompt = prompt.stopped("Once")
     assert prompt.joined() == [ASKED, last, spoken("Once")]
 
 
 def test_two_messages_of_the_client_stay_two() -> None:
     """Messages of the client are never joined, even where a stopped answer says the very same."""
     prompt = Prompt.of([spoken("One. "), spoken("Two. "), ASKED])
-    prompt = prompt.stopped("Two. ", 100)
+    prompt = prompt.stopped("Two. ")
     assert prompt.joined() == [spoken("One. "), spoken("Two. "), ASKED, spoken("Two. ")]
 
 
@@ -267,3 +244,20 @@ def test_a_reply_that_is_there_already_or_says_nothing_is_not_added() -> None:
     for reply in (call, {**call, "content": ""}, {"role": "assistant", "content": ""}):
         assert prompt.followed_by(reply).messages == prompt.messages
         assert prompt.followed_by(reply).of_client == prompt.of_client
+
+
+def test_results_are_known_as_they_were_before_they_were_shortened() -> None:
+    """Of this run by themselves, of an entry of the ledger by the id of the call that the client sends again."""
+    calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    call, result = spoken("") | {"tool_calls": calls}, {"role": "tool", "tool_call_id": "a", "content": "A boat. " * 40}
+    stub = {**result, "content": "[tool output trimmed; ref=abcdefghjkmn; look; 320 characters: A boat.]"}
+    chain = Chain.of("", "writer", [ASKED, call, result])
+    items = items_of([ASKED, call, result], chain)
+    own = Prompt.of([ASKED, call, result]).shortened([ASKED, call, stub])
+    for prompt in (own, Prompt(recalled(items, chain.keys[-1], [ASKED, call, stub]))):
+        assert [group.unshortened for group in prompt.transcript.groups][:2] == [(), (call, result)]
+        assert prompt.messages[2] == stub
+    assert all(
+        group.unshortened == ()
+        for group in Prompt(recalled(items, chain.keys[-1], [ASKED, call, result])).transcript.groups
+    )

@@ -10,7 +10,7 @@ from cases import cases
 from elbowroom.errors import SettingsError
 from elbowroom.logs.file import LogFile, last_lines
 from elbowroom.logs.formats import FIELDS, HumanFormatter, JsonFormatter
-from elbowroom.logs.redaction import ClientWords, Redactor
+from elbowroom.logs.redaction import Redactor
 from elbowroom.logs.request_facts import request_facts, requested
 from elbowroom.logs.set_up import SafeRecords
 
@@ -79,7 +79,7 @@ def test_lines_of_a_request_carry_its_id() -> None:
 def test_quotes_of_the_prompt_are_taken_out(quote: str) -> None:
     """An engine that repeats what it was asked does not bring that into the log."""
     with requested() as facts:
-        facts.words = ClientWords.of({"model": "writer", "messages": [{"role": "user", "content": f"({PROMPT})"}]})
+        facts.quotable = ({"model": "writer", "messages": [{"role": "user", "content": f"({PROMPT})"}]},)
         text = record("LM Studio refuses the request: %s (400)", quote).getMessage()
     assert PROMPT[8:20].lower() not in text.lower()
     assert text.startswith("LM Studio refuses the request: ")

@@ -31,6 +31,7 @@ def test_the_whole_conversation_has_everything(conversation: Informal) -> None:
     """A prompt of all that was said is graded with all of it: every value stands beside its name, old ones too."""
     history, known = played(conversation)
     found = grade(history, history, known, (), ())
+    assert found.tallies.pop("own").inside == 0
     assert {name: tally.share for name, tally in found.tallies.items() if tally.share < 100} == {}
     assert (found.stale, found.made_up, found.by_code, found.unpaired) == (0, 0, 0, 0)
     assert (found.tallies["newest"].total >= 4, found.tallies["told by tools"].total >= 2) == (True, True)

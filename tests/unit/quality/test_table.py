@@ -7,7 +7,7 @@ from elbowroom.quality.trial import Result
 
 def result(right: int, *, kept: int = 9, seconds: float = 20.0, made_up: int = 0, by_code: int = 0) -> Result:
     """Return the result of one conversation with ten facts, of which so many were answered right."""
-    tallies = {name: Tally(kept, total=10) for name in ("identifiers", "constraints", "newest")}
+    tallies = {name: Tally(kept, total=10) for name in ("identifiers", "constraints", "newest", "own")}
     grade = Grade(tallies, made_up=made_up, prompts=1)
     return Result(grade, Tally(right, total=10), Tally(1, total=1), 2, by_code, seconds * 2, 6000)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from elbowroom.agents.answer import Answer, AnswerEvent, ToolCall
 from elbowroom.errors import ContextOverflow, StreamCut
 from elbowroom.providers.base import ReasoningDelta, TextDelta
-from elbowroom.server.encode import FrameEncoder, encode_completion, to_json
+from elbowroom.server.encode import FrameEncoder, to_json
 from elbowroom.settings.model import Notices
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
@@ -68,7 +68,7 @@ def test_any_events_make_a_completion(events: list[AnswerEvent]) -> None:
     answer.begin_step()
     for event in events:
         answer.take(event)
-    completion = json.loads(to_json(encode_completion(answer, "writer")))
+    completion = json.loads(to_json(FrameEncoder("writer").whole(answer)))
     message = completion["choices"][0]["message"]
     assert message["content"] == json.loads(json.dumps("".join(answer.text))) or (
         message["content"] is None and not "".join(answer.text) and answer.tool_calls
@@ -149,7 +149,7 @@ def test_logprobs_of_all_kinds_are_joined() -> None:
     answer = Answer(
         logprobs=[{"content": [1], "refusal": None}, {"content": [2, 3], "refusal": None}, "odd", {"content": None}]
     )
-    logprobs = encode_completion(answer, "writer")["choices"][0]["logprobs"]
+    logprobs = FrameEncoder("writer").whole(answer)["choices"][0]["logprobs"]
     assert logprobs == {"content": [1, 2, 3], "refusal": None}
 
 

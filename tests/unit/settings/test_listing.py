@@ -53,7 +53,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "compaction.retain_prompt": "''   (default)",
         "compaction.retain_directives": "[]   (default)",
         "compaction.retain_last_turns": "not set   (default)",
-        "compaction.recall": "'agents'   (default)",
+        "compaction.recall": "'auto'   (default)",
         "compaction.notices": "'auto'   (default)",
         "compaction.chat_command": "true   (default)",
         "tool_output.enabled": "true   (default)",

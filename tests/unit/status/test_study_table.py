@@ -42,7 +42,7 @@ def test_the_time_that_is_left(seconds: int | None, words: str) -> None:
 
 def test_the_table() -> None:
     """Columns are aligned, also beside names of wide letters; what is not known is a dash."""
-    tallies = {name: Tally(9, total=10) for name in ("identifiers", "constraints", "newest")}
+    tallies = {name: Tally(9, total=10) for name in ("identifiers", "constraints", "newest", "own")}
     result = Result(Grade(tallies, prompts=1), Tally(8, total=10), Tally(), 2, 1, 40.0, 5000)
     lines = lines_of({"same": result, "要約係": Result(compactions=1, seconds=3.0, tokens=900)}, {"control": Grade()})
     state = {
@@ -59,10 +59,10 @@ def test_the_table() -> None:
         "Stopped: this is what was measured until then.",
         "lmstudio/m with a window of 8,192 tokens; 3 conversations, compacted twice each. Shares are per cent.",
         "",
-        "pruning agent  identifiers  constraints  newest  answered  tool call  made up  by code  seconds  tokens",
-        "same                    90           90      90        80          -        0   1 of 2     20.0   2,500",
-        "要約係                   -            -       -         -          -        0   0 of 1      3.0     900",
-        "(control)                -            -       -         -          -        -        -        -       -",
+        "pruning agent  identifiers  constraints  newest  told  answered  tool call  made up  by code  seconds  tokens",
+        "same                    90           90      90    90        80          -        0   1 of 2     20.0   2,500",
+        "要約係                   -            -       -     -         -          -        0   0 of 1      3.0     900",
+        "(control)                -            -       -     -         -          -        -        -        -       -",
         "critic could not be measured: It is not there.",
         "",
         "Choose same.",

@@ -3,25 +3,20 @@
 import random
 import tracemalloc
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import cast
 
 import pytest
 from memory_stores import MemoryConversations
 
-from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.beginning import Asked, Recording
-from elbowroom.agents.request import Caller, own_request
-from elbowroom.context.chains import Chains
+from elbowroom.agents.request import Caller
 from elbowroom.context.conversation import NONE_KNOWN, ConversationBegun, Heard, Known, TurnEnded
 from elbowroom.context.transcript import Message
-from elbowroom.providers.base import Provider, TextDelta
+from elbowroom.providers.base import TextDelta
 from elbowroom.store.changes import Deleted, KeptChange
 from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.index.conversation_index import BYTES_A_CONVERSATION, BYTES_A_KEY, MOST_LOOKED_UP
 from elbowroom.store.index.keys import KeyTable, number_of, numbers_of
 
-WRITER = Target("writer", cast("Provider", None), "m")  # nothing is asked of a provider here
 SYSTEM: Message = {"role": "system", "content": "You are kind."}
 
 
@@ -54,16 +49,14 @@ async def complete() -> IndexedConversations:
 
 def asked_of(messages: Sequence[Message], caller: Caller) -> Asked:
     """Return a request with these messages."""
-    request = replace(own_request("writer", [{**message} for message in messages]), caller=caller)
-    return Asked.of(WRITER, request, Chains())
+    return Asked.of(caller.keeps_as, caller.chat_id, "writer", [{**message} for message in messages])
 
 
 async def turn(
     conversations: IndexedConversations, messages: Sequence[Message], caller: Caller, answer: str
 ) -> list[Message]:
     """Answer a request; return the history with the answer. An empty answer is interrupted before its first word."""
-    request = replace(own_request("writer", [{**message} for message in messages]), caller=caller)
-    live = Recording(conversations).begin(WRITER, request)
+    live = Recording(conversations).begin(asked_of(messages, caller))
     await live.is_found(is_patient=True)
     said = {"role": "assistant", "content": answer}
     if answer:

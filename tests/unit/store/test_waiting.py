@@ -127,8 +127,8 @@ def test_what_is_said_until_a_batch_is_made_is_in_it() -> None:
         waiting.note([ReplyGrew("a", "text", "".join(said))])
 
     assert waiting.oldest is None
-    waiting.note_soon(hand_on)
-    waiting.note_soon(hand_on)
+    waiting.note_when_writing(hand_on)
+    waiting.note_when_writing(hand_on)
     since = waiting.oldest
     said.append("two")
     [batch] = waiting.batches()

@@ -1,6 +1,6 @@
 """Which request may use a model now, and on which machine?"""
 
-from elbowroom.agents.admission.admission import Admission, Leaving
+from elbowroom.agents.admission.admission import Admission, Leaving, OnWait
 from elbowroom.agents.admission.jobs import QUIET_SECONDS, Background, Job, Work
 from elbowroom.agents.admission.places import Placement, Places, PromptToPlace
 from elbowroom.agents.admission.pool import PoolKey, Priority, Ticket
@@ -11,6 +11,7 @@ __all__ = [
     "Background",
     "Job",
     "Leaving",
+    "OnWait",
     "Placement",
     "Places",
     "PoolKey",

@@ -23,7 +23,7 @@ request - has the chat's priority, after or before the chat's own ticket.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -48,6 +48,7 @@ LOOK_SECONDS: Final = 1.0
 """How often a request that waits is asked whether it had better go to another machine."""
 
 Done = TypeVar("Done")
+OnWait = Callable[[Sequence[Priority]], Awaitable[None]]
 Leaving = Callable[[float], bool]
 """Takes the seconds that a request has waited, and tells whether it leaves for another machine, which has room."""
 
@@ -93,14 +94,14 @@ class Admission:
         tokens: int,
         priority: Priority,
         prompt: int,
-        on_wait: Callable[[int], Awaitable[None]] | None = None,
+        on_wait: OnWait | None = None,
         leaves: Leaving | None = None,
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
         Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
-        `on_wait` is called after a moment of waiting, with the number of requests before this one, and again whenever
-        half of them have gone: 0 where the engine only reads the prompt of a cancelled request to its end. Raises
+        `on_wait` is called after a moment of waiting, with the ranks of those before this one, and again whenever half
+        of them have gone: none where the engine only reads the prompt of a cancelled request to its end. Raises
         TooManyRequests where too many wait, and RoomElsewhere as soon as it `leaves` for another machine.
 
         Everything is given back at the end. Where the block is left before the ticket's `first_token` by a
@@ -163,7 +164,7 @@ class Admission:
             way = asyncio.timeout(None)
             try:
                 async with way:
-                    with self.running.task_at_work(chat_key, partial(_leave_by, way, may_leave)):
+                    with self.running.task_at_work(chat_key, partial(_expire, way, may_leave)):
                         return await work()
             except TimeoutError:
                 if not way.expired():
@@ -219,7 +220,7 @@ class Admission:
         key: PoolKey,
         pool: Pool,
         ticket: Ticket,
-        on_wait: Callable[[int], Awaitable[None]] | None,
+        on_wait: OnWait | None,
         leaves: Leaving | None,
     ) -> None:
         since = self._clock.time()
@@ -229,21 +230,21 @@ class Admission:
         await self._sleep(QUIET_SECONDS, ticket.admitted)
         told: int | None = None
         while ticket.state == "waiting":
-            before = pool.before(ticket)
-            if on_wait is not None and (told is None or before <= told // 2 < told):
-                told = before
+            before = pool.ahead(ticket)
+            if on_wait is not None and (told is None or len(before) <= told // 2 < told):
+                told = len(before)
                 await on_wait(before)
             if leaves is not None and leaves(self._clock.time() - since):
                 raise RoomElsewhere(f"{key[1]} has room on another machine than {key[0]}.")
             # Counting who is before takes as long as many wait: so those at the end of a long queue look less often.
-            await self._sleep(LOOK_SECONDS * (1 if leaves is not None else 1 + before // 32), ticket.admitted)
+            await self._sleep(LOOK_SECONDS * (1 if leaves is not None else 1 + len(before) // 32), ticket.admitted)
 
     async def _share(
         self,
         key: PoolKey,
         pool: Pool,
         ticket: Ticket,
-        on_wait: Callable[[int], Awaitable[None]] | None,
+        on_wait: OnWait | None,
         leaves: Leaving | None,
     ) -> None:
         """Hold the ticket's tokens beside what requests of other servers hold of the same model."""
@@ -255,7 +256,7 @@ class Admission:
                 raise RoomElsewhere(f"{key[1]} has room on another machine than {key[0]}.")
             if waited > QUIET_SECONDS and on_wait is not None and not has_told:
                 has_told = True
-                await on_wait(pool.before(ticket))
+                await on_wait(pool.ahead(ticket))
 
         self._sharing[key] += 1
         try:
@@ -280,10 +281,10 @@ class Admission:
             timer.cancel()
 
 
-def _leave_by(way: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
-    """Leave the block of a timeout at the loop's next turn, if it may be left and is not being left."""
-    if way.when() is None and may_leave():
-        way.reschedule(0)
+def _expire(timeout: asyncio.Timeout, may_leave: Callable[[], bool]) -> None:
+    """End the block of a timeout that has none yet at the event loop's next turn, if it may be left."""
+    if timeout.when() is None and may_leave():
+        timeout.reschedule(0)
 
 
 def _ring(alarm: asyncio.Future[None]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,14 +23,15 @@ Outcome = Compaction | Cannot
 class Job:
     """The work after one answer: a compaction, whose `outcome` the next turn may wait for, and warming up the engine.
 
-    `conversation` is the conversation's id, empty where it has none. `waiting` counts the turns that wait: a person
-    may ask for the same answer twice. While the job `is_flushing`, before the compaction, no turn waits for it: the
-    next turn of the conversation ends it.
+    `conversation` is the id of the conversation and `owner` whose it is, empty where it has none. `waiting` counts the
+    turns that wait: a person may ask for the same answer twice. While the job `is_flushing`, before the compaction, no
+    turn waits for it: the next turn of the conversation ends it.
     """
 
-    key: str
+    key: str | PoolKey
     outcome: "asyncio.Future[Outcome | None]"
     conversation: str = ""
+    owner: str = ""
     is_compacting: bool = False
     waiting: int = 0
     is_flushing: bool = False
@@ -58,7 +59,7 @@ class Job:
         self.is_compacting = not self.is_flushing and not self.outcome.done()
         self._is_in_the_way = False
 
-    async def pause(self, before: int) -> None:
+    async def pause(self, before: Sequence[Priority]) -> None:
         """Note that others have the model: a turn that waits stops waiting, and compacts by itself at its own rank."""
         self.is_compacting = False
         if self.waiting:
@@ -102,26 +103,33 @@ Work = Callable[[Job], Awaitable[None]]
 class Background:
     """The jobs of one server, by the key of their conversation up to the answer after which they began.
 
+    The job that has a model read its last chat again has that model's key.
+
     `may_start` tells whether background work with a model would be in nobody's way. Of each model's last chat it is
     known how the engine reads it again.
     """
 
     may_start: Callable[[PoolKey], bool]
     quiet_seconds: float = QUIET_SECONDS
-    _jobs: dict[str, Job] = field(default_factory=dict)
+    _jobs: dict[str | PoolKey, Job] = field(default_factory=dict)
     _last_prompts: dict[PoolKey, Work] = field(default_factory=dict)
 
-    def begin(self, key: str, pool: PoolKey, work: Work, conversation: str = "") -> Job:
+    def begin(self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "", owner: str = "") -> Job:
         """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later.
 
         Return its job, whose `outcome` is there at the end of the work at the latest.
         """
         if (before := self._jobs.get(key)) is not None:
             before.cancel()
-        job = Job(key, asyncio.get_running_loop().create_future(), conversation)
+        job = Job(key, asyncio.get_running_loop().create_future(), conversation, owner)
         self._jobs[key] = job
         job.task = asyncio.create_task(self._run(job, pool, work))
         return job
+
+    def compacting(self, owns: Callable[[str], bool]) -> list[str]:
+        """Return the ids of the conversations that are being compacted now, of owners for whom `owns` is true."""
+        jobs = (job for job in self._jobs.values() if job.is_compacting and job.conversation)
+        return [job.conversation for job in jobs if owns(job.owner)]
 
     def claim(self, keys: Iterable[str]) -> Job | None:
         """Return the job that is compacting the conversation with these keys, or None; cancel its other jobs."""
@@ -140,7 +148,7 @@ class Background:
     def chat_begins(self, pool: PoolKey) -> None:
         """Forget what the last chat with a model has left to be read again: this one takes its place in the engine."""
         self._last_prompts.pop(pool, None)
-        if (job := self._jobs.get(_reading_key(pool))) is not None:
+        if (job := self._jobs.get(pool)) is not None:
             job.cancel()
 
     def chat_ended(self, pool: PoolKey, read: Work) -> None:
@@ -150,7 +158,7 @@ class Background:
     def read_again(self, pool: PoolKey) -> None:
         """Have the engine read the last chat with a model again once it is quiet, if there is anything to read."""
         if (read := self._last_prompts.get(pool)) is not None:
-            self.begin(_reading_key(pool), pool, read)
+            self.begin(pool, pool, read)
 
     async def end(self, conversation: str) -> None:
         """End the jobs of the conversation with this id, because a person has stopped it."""
@@ -194,11 +202,6 @@ class Background:
                 return
             was_free = is_free
             await asyncio.sleep(self.quiet_seconds)
-
-
-def _reading_key(pool: PoolKey) -> str:
-    """Return the key of the job that reads the last chat with a model again; no conversation has it."""
-    return f"read {pool[0]} {pool[1]}"
 
 
 async def _ended(jobs: Iterable[Job]) -> None:

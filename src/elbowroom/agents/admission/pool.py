@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from itertools import count
 from math import ceil
+from operator import attrgetter
 from statistics import median
 from typing import Final, Literal, Protocol
 
@@ -99,7 +100,7 @@ class Ticket:
 
     def first_token(self) -> None:
         """Take note that the answer begins; only the first time counts."""
-        if self.is_prefilling and self.started is not None:
+        if self._is_prefilling and self.started is not None:
             self.read_in = self._pool.clock.time() - self.started
             self._pool.rate.learn(self.prompt, self.read_in)
         self._is_prefilling = False
@@ -185,7 +186,7 @@ class Pool:
             self.forget()
         self.capacity = capacity
         ticket = Ticket(self, priority, tokens, prompt)
-        insort(self._waiting, ticket, key=lambda waiting: waiting.place)
+        insort(self._waiting, ticket, key=attrgetter("place"))
         self._admit()
         return ticket
 
@@ -193,10 +194,11 @@ class Pool:
         """Take note that the request goes to the model now."""
         ticket.started = self.clock.time()
 
-    def before(self, ticket: Ticket) -> int:
-        """Return how many requests are before one that waits: those in flight, and those that are admitted earlier."""
-        in_flight = sum(holder.state == "held" for holder in self._holders)
-        return in_flight + sum(other.place < ticket.place for other in self._waiting)
+    def ahead(self, ticket: Ticket) -> list[Priority]:
+        """Return the ranks of those before one that waits: those in flight, and those that are admitted earlier."""
+        in_flight = [holder for holder in self._holders if holder.state == "held"]
+        earlier = [other for other in self._waiting if other.place < ticket.place]
+        return [other.priority for other in (*in_flight, *earlier)]
 
     def make_room(self) -> None:
         """Ask all background work to leave."""
@@ -284,7 +286,7 @@ class Pool:
         while self._waiting:
             ticket = self._waiting[0]
             tokens = min(ticket.wanted, self.capacity)
-            if not self._has_room(tokens, sparing=sparing):
+            if self._holders and not self._has_room(tokens, sparing=sparing):
                 return
             self._waiting.pop(0)
             self._holders[ticket] = None

@@ -16,9 +16,8 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations.locks import ConversationLocks
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import ChatRequest
-from elbowroom.context.chains import Chains
 from elbowroom.context.conversation import NONE_KNOWN, Change, ConversationBegun, Heard, Known, TurnBegun
-from elbowroom.context.ledger import Archived, Chain, archive_of, is_system
+from elbowroom.context.ledger import Archived, Chain, archive_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
 from elbowroom.store.questions import Conversations
@@ -60,28 +59,14 @@ class Asked:
     common: int
 
     @classmethod
-    def of(cls, target: Target, request: ChatRequest, chains: Chains) -> "Asked":
-        """Return a request to this target."""
-        messages = without_notices(request.messages)
-        return cls.with_messages(request.caller.keeps_as, request.caller.chat_id, target.name, messages, chains)
-
-    @classmethod
-    def with_messages(cls, owner: str, name: str, agent: str, messages: Sequence[Message], chains: Chains) -> "Asked":
-        """Return what there is to know of these messages."""
-        chain = chains.of(owner, agent, messages)
+    def of(cls, owner: str, name: str, agent: str, messages: Sequence[Message]) -> "Asked":
+        """Return what there is to know of a client's messages to an agent or a model."""
+        messages = without_notices(messages)
+        chain = Chain.of(owner, agent, messages)
         nodes = archive_of(chain, messages)
-        count = len(nodes) - len(chain.keys)
-        system = [node.key for node in islice((node for node in nodes if is_system(node.message)), count)]
+        spoken = {*chain.keys}
+        system = [node.key for node in nodes if node.key not in spoken] if len(nodes) > len(spoken) else []
         return cls(owner, name, agent, chain, nodes, [*system, *chain.keys], len(system) + 1)
-
-    @property
-    def can_be_known(self) -> bool:
-        """Tell whether a conversation can be meant: one without a name and an answer cannot be known."""
-        return bool(self.name) or any(node.message.get("role") == "assistant" for node in self.nodes)
-
-    def likely_id(self) -> str:
-        """Return the id that its conversation has most likely; empty where that has to be found first."""
-        return new_id(self.owner, self.name) if self.name and not OWN_ID.fullmatch(self.name) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,39 +84,31 @@ class Recording:
 
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
-        self.chains = Chains()
         self.locks = ConversationLocks()
         self._patience = OPENING_SECONDS
         self._finding: set[asyncio.Task[None]] = set()
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
         """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
+        said = request.caller.keeps_as, request.caller.chat_id, target.name, request.messages
         if left_of(MOST_LETTERS, request.messages) > 0:
-            return Asked.of(target, request, self.chains)
-        return await asyncio.to_thread(Asked.of, target, request, self.chains)
+            return Asked.of(*said)
+        return await asyncio.to_thread(Asked.of, *said)
 
-    def begin(
-        self, target: Target, request: ChatRequest, *, keeps: bool = True, asked: Asked | None = None, turn: str = ""
-    ) -> TurnRecorder:
+    def begin(self, asked: Asked, *, is_patient: bool = False, keeps: bool = True, turn: str = "") -> TurnRecorder:
         """Return the recorder of the turn that answers a request, whose new messages are noted.
 
         A conversation is found by the client's name for it, by its id, or else by what was said in it. Where only the
         store can tell, that is asked in the background, and the changes of the turn wait. Where it fails or is slow,
-        the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept. `turn` is
-        the id of the turn, where it has one already.
+        the request begins a new conversation. With `keeps` False, only an id is given and nothing is kept. An
+        agent `is_patient`, as its recorder tells. `turn` is the id of the turn, where it has one already.
         """
-        asked = asked or Asked.of(target, request, self.chains)
         if self.conversations is None or not keeps:
             conversation = new_id(asked.owner, asked.name)
             return TurnRecorder(None, conversation, asked.owner, asked.agent, asked.chain)
+        likely = new_id(asked.owner, asked.name) if asked.name and not OWN_ID.fullmatch(asked.name) else ""
         live = TurnRecorder(
-            self.conversations,
-            asked.likely_id(),
-            asked.owner,
-            asked.agent,
-            asked.chain,
-            is_patient=target.agent is not None,
-            turn=turn,
+            self.conversations, likely, asked.owner, asked.agent, asked.chain, is_patient=is_patient, turn=turn
         )
         known = _remembered(self.conversations, asked)
         placed = _placed(asked, known) if known is not None else None
@@ -164,7 +141,7 @@ class Recording:
         """Note messages that a conversation has without a turn; `messages` are all of it, the known ones first."""
         if self.conversations is None:
             return
-        asked = await asyncio.to_thread(Asked.with_messages, owner, conversation, agent, messages, self.chains)
+        asked = await asyncio.to_thread(Asked.of, owner, conversation, agent, messages)
         known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked) or NONE_KNOWN
         self.conversations.note([*_heard(asked, replace(known, conversation=conversation), time.time())])
 
@@ -235,8 +212,11 @@ def _expected(conversations: Conversations) -> "asyncio.Future[None]":
 
 
 def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
-    """Return the conversation of a request, NONE_KNOWN for a new one; None where only the store can tell."""
-    if not asked.can_be_known:
+    """Return the conversation of a request, NONE_KNOWN for a new one; None where only the store can tell.
+
+    Without a name and without an answer none can be meant.
+    """
+    if not asked.name and not any(node.message.get("role") == "assistant" for node in asked.nodes):
         return NONE_KNOWN
     return conversations.remembered(asked.owner, asked.name, asked.keys, asked.common)
 

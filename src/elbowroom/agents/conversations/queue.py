@@ -152,6 +152,8 @@ class MessageQueue:
 
     def take(self, conversation: str, turn: str, modes: Collection[QueueMode]) -> list[QueuedMessage]:
         """Hand the messages of these modes to a turn, in order; no other turn gets them while it has them."""
+        if conversation not in self._waiting:
+            return []
         taken = self._cut(conversation, lambda item: item.mode in modes and item.id not in self._held)
         if taken:
             self._taken.setdefault(turn, []).extend(taken)
@@ -160,11 +162,13 @@ class MessageQueue:
 
     def delivered(self, turn: str) -> None:
         """Drop the messages that a turn has taken: the model has read them."""
-        self._drop(self._taken.pop(turn, []))
+        if taken := self._taken.pop(turn, []):
+            self._drop(taken)
 
     def give_back(self, turn: str, ids: Collection[str] | None = None) -> None:
         """Put what a turn has taken, and no model has read, back in its old place; with `ids` only these."""
-        taken = self._taken.pop(turn, [])
+        if not (taken := self._taken.pop(turn, [])):
+            return
         items = taken if ids is None else [item for item in taken if item.id in ids]
         if left := [item for item in taken if item not in items]:
             self._taken[turn] = left
@@ -292,8 +296,8 @@ class Intake:
     async def take(self, place: int, modes: Collection[QueueMode]) -> bool:
         """Take in waiting messages after so many messages of the run; tell whether there were any."""
         items = self._taken(modes)
-        self._put(place, items)
-        await self._tell(items)
+        if items:
+            await self._put(place, items)
         return bool(items)
 
     async def take_after(self, place: int, reply: dict[str, Any]) -> bool:
@@ -304,8 +308,8 @@ class Intake:
         items = self._taken(STEER) or self._taken(FOLLOW_UP)
         if items and reply.get("content") and self._added[-1:] != [(place, reply)]:
             self._added.append((place, reply))
-        self._put(place, items)
-        await self._tell(items)
+        if items:
+            await self._put(place, items)
         return bool(items)
 
     def merged(self, appended: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -352,8 +356,9 @@ class Intake:
 
     def note_answered(self) -> None:
         """Hold the messages that were left out: the model has answered without them."""
-        self._queue.hold([item.id for item in self._left_out])
-        self._left_out.clear()
+        if self._left_out:
+            self._queue.hold([item.id for item in self._left_out])
+            self._left_out.clear()
 
     def end(self) -> None:
         """End the run: messages that no model has begun to answer go back to the queue."""
@@ -364,13 +369,10 @@ class Intake:
     def _taken(self, modes: Collection[QueueMode]) -> list[QueuedMessage]:
         return self._queue.take(self._live.conversation, self._live.id, modes) if self._live is not None else []
 
-    def _put(self, place: int, items: Sequence[QueuedMessage]) -> None:
-        if items and self._live is not None:
+    async def _put(self, place: int, items: Sequence[QueuedMessage]) -> None:
+        if self._live is not None:
             self._live.took_in(items)
             self._added += [(place, {**item.message}) for item in items]
-
-    async def _tell(self, items: Sequence[QueuedMessage]) -> None:
-        if items:
             await self._sink([Notice("taken in", text) for text in told(items)])
 
 

@@ -17,6 +17,7 @@ from elbowroom.context.conversation import (
     CompactionDetails,
     CompactionNoted,
     ContextFill,
+    Filled,
     KeptMessage,
     KeptTurn,
     Known,
@@ -60,13 +61,20 @@ MISSED: Final = (
 )
 
 
+Changes = Sequence[Change] | Callable[[str], Sequence[Change]]
+"""Changes of a conversation, or what returns them for its id."""
+
+
 class TurnRecorder:
     """Records the answer to one request in `conversations` as it comes; where that is None, nothing is kept.
 
     `chain` is that of the client's messages, for the agent that was asked. A reply without a word or a call is not
     recorded. While the store looks for its conversation, `conversation` is empty, or what it is called most likely,
     and changes wait here in order. What the client has never seen is waited for; for its queue and its compactions
-    only an agent, which `is_patient`, waits. `is_first` says that the conversation has begun with this turn.
+    only an agent, which `is_patient`, waits. `is_first` says that the conversation has begun with this turn. `unread`
+    are the messages from the queue that the turn has taken in and no model has read yet. `prompt` is how many tokens
+    the last prompt has that was sent, by our count, and 0 before that. A failure of the store is raised by none of its
+    methods but `branch`.
     """
 
     def __init__(
@@ -87,15 +95,16 @@ class TurnRecorder:
         self.agent = agent
         self.chain = chain
         self.is_first = False
+        self.prompt = 0
         self._conversations = conversations
         self._waiting: list[TextDelta | ReasoningDelta] = []
         self._messages = 0
         self._reply = ""
         self._called: set[str] = set()
-        self._unread: list[QueuedMessage] = []
+        self.unread: Sequence[QueuedMessage] = ()
         self._is_ended = False
         self._finding: asyncio.Task[None] | None = None
-        self._unplaced: list[Callable[[str], Sequence[Change]]] = []
+        self._unplaced: list[Changes] = []
         self._may_have_hidden = True
         self._tell: Callable[[], object] = lambda: None
         self._show: Sink = _shown_to_nobody
@@ -113,7 +122,9 @@ class TurnRecorder:
         """
         self.conversation, self._may_have_hidden = known.conversation, known.may_have_hidden
         unplaced, self._unplaced, self._finding = self._unplaced, [], None
-        self._send([*begun, *(change for changes in unplaced for change in changes(known.conversation))])
+        self._send([*begun])
+        for changes in unplaced:
+            self._send(changes)
         self._release = release
         if self._is_ended:
             release()
@@ -155,7 +166,7 @@ class TurnRecorder:
     def said(self, events: Sequence[TextDelta | ReasoningDelta]) -> None:
         """Record words and thoughts of the reply as the client sees them."""
         if not self._waiting and self._conversations is not None:
-            self._conversations.note_soon(self.hand_on)
+            self._conversations.note_when_writing(self.hand_on)
         self._waiting += events
         if len(self._waiting) >= MOST_WAITING:
             self.hand_on()
@@ -166,7 +177,8 @@ class TurnRecorder:
         `lost` is what the engine had to read again for it.
         """
         self.hand_on()
-        self._read()
+        if self.unread:
+            self._read()
         if calls:
             self._begin_reply()
             self._called.update(call.id for call in calls)
@@ -191,21 +203,21 @@ class TurnRecorder:
 
         Until then no model has read them, and they can go back.
         """
-        self._unread += messages
-
-    @property
-    def unread(self) -> list[QueuedMessage]:
-        """Return the messages from the queue that this turn has taken in and no model has read yet."""
-        return list(self._unread)
+        self.unread = (*self.unread, *messages)
 
     def left_out(self, messages: Sequence[QueuedMessage]) -> None:
         """Leave these messages out of this turn."""
-        self._unread = [item for item in self._unread if item not in messages]
+        self.unread = tuple(item for item in self.unread if item not in messages)
 
     def step_used(self, model: str, usage: StepUsage, fill: ContextFill | None) -> None:
         """Record what a step has used, and how full the window was; steps after the turn's end count too."""
         self.hand_on()
         self._send([StepUsed(self.id, model, usage, fill, time.time())])
+
+    def filled(self, fill: ContextFill) -> None:
+        """Record how full the window is from now on, also after the turn's end."""
+        self.hand_on()
+        self._send(lambda conversation: [Filled(conversation, fill)])
 
     def pruner_used(self, model: str, usage: StepUsage) -> None:
         """Record what a call of the pruning agent has used, which belongs to no turn of a person."""
@@ -217,13 +229,13 @@ class TurnRecorder:
             begun = TurnBegun(turn, conversation, "", self.agent, now)
             return [begun, StepUsed(turn, model, usage, None, now), TurnEnded(turn, "complete", "", now)]
 
-        self._send_of(changes)
+        self._send(changes)
 
     def compacted(self, before: int, after: int, rung: str, details: CompactionDetails | None = None) -> None:
         """Record a compaction of the conversation, which may happen after the turn's end."""
         self.hand_on()
         now = time.time()
-        self._send_of(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
+        self._send(lambda conversation: [CompactionNoted(conversation, before, after, rung, now, details)])
 
     def reused(self, before: int, after: int) -> None:
         """Record that a compaction stands for the beginning; noted once, and not where it was made here."""
@@ -322,17 +334,17 @@ class TurnRecorder:
             self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
 
     def _begin_reply(self) -> None:
-        self._read()
+        if self.unread:
+            self._read()
         if not self._reply:
             self._reply = self._new_message()
             self._note(ReplyBegun(self.id, self._reply, time.time()))
 
     def _read(self) -> None:
         """Record the messages that were taken in; they leave the queue in the same change."""
-        read, self._unread = self._unread, []
-        if read:
-            added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
-            self._note(*added, QueueDropped(tuple(item.id for item in read)))
+        read, self.unread = self.unread, ()
+        added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
+        self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
     def _end_reply(self, status: Status, lost: Mapping[str, Any] | None = None) -> None:
         self.hand_on()
@@ -352,16 +364,12 @@ class TurnRecorder:
         if not self._is_ended:
             self._send(changes)
 
-    def _send(self, changes: Iterable[Change]) -> None:
-        own = [*changes]
-        self._send_of(lambda _: own)
-
-    def _send_of(self, changes: Callable[[str], Sequence[Change]]) -> None:
-        """Note the changes that this returns for the id of the conversation, once it is found."""
+    def _send(self, changes: Changes) -> None:
+        """Note changes once the conversation is found."""
         if self._finding is not None:
             self._unplaced.append(changes)
         elif self._conversations is not None:
-            self._conversations.note(changes(self.conversation))
+            self._conversations.note(changes(self.conversation) if callable(changes) else changes)
 
 
 async def _shown_to_nobody(_: Sequence[object]) -> None:

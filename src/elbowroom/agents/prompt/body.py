@@ -50,7 +50,8 @@ class StepRequest:
         """Return the messages with the agent's instructions in front, followed by its memories."""
         remembered = self.memories.said if self.memories is not None else ""
         messages = naming_tool(messages, self.recalls_with) if self.recalls_with else messages
-        return with_instructions(messages, "\n\n".join(filter(None, (self.instructions, remembered))))
+        told = "\n\n".join(filter(None, (self.instructions, remembered)))
+        return with_instructions(messages, told) if told else list(messages)
 
     @property
     def takes_more_tools(self) -> bool:

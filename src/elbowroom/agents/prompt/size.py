@@ -112,15 +112,16 @@ def step_usage_of(
     if output is None or (not output and generated):
         output, is_counted = count(generated), True
     whole = read_anew
-    cached, created = _cached(report), _created(report)
+    details = _details(report)
+    cached = _first(details.get("cached_tokens"), report.get("cache_read_input_tokens"))
+    created = _first(
+        report.get("cache_creation_input_tokens"),
+        details.get("cache_creation_tokens"),
+        details.get("cache_write_tokens"),
+    )
     if cached is None or created is None or cached + created > whole:
         return StepUsage(whole, output, is_counted=True)
     return StepUsage(whole - cached - created, output, created, cached, is_counted)
-
-
-def _cached(report: Mapping[str, Any]) -> int | None:
-    """Return how many tokens of the prompt the engine says it had read before; None where that is nonsense."""
-    return _first(_details(report).get("cached_tokens"), report.get("cache_read_input_tokens"))
 
 
 def cached_of(reported: Mapping[str, Any] | None, engine: Mapping[str, Any]) -> int | None:
@@ -138,16 +139,6 @@ def cached_of(reported: Mapping[str, Any] | None, engine: Mapping[str, Any]) -> 
             if (count := _tokens(value)) is not None
         ),
         None,
-    )
-
-
-def _created(report: Mapping[str, Any]) -> int | None:
-    """Return how many tokens of the prompt the engine says it has put in a cache; None where that is nonsense."""
-    details = _details(report)
-    return _first(
-        report.get("cache_creation_input_tokens"),
-        details.get("cache_creation_tokens"),
-        details.get("cache_write_tokens"),
     )
 
 
@@ -201,6 +192,8 @@ class LearnedWindows:
 
     def at_most(self, info: ModelInfo, window: int) -> int:
         """Return how much of a window can be used, in tokens."""
+        if (info.provider, info.id) not in self._lessons:
+            return window
         learned = self._lesson(info, window).window
         return window if learned is None else min(window, learned)
 

@@ -7,20 +7,22 @@ call counts only where it names a tool that was offered; all else stays the text
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from elbowroom.agents.broken_json import repaired_json
 from elbowroom.agents.request import tool_name
+from elbowroom.agents.tools.reader import CallAtTheEnd, NoCall, NotYet, Reader
 from elbowroom.providers.base import ToolCallDelta
 
 FIRST_INDEX: Final = 1000
 """The index of the first call found in the text; those that the server recognises have lower ones."""
 MOST_HELD: Final = 2**20
 """Characters of a call that never ends, after which it is text."""
-MAY_END: Final = re.compile(r"[}>\]｜]")
+MAY_BEGIN: Final = re.compile(r"[<\[`]")
+"""A piece without any of these signs begins no call, but at the beginning of a reply."""
+MAY_END: Final = re.compile(r"[}>\]｜`]")
 """A piece without any of these signs ends no call."""
 NAME: Final = r"[^\s<>{}\[\]\"'`:=|｜]{1,128}"
-STRING_OR_BRACKET: Final = re.compile(r'"(?:\\.|[^"\\])*+"|"|[{}\[\]]', re.DOTALL)
 PARAMETER: Final = re.compile(r"\s*<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>", re.DOTALL)
 ARGUMENT: Final = re.compile(r"\s*<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>", re.DOTALL)
 HARMONY: Final = re.compile(
@@ -35,6 +37,9 @@ BARE: Final = re.compile(r'\{\s*"(?:type"\s*:\s*"function"|name"\s*:\s*"(?P<name
 """How an object begins that is a whole reply and may be a call."""
 LONGEST_BARE: Final = 160
 """Characters after which that is known."""
+FENCE: Final = "```"
+LABEL: Final = re.compile(r"[\w-]*\s*")
+"""What may stand between the beginning of a fence and a call in it."""
 OPENERS: Final = (
     "<tool_call>",
     "<function=",
@@ -43,88 +48,10 @@ OPENERS: Final = (
     "<｜tool▁calls▁begin｜>",
     "<｜tool▁call▁begin｜>",
     *TO_HARMONY,
+    FENCE,
 )
 Call = tuple[str, str]
 """The name of a tool and its arguments as JSON."""
-
-
-class _NotYet(Exception):
-    """The text ends before it is known what it is."""
-
-
-class _NoCall(Exception):
-    """The text is no call."""
-
-
-@dataclass(slots=True)
-class _Reader:
-    """Reads a text from `at` on; where it ends too early, more is to come unless `is_whole`."""
-
-    text: str
-    is_whole: bool
-    at: int = 0
-
-    def skip_space(self) -> None:
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
-
-    def takes(self, word: str) -> bool:
-        """Take a word if it comes next; raises _NotYet where that cannot be known."""
-        if self.text.startswith(word, self.at):
-            self.at += len(word)
-            return True
-        if word.startswith(self.text[self.at :]) and not self.is_whole:
-            raise _NotYet
-        return False
-
-    def takes_after_space(self, word: str) -> bool:
-        before = self.at
-        self.skip_space()
-        if self.takes(word):
-            return True
-        self.at = before
-        return False
-
-    def matched(self, pattern: re.Pattern[str], closer: str) -> re.Match[str]:
-        """Take what a pattern matches; until `closer` has come, more may be needed for it."""
-        if found := pattern.match(self.text, self.at):
-            self.at = found.end()
-            return found
-        raise self._missing(closer)
-
-    def up_to(self, closer: str) -> str:
-        """Take the text before `closer` and that itself."""
-        end = self.text.find(closer, self.at)
-        if end < 0:
-            raise self._missing(closer)
-        inside = self.text[self.at : end]
-        self.at = end + len(closer)
-        return inside
-
-    def _missing(self, closer: str) -> Exception:
-        return _NoCall() if self.is_whole or closer in self.text[self.at :] else _NotYet()
-
-    def json(self) -> Any:
-        """Take one JSON object or list."""
-        self.skip_space()
-        if not self.text.startswith(("{", "["), self.at):
-            raise _NotYet if self.at >= len(self.text) and not self.is_whole else _NoCall
-        depth = 0
-        for found in STRING_OR_BRACKET.finditer(self.text, self.at):
-            if found[0] == '"':  # a text that has not ended
-                break
-            depth += (found[0] in "{[") - (found[0] in "}]")
-            if depth == 0:
-                return self._loaded(found.end())
-        raise _NoCall if self.is_whole else _NotYet
-
-    def _loaded(self, end: int) -> Any:
-        try:
-            value = json.loads(self.text[self.at : end], strict=False)
-        except (ValueError, RecursionError):
-            raise _NoCall from None
-        self.at = end
-        return value
 
 
 class CallsInText:
@@ -149,7 +76,7 @@ class CallsInText:
     def feed(self, text: str) -> tuple[str, list[ToolCallDelta]]:
         """Take a piece; return what to show of it and of what was held back, and the calls that it ends."""
         if (
-            not self._held and self._has_said and not self._is_after_call and "<" not in text and "[" not in text
+            not self._held and self._has_said and not self._is_after_call and not MAY_BEGIN.search(text)
         ):  # nearly always
             return text, []
         self._held += text
@@ -171,15 +98,15 @@ class CallsInText:
             self._show(start, shown)
             if not self._held:
                 break
-            reader = _Reader(self._held, is_whole)
+            reader = Reader(self._held, is_whole)
             try:
                 found = [self._known(call) for call in self._read(reader)]
-            except _NotYet:
+            except NotYet as waiting:
                 if len(self._held) <= MOST_HELD:
-                    self._is_opened = True
+                    self._is_opened = not isinstance(waiting, CallAtTheEnd)
                     break
                 found = []
-            except _NoCall:
+            except NoCall:
                 found = []
             self._is_opened = False
             if not found:
@@ -213,31 +140,31 @@ class CallsInText:
             return len(text)
         longest = max(map(len, OPENERS))
         for at in range(max(0, len(text) - longest), len(text)):
-            if text[at] in "<[" and any(opener.startswith(text[at:]) for opener in OPENERS):
+            if MAY_BEGIN.match(text, at) and any(opener.startswith(text[at:]) for opener in OPENERS):
                 return at
         if not self._has_said and not text.strip():
             return 0
         return len(text)
 
     def _known(self, call: Call) -> Call:
-        """Return a call of a tool that was offered; raises _NoCall for others."""
+        """Return a call of a tool that was offered; raises NoCall for others."""
         if call[0] not in self._schemas:
-            raise _NoCall
+            raise NoCall
         return call
 
-    def _read(self, reader: _Reader) -> Sequence[Call]:
-        """Return the calls at the beginning of the held text. Raises _NotYet or _NoCall."""
+    def _read(self, reader: Reader) -> Sequence[Call]:
+        """Return the calls at the beginning of the held text. Raises NotYet or NoCall."""
         for opener, read in FORMS.items():
             if reader.takes(opener):
                 calls = read(reader, self._schemas)
                 if not calls:
-                    raise _NoCall
+                    raise NoCall
                 return calls
         if (bare := BARE.match(self._held)) and (bare["name"] is None or bare["name"] in self._schemas):
             return _bare(reader)
         if bare is None and len(self._held) < LONGEST_BARE and not reader.is_whole:
-            raise _NotYet
-        raise _NoCall
+            raise NotYet
+        raise NoCall
 
 
 Schemas = Mapping[str, Any]
@@ -255,25 +182,37 @@ def _as_call(value: Any) -> Call:
         case {"name": str() as name}:
             given = {}
         case _:
-            raise _NoCall
+            raise NoCall
     if isinstance(given, str):
         return name, given
     if not isinstance(given, dict):
-        raise _NoCall
+        raise NoCall
     return name, json.dumps(given, ensure_ascii=False)
 
 
-def _tagged(reader: _Reader, schemas: Schemas) -> list[Call]:
+def _tagged(reader: Reader, schemas: Schemas) -> list[Call]:
     """Read what follows `<tool_call>`: JSON, a function with parameters, or a name with arguments."""
     reader.skip_space()
     if reader.text.startswith("{", reader.at):
-        calls = [_as_call(reader.json())]
+        calls = [_as_call(_tagged_object(reader))]
     elif reader.takes("<function="):
         calls = _function(reader, schemas)
     else:
         return [_with_arguments(reader.up_to("</tool_call>"), schemas)]
     reader.takes_after_space("</tool_call>")
     return calls
+
+
+def _tagged_object(reader: Reader) -> Any:
+    """Take the object before `</tool_call>`; at the end of the reply also one that lacks its last brackets."""
+    before = reader.at
+    try:
+        return reader.json()
+    except NoCall:
+        if not reader.is_whole:
+            raise
+        reader.at = before
+        return repaired_json(reader.up_to("</tool_call>"))
 
 
 def _with_arguments(inside: str, schemas: Schemas) -> Call:
@@ -283,7 +222,7 @@ def _with_arguments(inside: str, schemas: Schemas) -> Call:
     return name, _typed(given, schemas.get(name))
 
 
-def _function(reader: _Reader, schemas: Schemas) -> list[Call]:
+def _function(reader: Reader, schemas: Schemas) -> list[Call]:
     """Read what follows `<function=`: a name, and parameters or an object up to the end of the function."""
     name = reader.up_to(">").strip()
     reader.skip_space()
@@ -313,30 +252,55 @@ def _value(text: str, schema: Any) -> Any:
         return text
 
 
-def _python_tag(reader: _Reader, _: Schemas) -> list[Call]:
+def _python_tag(reader: Reader, _: Schemas) -> list[Call]:
     calls = list(_objects(reader))
     if not reader.takes("<|eom_id|>"):
         reader.takes("<|eot_id|>")
     return calls
 
 
-def _bare(reader: _Reader) -> list[Call]:
+def _bare(reader: Reader) -> list[Call]:
     """Read objects that are the whole reply; text after them says that they are none."""
-    if not reader.is_whole:
-        calls = list(_objects(reader))
-        raise _NotYet if calls else _NoCall
     calls = list(_objects(reader))
-    if reader.text[reader.at :].strip():
-        raise _NoCall
-    reader.at = len(reader.text)
+    _check_end(reader)
     return calls
 
 
-def _objects(reader: _Reader) -> Iterator[Call]:
+def _check_end(reader: Reader) -> None:
+    """Take white space up to the end of the reply. Raises NoCall where something else stands there."""
+    if reader.text[reader.at :].strip():
+        raise NoCall
+    if not reader.is_whole:
+        raise CallAtTheEnd
+    reader.at = len(reader.text)
+
+
+def _fenced(reader: Reader, schemas: Schemas) -> list[Call]:
+    """Read a block of code at the end of the reply that holds a call, or a list of calls, and nothing else."""
+    calls: list[Call] = []
+    while True:
+        reader.matched(LABEL, "")
+        is_list = reader.takes("[")
+        reader.skip_space()
+        bare = BARE.match(reader.text, reader.at)
+        if bare is not None and bare["name"] is not None and bare["name"] not in schemas:
+            raise NoCall
+        if bare is None:
+            is_short = len(reader.text) - reader.at < LONGEST_BARE
+            raise NotYet if is_short and not reader.is_whole and FENCE not in reader.text[reader.at :] else NoCall
+        calls += _objects(reader, ",") if is_list else [_as_call(reader.json())]
+        if (is_list and not reader.takes_after_space("]")) or not reader.takes_after_space(FENCE):
+            raise NoCall
+        if not reader.takes_after_space(FENCE):
+            _check_end(reader)
+            return calls
+
+
+def _objects(reader: Reader, between: str = ";") -> Iterator[Call]:
     """Yield calls that are written as objects, one after the other."""
     while True:
         yield _as_call(reader.json())
-        reader.takes_after_space(";")
+        reader.takes_after_space(between)
         before = reader.at
         reader.skip_space()
         if not reader.text.startswith("{", reader.at):
@@ -344,7 +308,7 @@ def _objects(reader: _Reader) -> Iterator[Call]:
             return
 
 
-def _mistral(reader: _Reader, _: Schemas) -> list[Call]:
+def _mistral(reader: Reader, _: Schemas) -> list[Call]:
     """Read what follows `[TOOL_CALLS]`: a list of objects, or names with arguments."""
     reader.skip_space()
     if reader.text.startswith("[", reader.at):
@@ -361,7 +325,7 @@ def _mistral(reader: _Reader, _: Schemas) -> list[Call]:
 MISTRAL: Final = re.compile(rf"\s*(?P<name>{NAME})(?:\[CALL_ID\]{NAME})?(?:\[ARGS\])?\s*(?=\{{)")
 
 
-def _deepseek(reader: _Reader, _: Schemas) -> list[Call]:
+def _deepseek(reader: Reader, _: Schemas) -> list[Call]:
     """Read calls with DeepSeek's signs; those that open and close the list may be missing."""
     reader.takes("<｜tool▁calls▁begin｜>")
     calls: list[Call] = []
@@ -377,12 +341,12 @@ def _deepseek(reader: _Reader, _: Schemas) -> list[Call]:
         reader.skip_space()
         if not reader.text.startswith("<｜tool▁call▁begin｜>", reader.at):
             if not reader.is_whole and "<｜tool▁call▁begin｜>".startswith(reader.text[reader.at :]):
-                raise _NotYet
+                raise NotYet
             reader.at = before
             return calls
 
 
-def _harmony(reader: _Reader, _: Schemas) -> list[Call]:
+def _harmony(reader: Reader, _: Schemas) -> list[Call]:
     reader.at = 0
     found = reader.matched(HARMONY, "<|message|>")
     calls = [_as_call({"name": found["name"], "arguments": reader.json()})]
@@ -390,17 +354,17 @@ def _harmony(reader: _Reader, _: Schemas) -> list[Call]:
     return calls
 
 
-def _from_the_start(read: Callable[[_Reader, Schemas], list[Call]]) -> Callable[[_Reader, Schemas], list[Call]]:
+def _from_the_start(read: Callable[[Reader, Schemas], list[Call]]) -> Callable[[Reader, Schemas], list[Call]]:
     """Return a reader that reads its opener again, since the opener is a part of each call."""
 
-    def again(reader: _Reader, schemas: Schemas) -> list[Call]:
+    def again(reader: Reader, schemas: Schemas) -> list[Call]:
         reader.at = 0
         return read(reader, schemas)
 
     return again
 
 
-FORMS: Final[Mapping[str, Callable[[_Reader, Schemas], list[Call]]]] = {
+FORMS: Final[Mapping[str, Callable[[Reader, Schemas], list[Call]]]] = {
     "<tool_call>": _tagged,
     "<function=": _function,
     "<|python_tag|>": _python_tag,
@@ -408,4 +372,5 @@ FORMS: Final[Mapping[str, Callable[[_Reader, Schemas], list[Call]]]] = {
     "<｜tool▁calls▁begin｜>": _from_the_start(_deepseek),
     "<｜tool▁call▁begin｜>": _from_the_start(_deepseek),
     **dict.fromkeys(TO_HARMONY, _from_the_start(_harmony)),
+    FENCE: _fenced,
 }

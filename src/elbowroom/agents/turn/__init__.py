@@ -1,6 +1,8 @@
 """How is one answer given inside the model's window?"""
 
+from elbowroom.agents.turn.asking import Asking
 from elbowroom.agents.turn.compactor import Compactor
+from elbowroom.agents.turn.entries import Entries
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.standing import Standing, put_in_words, standing_summary, take_back
@@ -9,8 +11,10 @@ from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.agents.turn.turn import Turn
 
 __all__ = [
+    "Asking",
     "CompactionNotes",
     "Compactor",
+    "Entries",
     "PromptFit",
     "Recall",
     "ReplyStream",

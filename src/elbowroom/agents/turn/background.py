@@ -3,20 +3,18 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from elbowroom.agents.admission import Job, Work
 from elbowroom.agents.ask import Question, ReplyReader, ask
 from elbowroom.agents.prompt import without_answer_fields
-from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.fit import NEXT, PromptFit
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.context.transcript import Message, size_in_bytes, text_of
 
 log = logging.getLogger(__name__)
 NotePrompt = Callable[[Mapping[str, Any], int], object]
 """Takes the body of a request that the engine has read, and the size of its prompt in tokens."""
-NEXT: Final[Message] = {"role": "user", "content": "..."}
-"""Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
 
 def usual_question(messages: Sequence[Message]) -> Message:
@@ -54,6 +52,7 @@ def compacting_ahead(managed: ManagedStep, reply: Message, said: Message) -> Wor
             outcome, is_news = await fit.run(fit.planner.ahead(usual_question(messages), due_at, is_full=is_full))
             job.compacted(outcome)
         if is_news:
+            await fit.note_fill()
             await read_again(fit, managed.note_prompt, job)
 
     return work

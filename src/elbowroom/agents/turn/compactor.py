@@ -40,7 +40,7 @@ class ConversationSource:
 
     `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
     the compaction takes out. With `foresees` the last message stands for the one that the person will write next. A
-    preview is not logged as a compaction.
+    preview is not logged as a compaction. A last answer that `is_unfinished` was stopped, or ended by a limit.
     """
 
     shape: StepRequest
@@ -50,6 +50,7 @@ class ConversationSource:
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
     is_preview: bool = False
+    is_unfinished: bool = False
 
 
 @dataclass(slots=True)
@@ -235,18 +236,21 @@ class Compactor:
         work.pruner = pruner = await choose_pruner(
             self.settings, self.target, source.info, conversation, history, budget.window, self.job
         )
+        instructions = asked.instructions if asked is not None else ""
+        wishes = wishes_of(chosen, instructions, source.shape.request.focus)
         ladder = Ladder(
             budget=budget,
             target=decision.target,
             size=counter.text,
             pruner=pruner,
-            wishes=wishes_of(chosen, asked.instructions if asked is not None else "", source.shape.request.focus),
+            wishes=replace(wishes, is_unfinished=source.is_unfinished),
             turns=chosen.retain_last_turns,
             asks_pruner=decision.asks_pruner,
             tells_all=decision.is_wanted,
             state=source.state,
             removed=source.removed,
             foresees=source.foresees,
+            is_firm=decision.is_firm,
         )
         climb = ladder.climb(transcript, before)
         in_thread = not is_short(transcript.messages)

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 
 from elbowroom.agents.turn.state import CompactionNotes
-from elbowroom.context.ledger import KEY_BYTES, UNDONE, Chain, Entry, LedgerRows, Written
+from elbowroom.context.ledger import KEY_BYTES, NOTED, UNDONE, Chain, Entry, LedgerRows, Written
 from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.unasked import Passage, note_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,9 @@ class Entries:
         `keys` are those of the stored entries, where they are known already.
         """
         stored = await self.rows.keys() if keys is None else keys
-        for place in reversed(range(len(chain.keys))):
-            if (entry := await self.with_key(chain.keys[place], stored)) is not None:
+        for place, key in reversed([*enumerate(chain.keys)]):
+            is_known = key in stored or key in self.notes.unsaved
+            if is_known and (entry := await self.with_key(key, stored)) is not None:
                 yield place, entry
 
     async def with_key(self, key: str, stored: Collection[str]) -> Entry | None:
@@ -37,8 +39,25 @@ class Entries:
 
     async def notes_of(self, keys: Sequence[str]) -> dict[str, str]:
         """Return what came back unasked with the messages of these keys."""
+        return {key: text_of(messages[0]) for key, messages in (await self._notes(keys)).items()}
+
+    async def came_back(self, keys: Sequence[str]) -> dict[str, list[Passage]]:
+        """Return the passages that came back unasked with the messages of these keys."""
+        found = await self._notes(keys)
+        return {
+            key: [Passage(0, str(each["role"]), text_of(each), at=each.get("at")) for each in messages[1:]]
+            for key, messages in found.items()
+        }
+
+    async def _notes(self, keys: Sequence[str]) -> dict[str, Sequence[Message]]:
         by_own = {key_of_note(key): key for key in keys}
-        return {by_own[own]: text_of(messages[0]) for own, messages in (await self.noted(list(by_own))).items()}
+        return {by_own[own]: messages for own, messages in (await self.noted(list(by_own))).items()}
+
+    def keep_note(self, key: str, passages: Sequence[Passage]) -> None:
+        """Keep what comes back with the message of this key: the note as it is sent, and the passages in it."""
+        said = [{"role": each.role, "content": each.text, "at": each.at} for each in passages]
+        note = [{"role": "user", "content": note_of(passages)}] if passages else []
+        self.keep(key_of_note(key), [*note, *said], Written(0, 0, 0, NOTED), ())
 
     async def noted(self, own: Sequence[str]) -> dict[str, Sequence[Message]]:
         """Return what is noted under these keys, the unsaved included; without those under which nothing is."""

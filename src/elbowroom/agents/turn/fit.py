@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
@@ -17,11 +17,11 @@ from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
-from elbowroom.context.budget import Compact, Decision, Refuse
-from elbowroom.context.compaction import Cannot, Compaction, state_of
-from elbowroom.context.conversation import StepUsage
-from elbowroom.context.effects import Aside, Count, KeepText, Tell, Work
-from elbowroom.context.fitting import Edit, Keep, Note, Shortener, TakeResults
+from elbowroom.context.budget import Compact, Decision, Send
+from elbowroom.context.compaction import Cannot, Compaction, state_of, usual_turn
+from elbowroom.context.conversation import ContextFill, StepUsage
+from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
+from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit
@@ -30,21 +30,19 @@ from elbowroom.context.planner import (
     PREVIEW,
     Alone,
     Climb,
-    FindPins,
     Flush,
     HandOut,
     Offer,
-    Overflow,
     Planner,
-    PutBackLess,
-    RecallOthers,
 )
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+NEXT: Final[Message] = {"role": "user", "content": "..."}
+"""Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
 
 @dataclass(slots=True)
@@ -97,6 +95,25 @@ class PromptFit:
         fit.use(self.shape)
         return fit
 
+    async def fill(self) -> ContextFill:
+        """Return how full the window is with the next prompt, of which the person has not written a word yet."""
+        sent = await self.counter.sent([*self.manager.history.messages, NEXT])
+        tokens = (await self.counter.size(self.shape.body(sent))).count.tokens
+        beside = size_in_bytes(as_json(list(self.shape.tools)))
+        return ContextFill.of(tokens, self.manager.budget, usual_turn(sent[:-1], tokens, beside))
+
+    async def note_fill(self, unseen: int = 0) -> None:
+        """Record how full the window is, `unseen` tokens included that this request lacks; never fails."""
+        if (live := self.compactor.settings.live) is None:
+            return
+        try:
+            fill = await self.fill()
+        except Exception:
+            log.exception("How full the window of a conversation with %s is, cannot be counted.", self.info.id)
+        else:
+            live.filled(replace(fill, tokens=fill.tokens + unseen))
+            self.compactor.settings.shared.running.refilled += 1
+
     async def run(self, plan: Work[T]) -> T:
         """Carry a plan out, and return what comes of it. A cancellation or failure ends it where it is."""
         return await carried_out(plan, self._done, in_thread=not is_short(self.manager.history.messages))
@@ -111,14 +128,14 @@ class PromptFit:
             case Tell():
                 notice = Notice(effect.kind, effect.text, before=effect.before, after=effect.after)
                 return await self.compactor.tell([notice])
-            case FindPins():
+            case Ask.PINS:
                 return await self.recall.pins()
             case TakeResults():
                 return await self._take_results(effect)
             case KeepText():
                 outputs = self.compactor.settings.shared.store.tool_outputs
                 return await outputs.keep(self.shape.request.caller.owner, effect.name, effect.text)
-            case Edit():
+            case Ask.EDITS:
                 return await self._edit()
             case Keep():
                 return await self._keep(effect)
@@ -129,7 +146,7 @@ class PromptFit:
         match effect:
             case Alone():
                 return await self._alone(effect)
-            case RecallOthers():
+            case Ask.OTHERS:
                 return await self.recall_compactions(), self.recall.begun_with()
             case Flush():
                 return await self._flush(effect)
@@ -139,13 +156,13 @@ class PromptFit:
                 return await self._climb(effect)
             case HandOut():
                 return await self.hand_out(effect.written)
-            case PutBackLess():
+            case Ask.LESS:
                 if (less := self.recall.put_back_less(self.manager.history)) is not None:
                     self.manager.history = less
                 return less is not None
             case Note():
                 return self.compactor.note_event(effect.event, effect.before, effect.after)
-            case Overflow():
+            case Ask.OVERFLOW:
                 return await self.overflow()
             case _:
                 raise TypeError(effect)
@@ -173,9 +190,9 @@ class PromptFit:
         if done is not None:
             self.compactor.note(done, effect.messages, self.shape.request.focus)
         if self.said is None:
-            self.recall.keep(history, effect.written)
+            self.recall.keeping.keep(history, effect.written)
         else:
-            self.recall.keep_with_answer(history, self.said, effect.written)
+            self.recall.keeping.keep_with_answer(history, self.said, effect.written)
         if done is None:
             return
         if (flush := self.flush()) is not None:
@@ -188,7 +205,7 @@ class PromptFit:
         if memories is not None:
             await memories.refresh(self.recall.chain, self.counter.text)
             if self.said is not None:
-                memories.end(self.recall.chain, self.recall.answer_key(self.said))
+                memories.end(self.recall.chain, self.recall.keeping.answer_key(self.said))
 
     async def _alone(self, effect: Alone) -> Any:
         """Carry a plan out while nobody else compacts: of several that have waited in vain only one does."""
@@ -223,7 +240,8 @@ class PromptFit:
         """Ask for a compaction after the beginning that the engine has read: without a tool that is offered now."""
         asked, history, foresees = self._unoffered, effect.prompt, effect.purpose.foresees
         transcript, messages = history.transcript, history.messages[: -1 if foresees else None]
-        state = state_of(transcript.groups[-2:-1]) if foresees else "in progress" if history.is_stopped else None
+        is_unfinished = history.is_stopped or self.recall.has_unfinished_answer(self.said)
+        state = "in progress" if is_unfinished else state_of(transcript.groups[-2:-1]) if foresees else None
         source = ConversationSource(
             asked,
             self.info,
@@ -232,6 +250,7 @@ class PromptFit:
             await self.compactor.removed_calls(self.keeper, messages),
             foresees,
             is_preview=effect.purpose == PREVIEW,
+            is_unfinished=is_unfinished,
         )
         return await self.compactor.compact(transcript, effect.decision, self.manager.budget, self.counter, source)
 
@@ -240,7 +259,7 @@ class PromptFit:
         wants = self.shape.step == 1 and self.shape.request.compaction is not None
         if written is None or not wants or not self.planner.shortener.shortens or self.manager.history.is_stopped:
             return
-        handed = self.recall.handed_out(self.manager.history, written, sum(self.compactor.used, StepUsage()))
+        handed = self.recall.keeping.handed_out(self.manager.history, written, sum(self.compactor.used, StepUsage()))
         self.has_handed_out = True
         await self.compactor.tell([handed])
 
@@ -250,8 +269,8 @@ class PromptFit:
         manager.history, found = await self.recall.recall(manager.history, manager.budget, size, waits=waits)
         if self.recall.has_summary:
             await self.offer_recall()
-        if self.reminder is not None:
-            self.reminder.begin(manager.history)
+            if self.reminder is not None:
+                self.reminder.begin(manager.history)
         return found
 
     async def carry_out(self, decision: Decision, *, has_said: bool) -> bool:
@@ -259,16 +278,14 @@ class PromptFit:
 
         Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
         """
-        fits = await self.run(self.planner.carry_out(decision, has_said=has_said))
-        if fits and not has_said:
-            await self._remind()
-        return fits
-
-    async def _remind(self) -> None:
+        is_fine = isinstance(decision, Send) and self.planner.refusal is None
+        fits = is_fine or await self.run(self.planner.carry_out(decision, has_said=has_said))
         manager = self.manager
-        if self.reminder is not None and self.shape.step == 1:
+        may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
+        if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
             size = await self.counter.prompt(manager.history.messages)
             manager.history = await self.reminder.reminded(manager.history, manager.budget, size, self.counter.text)
+        return fits
 
     async def offer_recall(self) -> None:
         """Offer the tool that finds what is compacted away, from now on, where that leaves the window its room."""
@@ -309,9 +326,9 @@ class PromptFit:
         elif outcome is not None:
             self.manager.could_not_compact()
 
-    async def tell_if_tight(self, decision: Decision) -> None:
+    async def tell_that_it_is_tight(self) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
-        if isinstance(decision, Refuse) or not decision.is_tight or not self.planner.is_new:
+        if not self.planner.is_new:
             return
         told = await tight_notice(self.manager.history.messages, self.shape, self.counter, self.manager.budget)
         if told:
@@ -331,7 +348,9 @@ class PromptFit:
         flush = memory_flush(
             self.compactor, self.shape, self.info, self.counter, self.recall, self.manager.budget, self._dressed
         )
-        return flush.with_answer(self.recall.answer_key(self.said)) if flush is not None and self.said else flush
+        return (
+            flush.with_answer(self.recall.keeping.answer_key(self.said)) if flush is not None and self.said else flush
+        )
 
     def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""

@@ -149,6 +149,7 @@ class MemoryFlush:
         for _ in range(MOST_CALLS):
             reply = await self._reply(question)
             if not reply.tool_calls:
+                self._note_words("".join(reply.text))
                 break
             results = [await self._result(call) for call in reply.tool_calls]
             carried_out += sum(call.name in self._callable for call in reply.tool_calls)
@@ -157,6 +158,11 @@ class MemoryFlush:
             if not question.has_room:
                 break
         return carried_out
+
+    def _note_words(self, said: str) -> None:
+        """Log that the model has said more than it should: nobody reads it."""
+        if said.strip().strip(".*\"'").upper() not in ("", SILENT):
+            log.info("%s: the reply to the memory flush is dropped: %d characters", self._name, len(said))
 
     async def _question(self, messages: Sequence[Message]) -> Question:
         body = {**without_answer_fields(self.shape.body(self.dress(messages))), "max_tokens": LONGEST_REPLY}

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job, Leaving, PoolKey, Ticket
+from elbowroom.agents.admission import Job, Leaving, PoolKey, Priority, Ticket
 from elbowroom.agents.answer import Notice, Reply, Sink
 from elbowroom.agents.ask import Question, ask, rough_prompt
 from elbowroom.agents.catalog import Target
@@ -22,7 +22,7 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
-from elbowroom.context.budget import Decision
+from elbowroom.context.budget import Decision, Refuse
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
@@ -35,9 +35,14 @@ from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.files import StreamCounter
 
 log = logging.getLogger(__name__)
-PIECES_OF_WINDOW: Final = 8
-PIECES_OF_ROOM, LEAST_PIECE = 8, 64
 THOUGHTS_KEPT: Final = 1500  # characters
+AHEAD_OF_IT: Final = {
+    Priority.CHAT: "another chat is before this one",
+    Priority.TASK: "a title, tags or the like are being written",
+    Priority.BACKGROUND: "an earlier part of a conversation is being summarised",
+    None: "it reads a prompt to its end that was stopped",
+}
+"""What is before a request that waits, by the rank of that."""
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
 BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has begun the answer anew twice."
@@ -51,7 +56,7 @@ class ManagedStep:
     prompt is found. `job` is a background compaction of this very conversation that is under way since its last answer.
     `leaves` tells whether another machine has room, None where there is none. After `run`, `size` is that of the last
     prompt, None where the reply took more than one request; `used` are the tokens that each request has used, also
-    one that was answered in part.
+    one that was answered in part. `name` is the model's after its provider's.
     """
 
     target: Target
@@ -67,8 +72,9 @@ class ManagedStep:
     leaves: Leaving | None = None
     size: PromptSize | None = None
     used: list[StepUsage] = field(default_factory=list)
-    fill: "LiveFill" = field(init=False)
+    name: str = field(init=False)
     _recovery: Recovery = field(init=False)
+    _answering: "StreamWatch | Unwatched | None" = None
     _generated: int = 0
     _is_limited_by_client: bool = False
     _lacks_room: bool = False
@@ -76,20 +82,16 @@ class ManagedStep:
     _watch: StreamWatch | None = None
     _kept: tuple[Kept, float] | None = None
     _has_insisted: bool = False
+    _waits: bool = False
 
     def __post_init__(self) -> None:
-        self.fill = LiveFill(self.manager)
+        self.name = f"{self.target.provider.id}/{self.info.id}"
         self._recovery = Recovery(self.target.provider, self.info, self.manager, self.shared.windows, self.tell)
 
     @property
     def shape(self) -> StepRequest:
         """Return all of the step but its history; a compaction may add a tool."""
         return self.fit.shape
-
-    @property
-    def name(self) -> str:
-        """Return the model's name after its provider's."""
-        return "/".join(self.pool_key)
 
     @property
     def pool_key(self) -> PoolKey:
@@ -107,9 +109,12 @@ class ManagedStep:
             return max(used.total, self.manager.prompt + used.output)
         return self.manager.prompt + size_in_bytes(text_of(reply))
 
+    def fill(self) -> ContextFill | None:
+        """Return how full the window is now, with the answer that grows; None before a prompt was measured."""
+        return fill_now(self.manager, self._answering.generated if self._answering is not None else 0)
+
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
-        self.manager.begin_step()
         if self.job is not None:
             await self.fit.catch_up(self.job)
         try:
@@ -118,23 +123,19 @@ class ManagedStep:
             log.warning("The prompt for %s could not be counted: %s", self.info.id, error, exc_info=error)
             await self._ask_uncounted()
             return await self.stream.close()
-        await self.fit.tell_if_tight(decision)
+        if not isinstance(decision, Refuse) and decision.is_tight:
+            await self.fit.tell_that_it_is_tight()
         fits = await self._carry_out(decision)
-        if not self.fit.has_handed_out:  # what it has been given before stands for what it has sent
-            await self.fit.hand_out(self.fit.recall.begun_with())
-        if self._pauses and self.fit.has_handed_out:
-            return await self.stream.close()
+        if (asked := self.shape.request.compaction) is not None:
+            if not self.fit.has_handed_out:  # what it has been given before stands for what it has sent
+                await self.fit.hand_out(self.fit.recall.begun_with())
+            if asked.pauses and self.fit.has_handed_out:
+                return await self.stream.close()
         while fits and await self._ask() and (self._lacks_room or self.manager.may_restart()):
             fits = await self._restart()
         if not fits or self._has_filled_the_window():
             await self._end_with(await self._why_it_is_cut(fits=fits))
         return await self.stream.close()
-
-    @property
-    def _pauses(self) -> bool:
-        """Tell whether the client wants no answer after a compaction."""
-        asked = self.shape.request.compaction
-        return asked is not None and asked.pauses
 
     async def _restart(self) -> bool:
         """Make room for the rest of the reply; tell whether there is some."""
@@ -146,7 +147,7 @@ class ManagedStep:
         return fits
 
     def _log_restart(self, before: int, after: int) -> None:
-        restart, most = self.manager.restarts_of_step, self.manager.max_restarts
+        restart, most = self.manager.restarts, self.manager.max_restarts
         fields = {"event": "restart", "agent": self.target.name, "restart": restart, "most": most}
         log.info(
             "%s: restart %d of %d, with a prompt of %d tokens after %d.",
@@ -204,7 +205,7 @@ class ManagedStep:
                 self._note_failure(error)
         if failure is None and not self._was_sent:
             return True
-        if failure is None and self._kept is not None:
+        if failure is None and self._kept is not None and self._kept[0].before is not None:
             await self._note_loss(*self._kept, body["messages"])
         return await self._needs_another_request(size, failure, has_said=self._visible > said)
 
@@ -234,16 +235,18 @@ class ManagedStep:
 
     async def _begin(self, size: PromptSize, body: dict[str, Any], ticket: Ticket | None) -> ModelInfo | None:
         """Prepare to send a prompt of this size; return the model as it is now, None where the prompt has to shrink."""
+        await self._tell_waited()
         if await self._has_outgrown_window(size.at_most):
             return None
         self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.at_most)
+        self.stream.sent(size.count.tokens)
         self.size = None if self._generated else size
         self._is_limited_by_client = self._left_for_client <= self.manager.budget.window - size.at_most
         counter = self.counter.running.fresh()
         watch = StreamWatch(self.manager, counter, self._said, ticket) if self._can_stop else None
-        self.fill.begin(watch or Unwatched(lambda: self.stream.pieces, counter))
+        self._answering = watch or Unwatched(lambda: self.stream.pieces, counter)
         self._watch = self.stream.watch = watch  # None where nothing may stop the reply
         self.stream.may_be_empty = not self._recovery.is_near_edge(size.at_most)
         body["max_tokens"] = self._reply_limit(size.at_most)
@@ -256,7 +259,7 @@ class ManagedStep:
 
     def _end(self, size: PromptSize | None, body: Mapping[str, Any], ticket: Ticket | None) -> None:
         """Note what the last request has used, and its prompt where that was read; without a `size` it is guessed."""
-        self.fill.end()
+        self._answering = None
         prompt = size.count.tokens if size is not None else rough_prompt(body)
         if (used := self.stream.used(prompt, self.counter.text)) is not None:
             self.used.append(used)
@@ -358,11 +361,7 @@ class ManagedStep:
             thoughts = "".join(self.stream.reply.reasoning)[-THOUGHTS_KEPT:]
             self.manager.history = self.manager.history.thinking_on(thoughts)
             return
-        budget = self.manager.budget
-        room = max(budget.window // LEAST_PIECE, (budget.stop_at - self.manager.prompt) // PIECES_OF_ROOM)
-        share = min(budget.window // PIECES_OF_WINDOW, room)  # of a larger piece a full window could free nothing
-        length = len(self._said) * share // max(1, self.counter.text(self._said))
-        self.manager.history = self.manager.history.stopped(self._said, length)
+        self.manager.history = self.manager.history.stopped(self._said)
         if self._has_insisted:
             self.manager.history = self.manager.history.insisting()
 
@@ -372,9 +371,16 @@ class ManagedStep:
         filled = self.manager.prompt + (tokens if isinstance(tokens, int) else 0)
         return self.stream.was_cut and not self._is_limited_by_client and filled >= self.manager.budget.stop_at
 
-    async def _tell_waiting(self, before: int) -> None:
-        others = f"{before} requests are" if before > 1 else "another request is"
-        await self.tell([Notice("waiting", f"Waiting for the model: {others} before this one.")])
+    async def _tell_waiting(self, before: Sequence[Priority]) -> None:
+        self._waits = True
+        what = f"{len(before)} requests are before this one" if len(before) > 1 else AHEAD_OF_IT.get((*before, None)[0])
+        await self.tell([Notice("waiting", f"Waiting for the model: {what}.")])
+
+    async def _tell_waited(self) -> None:
+        """Take the line away that told of the wait."""
+        if self._waits:
+            self._waits = False
+            await self.tell([Notice("waited", "The model is free.", is_hidden=True)])
 
     async def _why_it_is_cut(self, *, fits: bool) -> str:
         window, most = self.manager.budget.window, self.manager.max_restarts
@@ -406,28 +412,9 @@ class ManagedStep:
         return "".join(self.stream.reply.text)
 
 
-class LiveFill:
-    """Knows how full the window of `manager` is at any moment: by the prompt, and by the answer that grows."""
-
-    def __init__(self, manager: AgentContextManager) -> None:
-        self._manager = manager
-        self._answer: StreamWatch | Unwatched | None = None
-
-    def begin(self, answer: "StreamWatch | Unwatched") -> None:
-        """Add this answer to the fill from now on; it follows the prompt that was sent."""
-        self._answer = answer
-
-    def end(self) -> None:
-        """Note that the answer has ended."""
-        self._answer = None
-
-    def now(self) -> ContextFill | None:
-        """Return how full the window is at this moment; None before the first prompt is measured."""
-        if not self._manager.filled:
-            return None
-        budget = self._manager.budget
-        generated = self._answer.generated if self._answer is not None else 0
-        return ContextFill(self._manager.filled + generated, budget.window, budget.trigger, budget.stop_at)
+def fill_now(manager: AgentContextManager, generated: int) -> ContextFill | None:
+    """Return how full the window is while an answer of so many tokens grows; None before a prompt was measured."""
+    return ContextFill.of(manager.filled + generated, manager.budget) if manager.filled else None
 
 
 class Unwatched:

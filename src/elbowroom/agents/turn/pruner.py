@@ -122,7 +122,8 @@ class PruneReply(ReplyReader):
             raise PrunerFailed("The answer did not end where it had to. Write less.")
         if not text.strip():
             raise PrunerFailed((ONLY_THOUGHT if thoughts.strip() else EMPTY).reason)
-        if is_cut:
+        answer = read_prune_answer(text)
+        if is_cut and not (isinstance(answer, Unusable) and answer.so_far is not None):
             raise PrunerFailed(CUT_OFF.reason)
         return text  # the ladder, which reads it, says what is wrong with it
 

@@ -1,18 +1,19 @@
-"""Recalls the compactions of earlier turns, and keeps those of this one for the turns after it."""
+"""Recalls the compactions of earlier turns."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
-from elbowroom.agents.answer import Compacted, Notice
+from elbowroom.agents.answer import Notice
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
-from elbowroom.agents.turn.entries import Entries, key_of_forgotten, key_of_note, key_set_aside
+from elbowroom.agents.turn.entries import Entries, key_of_forgotten
+from elbowroom.agents.turn.keeping import Keeping
 from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction import inner_summary, is_summary, is_summary_message, sealed_key
-from elbowroom.context.conversation import KeptMessage, KeptTurn, StepUsage
+from elbowroom.context.compaction import is_summary_message
+from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import (
     NOTED,
     PRUNED,
@@ -22,11 +23,10 @@ from elbowroom.context.ledger import (
     Entry,
     LedgerRows,
     Written,
-    is_system,
 )
 from elbowroom.context.prompt import Item, Prompt, items_of, recalled, stands_for
 from elbowroom.context.put_back import Expanded, expanded
-from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.transcript import Message, text_of
 from elbowroom.context.unasked import Passage
 
 log = logging.getLogger(__name__)
@@ -39,28 +39,12 @@ KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom'
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
 
 
-class KeptTurns(Protocol):
-    """The kept turns of a conversation."""
-
-    async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
-        """Return the turns after a place in the chain that hold more than the client has seen."""
-
-    async def pins(self) -> frozenset[str]:
-        """Return the keys of the messages that the person has pinned."""
-
-    def reused(self, before: int, after: int) -> None:
-        """Note that a compaction of these sizes stands for the beginning of the conversation."""
-
-    async def branch(self) -> list[KeptMessage]:
-        """Return all messages up to this turn and of it, in order; none where they are not kept."""
-
-
 class Recall:
-    """Recalls and keeps the compactions of one conversation, known by the chain over its client's messages.
+    """Recalls the compactions of one conversation, known by the chain over its client's messages.
 
-    `rows` keep the entries of the ledger. `of_client` are the client's messages as they came, and `chain` is their
-    chain where it has been made before. For a caller that may have them, messages of the `kept` turns that the client
-    has never seen are put back. A history that holds such messages is kept for no other caller.
+    `rows` keep the entries of the ledger. `of_client` are the client's messages as they came, and `items` the same with
+    the keys of their `chain`, which may have been made before. For a caller that may have them, messages of the `kept`
+    turns that the client has never seen are put back. `keeping` keeps new ones.
     """
 
     def __init__(
@@ -70,12 +54,12 @@ class Recall:
         caller: Caller,
         agent: str,
         messages: Sequence[Message],
-        kept: KeptTurns | None = None,
+        kept: TurnRecorder | None = None,
         chain: Chain | None = None,
     ) -> None:
         self.entries = Entries(rows, notes)
         self._notes = notes
-        self._caller, self._agent = caller, agent
+        self._caller = caller
         self._kept = kept if caller.may_have_hidden else None
         self.of_client = list(messages)
         self._found: tuple[int, Entry] | None = None
@@ -83,27 +67,14 @@ class Recall:
         self._turns: Sequence[KeptTurn] = ()  # that were put back, the oldest first
         self._lost: KeptTurn | None = None
         self._has_begun = False
-        self._beyond: Written | None = None
-        self._chain = chain
-
-    @cached_property
-    def chain(self) -> Chain:
-        """Return the chain over the client's messages."""
-        return self._chain or Chain.of(self._caller.keeps_as, self._agent, self.of_client)
-
-    @cached_property
-    def _items(self) -> tuple[Item, ...]:
-        return items_of(self.of_client, self.chain)
-
-    @property
-    def _entry(self) -> Entry | None:
-        """Return the compaction that was recalled; None where none was."""
-        return self._found[1] if self._found is not None else None
+        self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
+        self.items = items_of(messages, self.chain)
+        self.keeping = Keeping(self.entries, self.chain, messages, may_have_hidden=caller.may_have_hidden)
 
     @property
     def recalled_key(self) -> str:
         """Return the key of the compaction that was recalled; empty where none was."""
-        return self._entry.key if self._entry is not None else ""
+        return self.keeping.replaces.key if self.keeping.replaces is not None else ""
 
     @property
     def recalled_place(self) -> int:
@@ -115,24 +86,34 @@ class Recall:
         found = await self.entries.noted([key_of_forgotten(self.chain)])
         return [text_of(message) for messages in found.values() for message in messages]
 
-    def keep_note(self, note: str, passages: Sequence[Passage]) -> None:
-        """Keep what has come back with the client's last message, and the passages in it."""
-        said = [{"role": each.role, "content": each.text, "at": each.at} for each in passages]
-        written = Written(0, 0, 0, NOTED)
-        self.entries.keep(key_of_note(self.chain.keys[-1]), [{"role": "user", "content": note}, *said], written, ())
+    async def forget(self, key: str, number: int) -> Passage | None:
+        """Let a passage, by its number from 1 on, no longer stand with the message of this key, nor come back again.
+
+        Return it; None where there is none.
+        """
+        passages = (await self.entries.came_back([key])).get(key, ())
+        if not 1 <= number <= len(passages):
+            return None
+        gone, left = passages[number - 1], [each for each in passages if each != passages[number - 1]]
+        self.entries.keep_note(key, left)
+        unwanted = [*await self.forgotten(), gone.text]
+        said = [{"role": "user", "content": text} for text in dict.fromkeys(unwanted)]
+        self.entries.keep(key_of_forgotten(self.chain), said, Written(0, 0, 0, NOTED), ())
+        await self.entries.notes.saved()
+        return gone
 
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""
         keys = await self._kept.pins() if self._kept is not None else frozenset()
-        return {item.key: item.message for item in self._items if item.key in keys} if keys else {}
+        return {item.key: item.message for item in self.items if item.key in keys} if keys else {}
 
     @property
     def has_summary(self) -> bool:
         """Tell whether a compaction was recalled that has taken messages out, and not only shortened some."""
-        if self._entry is None:
+        if self.keeping.replaces is None:
             return False
-        return self._entry.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(
-            map(is_summary_message, self._entry.messages)
+        return self.keeping.replaces.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(
+            map(is_summary_message, self.keeping.replaces.messages)
         )
 
     async def past(self, prompt: Prompt, tool: str) -> Past:
@@ -157,7 +138,7 @@ class Recall:
         """
         found = await self._fitting(budget, size, waits=waits)
         if found is not None:
-            self._found = found
+            self._found, self.keeping.replaces = found, found[1]
         elif self._turns:
             return prompt, False  # it has been put back already
         if found is not None:
@@ -174,12 +155,26 @@ class Recall:
     def note_summarised(self, said: Message, before: int, after: int) -> None:
         """Note a compaction of the conversation with its answer, which nobody has waited for."""
         noted = self._notes.summarised
-        noted[self.answer_key(said)] = before, after
+        noted[self.keeping.answer_key(said)] = before, after
         if len(noted) > MOST_SUMMARISED:
             del noted[next(iter(noted))]
 
+    def note_unfinished(self, said: Message) -> None:
+        """Note that a limit has ended the answer, which the client has as `said`."""
+        noted = self._notes.unfinished
+        noted[self.keeping.answer_key(said)] = None
+        if len(noted) > MOST_SUMMARISED:
+            del noted[next(iter(noted))]
+
+    def has_unfinished_answer(self, said: Message | None) -> bool:
+        """Tell whether a limit has ended the last answer: `said`, else that before the client's last message."""
+        keys = self.chain.keys[-2:] if said is None else (self.keeping.answer_key(said),)
+        return not self._notes.unfinished.keys().isdisjoint(keys)
+
     def news(self) -> list[Notice]:
         """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
+        if not self._notes.summarised and self._lost is None:
+            return []
         found = [sizes for key in self.chain.keys if (sizes := self._notes.summarised.pop(key, None))]
         summarised = [
             Notice("compacted", SUMMARISED.format(before, after), before=before, after=after) for before, after in found
@@ -199,7 +194,8 @@ class Recall:
         count = len(self._turns)
         if not count or prompt.has_taken_in_own or len(prompt.of_client) != len(prompt.base):
             return None
-        return self._begun(prompt, self._expanded(self._turns[(count + 1) // 2 :], self._found))
+        less = self._turns[(count + 1) // 2 :]
+        return self._begun(prompt, self._expanded(less, self._found) if less else Expanded(self.items))
 
     async def _fitting(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         much, larger = MUCH_LARGER
@@ -237,7 +233,7 @@ class Recall:
 
     async def _is_half_empty(self, budget: Budget, size: Measured, found: tuple[int, Entry] | None) -> bool:
         """Tell whether the conversation with an entry fills at most half of the window, messages put back included."""
-        if not await _is_half_empty(budget, size, _messages(self._with_entry(found, self._items))):
+        if not await _is_half_empty(budget, size, _messages(self._with_entry(found, self.items))):
             return False
         whole = await self._put_back(found)
         items = self._with_entry(found, whole.items)
@@ -251,81 +247,25 @@ class Recall:
                 turns = await self._kept.hidden(self.chain, found[0] if found is not None else -1)
             except Exception:
                 log.exception("What an agent has read in a conversation cannot be put back.")
-        return self._expanded(turns, found)
+        return self._expanded(turns, found) if turns else Expanded(self.items)
 
     def _expanded(self, turns: Sequence[KeptTurn], found: tuple[int, Entry] | None) -> Expanded:
         place = found[0] if found is not None else -1
-        return expanded(self._items, self.chain, place, turns) if turns else Expanded(self._items)
+        return expanded(self.items, self.chain, place, turns)
 
     def _begun(self, prompt: Prompt, whole: Expanded) -> Prompt:
         """Return the prompt that begins with the compaction that was found, followed by these messages."""
         before, self._turns, self._lost, self._has_begun = self._turns, whole.turns, whole.lost, True
         if self._found is None and not whole.turns and not before:
-            return prompt.keyed(self.chain)
+            return prompt
         return prompt.beginning_with(self._with_entry(self._found, whole.items)).noted(self._came_back)
-
-    def keep(self, prompt: Prompt, written: Written) -> None:
-        """Keep the messages that stand for the client's now, for turns that begin the same.
-
-        A compaction that has taken in more than the client's messages is kept at the `end`, when it is known what the
-        client has got. Nothing is kept where the messages are those that the turn began with.
-        """
-        if not self._may_keep(prompt):
-            return
-        if prompt.has_taken_in_own:
-            self._beyond = written
-            return
-        if prompt.of_client == prompt.base:
-            return
-        key, messages = prompt.entry()
-        if key:
-            replaced = self._entry
-            self.entries.keep(key, messages, written, self.of_client)
-            if replaced is not None and replaced.key == key and summary_in(replaced.messages) != summary_in(messages):
-                self.entries.keep_copy(key_set_aside(self._notes.unsaved[key]), replaced, self.of_client)
 
     def begun_with(self) -> Written | None:
         """Return how the earlier compaction was made with which the turn has begun; None where none summarised it."""
-        entry = self._entry
+        entry = self.keeping.replaces
         if entry is None or entry.rung in (PRUNED, SHORTENED):
             return None
         return Written(entry.window, entry.before, entry.after, entry.rung)
-
-    def handed_out(self, prompt: Prompt, written: Written, used: StepUsage) -> Compacted:
-        """Keep a prompt that stands for all that the client has sent; return what the client gets of it."""
-        messages = tuple(message for message in prompt.messages if not is_system(message))
-        key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
-        self.entries.keep(key, messages, written, self.of_client)
-        summary = summary_in(messages)
-        told = inner_summary(text_of(summary)) if summary is not None else ""
-        return Compacted(key, messages, told, written.before, written.after, used)
-
-    def keep_with_answer(self, prompt: Prompt, said: Message, written: Written) -> None:
-        """Keep a compaction of the conversation with its answer, which the client has as `said`."""
-        if not prompt.has_taken_in_own:
-            self.keep(prompt, written)
-            return
-        if not self._may_keep(prompt):
-            return
-        spoken = [message for message in prompt.messages if not is_system(message)]
-        self.entries.keep(self.answer_key(said), spoken, written, [*self.of_client, said])
-
-    def end(self, prompt: Prompt, reply: Message, said: Message) -> None:
-        """Keep the turn's compaction that has taken in more than the client's messages.
-
-        `reply` is the model's last message, `said` the answer as the client has it, by which turns find it.
-        """
-        if self._beyond is not None:
-            self.keep_with_answer(prompt.followed_by(reply), said, self._beyond)
-
-    def answer_key(self, said: Message) -> str:
-        """Return the key of this conversation with its answer, as the next request will bring it."""
-        is_continued = bool(self.of_client) and self.of_client[-1].get("role") == "assistant"
-        return self.chain.continued_by(self.of_client, said) if is_continued else self.chain.followed_by(said)
-
-    def _may_keep(self, prompt: Prompt) -> bool:
-        """Tell whether a prompt may be kept for others that say the same."""
-        return self._caller.may_have_hidden or not prompt.has_steps
 
     def _asks(self, place: int, entry: Entry) -> bool:
         """Tell whether with an entry the conversation ends as the client's does, and has its last question.
@@ -333,7 +273,7 @@ class Recall:
         A question whose files were shortened stands there all the same. It does not end so where the client goes back
         to the end of a compaction: its question is part of the summary there.
         """
-        spoken = [item for item in self._items if item.key]
+        spoken = [item for item in self.items if item.key]
         last = next(reversed(entry.messages), None) if place == len(spoken) - 1 else spoken[-1].message
         asked = max((at for at, item in enumerate(spoken) if item.message.get("role") == "user"), default=len(spoken))
         stands = asked > place or any(stands_for(message, spoken[asked].message) for message in entry.messages)
@@ -342,12 +282,6 @@ class Recall:
 
 def _messages(items: Sequence[Item]) -> list[Message]:
     return [item.message for item in items]
-
-
-def summary_in(messages: Sequence[Message]) -> Message | None:
-    """Return the message in which an earlier compaction tells what it has removed; None without one."""
-    groups = Transcript.of(messages).groups
-    return next((group.messages[0] for group in groups if is_summary(group)), None)
 
 
 async def _is_half_empty(budget: Budget, size: Measured, messages: Sequence[Message]) -> bool:

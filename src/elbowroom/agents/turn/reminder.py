@@ -123,12 +123,12 @@ class Reminder:
 
     async def _noted(self, prompt: Prompt, passages: Sequence[Passage], size_of: SizeOf) -> Prompt:
         """Return the prompt with these passages at its end, which is kept for later turns and told to the person."""
-        note = note_of(passages)
-        self.recall.keep_note(note, passages)
+        note, key = note_of(passages), self.recall.chain.keys[-1]
+        self.recall.entries.keep_note(key, passages)
         self.observations.recalled(len(passages), size_of(note))
         today = datetime.fromtimestamp(time.time(), UTC).astimezone().date()
         await self.tell([Notice("recalled", told_days(passages, today), passages=tuple(passages))])
-        return prompt.noted({self.recall.chain.keys[-1]: note})
+        return prompt.noted({key: note})
 
 
 def _dated(passages: Sequence[Passage], times: Mapping[int, float]) -> list[Passage]:

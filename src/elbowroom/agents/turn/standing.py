@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from elbowroom.agents.turn.entries import key_set_aside
-from elbowroom.agents.turn.recall import Recall, summary_in
+from elbowroom.agents.turn.keeping import summary_in
+from elbowroom.agents.turn.recall import Recall
 from elbowroom.context.ledger import UNDONE, Entry, Written
 from elbowroom.context.transcript import Message
 

@@ -70,9 +70,10 @@ class CompactionNotes:
     key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider and
     name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
     log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
-    and after of compactions in the background that nobody was told of, by the key of the answer before.
-    `cleared` is the id of the newest call in a conversation up to which the client has wanted calls cleared. `pasts`
-    are indexes of what was said. `servers` are those that share the store.
+    and after of compactions in the background that nobody was told of, by the key of the answer before, `unfinished` by
+    the same keys the answers that a limit has ended. `cleared` is the id of the newest call in a conversation up to
+    which the client has wanted calls cleared. `pasts` are indexes of what was said. `servers` are those that share the
+    store.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -85,6 +86,7 @@ class CompactionNotes:
     complaints: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unfinished: dict[str, None] = field(default_factory=dict)
     pasts: Pasts = field(default_factory=Pasts)
     servers: Servers = ALONE
 

@@ -9,6 +9,7 @@ from elbowroom.agents.ask import Question, ReplyReader, ask
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import Unreported
 from elbowroom.agents.tools import CallsInText
+from elbowroom.agents.turn.parting import StopSequences, ThoughtsInText
 from elbowroom.context.manager import AgentContextManager, StreamVerdict
 from elbowroom.context.seam import Continuation, StopFinder
 from elbowroom.context.transcript import size_in_bytes
@@ -164,7 +165,8 @@ class ReplyStream(ReplyReader):
     `is_for_client` tells whether a call of this name goes to the client, and `live` records all of the reply. An empty
     reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported` is the
     last request where the engine reported no usage, `lost` what the engine had to read again, as JSON. Calls of
-    `tools` that stand in the text are taken as calls.
+    `tools` that stand in the text are taken as calls, thoughts at its beginning as thoughts. It
+    `has_stopped` where one of `stops` stands in it.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class ReplyStream(ReplyReader):
         is_for_client: Callable[[str], bool],
         live: TurnRecorder | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        stops: Sequence[str] = (),
     ) -> None:
         super().__init__(offered)
         self.watch: StreamWatch | None = None
@@ -187,11 +190,20 @@ class ReplyStream(ReplyReader):
         self._body: Mapping[str, Any] = {}
         self._tools = tools
         self._in_text: CallsInText | None = None
+        self._thoughts: ThoughtsInText | None = None
+        self._may_think, self.has_stopped = True, False
+        self._stops = stops
+        self._until: StopSequences | None = None
         self._continuation: Continuation | None = None
         self._unseen: list[Said] = []
         answer.begin_step()
         if live is not None:
             live.step_began()
+
+    def sent(self, tokens: int) -> None:
+        """Note that a prompt of so many tokens is being sent."""
+        if self._live is not None:
+            self._live.prompt = tokens
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
         """Send a body that takes no room of a shared context, read the reply to its end and return it."""
@@ -215,6 +227,8 @@ class ReplyStream(ReplyReader):
         if self._guard is not None:
             self._guard.drop()
         self._in_text = CallsInText(self._tools) if self._tools else None
+        self._thoughts, self._may_think = None, True
+        self._until, self.has_stopped = StopSequences(self._stops) if self._stops else None, False
         said = "".join(self.reply.text)
         self._continuation = Continuation(said) if said else None
 
@@ -234,13 +248,18 @@ class ReplyStream(ReplyReader):
         self.pieces.append(text)
         if self.watch is not None:
             self.watch.count(text)
+        if self._may_think:
+            text = self._without_thoughts(text)
+        if self._until is not None:
+            text = self._until.feed(text)
+            self.has_stopped = self._until.found is not None
         if self._in_text is not None:
             text = self._without_calls(self._in_text, text)
         if self._continuation is not None:
             text = self._continuation.feed(text)
         if self.watch is not None:
             text = self.watch.keep_text(text)
-        self.has_enough = self.begins_anew or (self.watch is not None and self.watch.is_stopped)
+        self.has_enough = self.has_stopped or self.begins_anew or (self.watch is not None and self.watch.is_stopped)
         if text != event.text:
             event = TextDelta(text)
         if self._guard is None and event.text:  # nearly always
@@ -248,6 +267,19 @@ class ReplyStream(ReplyReader):
             self._unseen.append(event)
         elif event.text or event.logprobs is not None:
             self._say(event)
+
+    def _without_thoughts(self, text: str) -> str:
+        """Return the words of a text, and take the thoughts in it, which are counted already."""
+        if self._thoughts is None:
+            if text.strip() and not text.lstrip().startswith("<"):  # nearly always
+                self._may_think = False
+                return text
+            self._thoughts = ThoughtsInText()
+        thoughts, words = self._thoughts.feed(text)
+        self._may_think = not self._thoughts.is_over
+        if thoughts:
+            self._think(ReasoningDelta(thoughts))
+        return words
 
     def _without_calls(self, in_text: CallsInText, text: str) -> str:
         """Return what is to be shown of a text, and take the calls in it."""
@@ -267,6 +299,10 @@ class ReplyStream(ReplyReader):
         self.pieces.append(event.text)
         if self.watch is not None:
             self.watch.count(event.text)
+        self._think(event)
+
+    def _think(self, event: ReasoningDelta) -> None:
+        if self.watch is not None:
             self.watch.pass_thought(event.text)
             self.has_enough = self.watch.is_stopped
         if self._continuation is None or not self.reply.text:
@@ -289,7 +325,7 @@ class ReplyStream(ReplyReader):
 
     async def end(self) -> None:
         """Show what has been held back, and note the usage of the request."""
-        rest = "" if self.has_enough else self._rest()
+        rest = "" if self.has_enough and not self.has_stopped else self._rest()
         if rest:
             self._say(TextDelta(rest))
         if self._guard is not None:
@@ -301,10 +337,20 @@ class ReplyStream(ReplyReader):
         if self.usage is not None:
             self._answer.usages.append(self.usage)
         self._answer.engine = self.reply.engine
+        self._answer.stop_sequence = self._until.found if self._until is not None else None
+        if self.has_stopped:
+            self._answer.upstream_finish = "stop"
 
     def _rest(self) -> str:
-        """Return the text that was held back until the end of the request, and take the calls in it."""
-        rest = self._take_written(*self._in_text.end()) if self._in_text is not None else ""
+        """Return the text that was held back until the end of the request, and take the thoughts and calls in it."""
+        thoughts, rest = self._thoughts.end() if self._thoughts is not None else ("", "")
+        if thoughts:
+            self._think(ReasoningDelta(thoughts))
+        if self._until is not None:
+            rest = self._until.feed(rest) + self._until.end()
+            self.has_stopped = self._until.found is not None
+        if self._in_text is not None:
+            rest = self._take_written(*self._in_text.feed(rest)) + self._take_written(*self._in_text.end())
         return self._continuation.feed(rest) + self._continuation.end() if self._continuation is not None else rest
 
     def end_for_length(self) -> None:
@@ -316,7 +362,7 @@ class ReplyStream(ReplyReader):
         calls = self.reply.close_calls(was_cut=self.was_cut)
         if self._live is not None:
             self._live.called(calls, self.lost)
-        if own := [call for call in calls if self._is_for_client(call.name)]:
+        if calls and (own := [call for call in calls if self._is_for_client(call.name)]):
             await self._sink([self._answer.take(call) for call in own])
         return self.reply
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.elsewhere import read_plain
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.fields import expanded
 
 USUAL: Final = ".obsidian"
@@ -160,7 +160,7 @@ def _listed(vaults: Sequence[Vault]) -> str:
 
 
 def config_folder(vault: Vault, named: str = "") -> Path:
-    """Return the folder in which Obsidian keeps the settings of a vault. Raises ElbowroomError.
+    """Return the folder in which Obsidian keeps the settings of a vault. Raises ElbowroomError; RequestError for none.
 
     A person may have given it another name, which only Obsidian knows: without `named`, it is known by its files.
     """
@@ -173,8 +173,8 @@ def config_folder(vault: Vault, named: str = "") -> Path:
         return found[0]
     if found:
         names = ", ".join(folder.name for folder in found)
-        raise ElbowroomError(f"{vault.folder} has several folders of settings. Name one with --config-folder: {names}.")
-    raise ElbowroomError(_no_vault(vault.folder))
+        raise RequestError(f"{vault.folder} has several folders of settings. Name one with --config-folder: {names}.")
+    raise RequestError(_no_vault(vault.folder), param="vault", code="no_vault")
 
 
 def _named_config(vault: Vault, named: str) -> Path:

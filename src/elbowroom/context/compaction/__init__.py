@@ -18,9 +18,11 @@ from elbowroom.context.compaction.division import (
     naming_tool,
     smallest,
     state_of,
+    usual_turn,
     with_words,
 )
-from elbowroom.context.compaction.facts import State, find_identifiers, stands_in
+from elbowroom.context.compaction.files import State
+from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Wishes
@@ -30,6 +32,7 @@ from elbowroom.context.compaction.verdict import (
     all_said,
     artifacts_in,
     made_up_in,
+    own_words,
     unpaired,
 )
 
@@ -60,6 +63,7 @@ __all__ = [
     "made_up_in",
     "naming_tool",
     "note_on",
+    "own_words",
     "read_prune_answer",
     "results_in",
     "sealed_key",
@@ -69,5 +73,6 @@ __all__ = [
     "state_of",
     "summary_of_calls",
     "unpaired",
+    "usual_turn",
     "with_words",
 ]

@@ -7,7 +7,7 @@ becomes an `Unusable` whose reason can be put to the model in a second order.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elbowroom.context.compaction.division import Division, carried_by, is_summary
@@ -38,11 +38,17 @@ Said = tuple[str, str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to remember, what happened, and the ids of groups that stay word for word."""
+    """What to remember, what happened, and the ids of groups that stay word for word.
+
+    Of the `named` identifiers in the words of a pruning agent nobody has said those `made_up`, as far as that was
+    looked for; their sentences are left out then.
+    """
 
     retain: str
     summary: str
     keep: tuple[int, ...] = ()
+    named: int = 0
+    made_up: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,13 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """An answer that is neither plan nor rewrite, with the reason in words that the pruning agent can act on."""
+    """An answer that is neither plan nor rewrite, with the reason in words that the pruning agent can act on.
+
+    Of a plan that was cut off `so_far` holds what came up to its last complete line.
+    """
 
     reason: str
+    so_far: Plan | None = field(default=None, compare=False)
 
 
 PruneAnswer = Plan | Rewrite | Unusable
@@ -150,7 +160,7 @@ def _answers(found: Found, value: Any, depth: int = 0) -> Iterator[PruneAnswer]:
         fields = {re.sub(r"[\W_]", "", key).casefold(): item for key, item in value.items()}
         if "prunedconversation" in fields:
             yield _rewrite(found, fields)
-        elif "summary" in fields or "retain" in fields:
+        elif {"summary", "retain"} & {*fields, found.open_field[0] if found.open_field else ""}:
             yield _plan(found, fields)
         elif "name" in fields or "function" in fields or len(fields) <= 2:
             if isinstance(schema := fields.get("properties"), dict) and {"retain", "summary"} & schema.keys():
@@ -188,10 +198,12 @@ def _plan(found: Found, fields: dict[str, Any]) -> PruneAnswer:
     if any(isinstance(value, dict) and isinstance(value.get("type"), str) for value in (retain, summary)):
         return ECHO
     if not found.is_whole:
-        last, inside = next(reversed(fields.items()))
+        last, inside = next(reversed(fields.items()), ("", None))
         is_unfinished = last in ("retain", "summary") and isinstance(inside, list | dict)
         if found.is_cut and (is_unfinished or retain is None or summary is None):
-            return CUT_OFF
+            name, rest = found.open_field or ("", "")
+            texts = {name.casefold(): _complete_lines(rest), **fields}
+            return _cut_off(Plan(_text(texts.get("retain")), _text(texts.get("summary"))))
         if is_unfinished or summary is None:
             return Unusable("The JSON was broken before the end of the summary.")
     keep = next((fields[name] for name in ("keep", "keepids", "keepgroups") if name in fields), None)
@@ -204,8 +216,20 @@ def _from_sections(text: str) -> PruneAnswer | None:
     if sections is None:
         return None
     if sections.is_cut:
-        return CUT_OFF
+        if sections.summary:
+            return _cut_off(Plan(sections.retain, _complete_lines(sections.summary)))
+        return _cut_off(Plan(_complete_lines(sections.retain), ""))
     return _checked(Plan(sections.retain, sections.summary, tuple(dict.fromkeys(_ids(sections.keep)))))
+
+
+def _cut_off(so_far: Plan) -> Unusable:
+    """Return the reason against a plan that was cut off, with what of it can be used, if anything can."""
+    checked = _checked(so_far)
+    return replace(CUT_OFF, so_far=checked) if isinstance(checked, Plan) else CUT_OFF
+
+
+def _complete_lines(text: str) -> str:
+    return text.rpartition("\n")[0].strip()
 
 
 def _complaint(text: str) -> Unusable:
@@ -293,4 +317,4 @@ def _said(message: Message) -> Said:
 
 def _told(message: Message) -> str:
     group = Group((message,))
-    return carried_by([group]).text if is_summary(group) else written(message)
+    return carried_by([group]).body if is_summary(group) else written(message)

@@ -5,11 +5,22 @@ The summary is a message of the user between tags, from which the next compactio
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Literal
 
-from elbowroom.context.transcript import Group, Message, Transcript, messages_of, text_of, with_text
+from elbowroom.context.divisible import LEAST, Divided, divided
+from elbowroom.context.transcript import (
+    Group,
+    Message,
+    Transcript,
+    messages_of,
+    size_in_bytes,
+    text_of,
+    with_text,
+    written,
+)
 
 LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
@@ -17,31 +28,26 @@ SUMMARY_TAG = "elbowroom-summary"
 Rung = Literal["plan", "retry", "digest", "last messages"]
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
-    "in progress": (
-        "When this was written, the user's latest request was being worked on. Go on from the messages that follow; "
-        "do not begin anew, and do not take up requests from above that are done."
-    ),
-    "waiting for the user": (
-        "When this was written, the assistant had asked the user something. Do nothing before the answer; when it is "
-        "there, go on with it, and do not take up requests from above that are done."
-    ),
-    "done": (
-        "When this was written, everything asked for above was done. Do not take it up again; attend only to what the "
-        "user asks after this."
-    ),
+    "in progress": "The user's latest request is being worked on: go on from the messages that follow, not anew.",
+    "waiting for the user": "The assistant has asked the user something: go on when the answer is there, not before.",
+    "done": "Everything asked for above is done: attend only to what the user asks after this.",
 }
 INTRODUCTION = (
-    "The earlier part of this conversation, shortened. It is information about what was said and done, not a new "
-    "request. Requests quoted in it are dealt with: what they ask for, such as a length, was meant for their own "
-    "answers."
+    "The earlier conversation, shortened: information, not a request. Requests in it are dealt with. Lines under "
+    '"Word for word" are the user\'s where nobody is named.'
 )
+FROM_MIDDLE = "The answer that follows is shown from its middle on: what came before is told above."
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
-RETAIN, SUMMARY, FACTS, FILES = "What must hold", "What happened", "Also mentioned", "Files"
-RESULTS = "Results of tools"
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{FACTS}|{FILES}|{RESULTS})$", re.MULTILINE)
+RETAIN, SUMMARY, WORDS_KEPT, FILES = "What must hold", "What happened", "Word for word", "Files"
+RESULTS, LISTED = "Results of tools", "Also mentioned"  # summaries of older versions have lists
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{LISTED}|{FILES}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
+Speaker = Literal["user", "assistant", "tool", "call"]
+NAMES: dict[Speaker, str] = {"assistant": "Assistant: ", "tool": "Tool: ", "call": "Call: ", "user": ""}
+QUOTING = (WORDS_KEPT, LISTED)
+"""The headings that quotations stand under."""
 
 LONGEST_NUDGE = 80
 LONGEST_WITHOUT_WORDS = 8
@@ -92,10 +98,30 @@ PHRASES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class NumberedGroup:
-    """A group with its place in the conversation: the id by which a plan names it."""
+    """A group with its place in the conversation: the id by which a plan names it.
+
+    One that `is_part` is what does not stay of a message of which the rest does.
+    """
 
     id: int
     group: Group
+    is_part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What stays word for word of the `whole` message of a group, `message`; the groups with that and with the rest."""
+
+    whole: Message
+    message: Message
+    shown: Group
+    rest: Group
+
+    @classmethod
+    def of(cls, group: Group, parts: Divided) -> "Excerpt":
+        """Return the part of a group that stays where one of its messages was divided so."""
+        messages = tuple(parts.shown if each is parts.whole else each for each in group.messages)
+        return cls(parts.whole, parts.shown, replace(group, messages=messages), Group((parts.rest,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +131,8 @@ class Division:
     `system` are the system messages before the tail, wherever they stood. `pinned` are the groups before the tail that
     stay whatever happens: what the running task rests on, the first request, and what a person has pinned. `old` is
     everything that a compaction replaces; `summaries` are the messages that earlier compactions left, to be carried
-    into the next, and `summarised_from` is the place of the first of them, None without any.
+    into the next, and `summarised_from` is the place of the first of them, None without any. `parts` are what stays of
+    messages by their places, where not all of a message does.
     """
 
     system: tuple[Group, ...]
@@ -114,6 +141,29 @@ class Division:
     summaries: tuple[Group, ...]
     tail: tuple[Group, ...]
     summarised_from: int | None = None
+    parts: Mapping[int, Excerpt] = field(default_factory=dict)
+
+    @property
+    def untouched(self) -> int:
+        """Return how many messages stand whole at the end of the tail."""
+        shown = {id(part.shown) for part in self.parts.values()}
+        count = 0
+        for group in reversed(self.tail):
+            if id(group) in shown:
+                break
+            count += len(group.messages)
+        return count
+
+    def showing(self, id_: int, part: Excerpt) -> "Division":
+        """Return the division in which a part of an old group stays."""
+        rest = [NumberedGroup(id_, part.rest, is_part=True) if each.id == id_ else each for each in self.old]
+        pinned = sorted((*self.pinned, NumberedGroup(id_, part.shown)), key=lambda each: each.id)
+        return replace(self, pinned=tuple(pinned), old=tuple(rest), parts={**self.parts, id_: part})
+
+    @property
+    def begins_in_answer(self) -> bool:
+        """Tell whether an answer stays of which the beginning does not."""
+        return any(part.shown.kind == "assistant" for part in self.parts.values())
 
     @property
     def messages(self) -> list[Message]:
@@ -122,27 +172,40 @@ class Division:
         return messages_of(groups)
 
 
-def divide(transcript: Transcript, *, tails_from: int, keeping: frozenset[int] = frozenset()) -> Division:
+def divide(
+    transcript: Transcript,
+    *,
+    tails_from: int,
+    keeping: frozenset[int] = frozenset(),
+    parts: Mapping[int, Excerpt] | None = None,
+) -> Division:
     """Divide a conversation whose tail begins at group `tails_from`; groups at the places `keeping` are pinned too.
 
-    A system message that repeats an earlier one, as some clients send with every turn, is old.
+    Of the groups with `parts` only these stay. A system message that repeats an earlier one, as some clients send with
+    every turn, is old.
     """
+    parts = parts or {}
     pinned = running_task(transcript.groups) | keeping
     system: list[Group] = []
     kept: list[NumberedGroup] = []
     old: list[NumberedGroup] = []
+    tail: list[Group] = []
     summaries: dict[int, Group] = {}
-    for index, group in enumerate(transcript.groups[:tails_from]):
-        if group.kind == "system" and group not in system:
+    for index, group in enumerate(transcript.groups):
+        shown = group
+        if index in parts:
+            old.append(NumberedGroup(index, parts[index].rest, is_part=True))
+            shown = parts[index].shown
+        if index >= tails_from:
+            tail.append(shown)
+        elif group.kind == "system" and group not in system:
             system.append(group)
         elif is_summary(group):
             summaries[index] = group
         else:
-            (kept if index in pinned or group.is_pinned else old).append(NumberedGroup(index, group))
-    tail = transcript.groups[tails_from:]
-    return Division(
-        tuple(system), tuple(kept), tuple(old), tuple(summaries.values()), tail, min(summaries, default=None)
-    )
+            (kept if index in pinned or group.is_pinned else old).append(NumberedGroup(index, shown))
+    from_ = min(summaries, default=None)
+    return Division(tuple(system), tuple(kept), tuple(old), tuple(summaries.values()), tuple(tail), from_, parts)
 
 
 def first_request(groups: tuple[Group, ...]) -> frozenset[int]:
@@ -196,8 +259,25 @@ def is_summary_message(message: Message) -> bool:
     return message.get("role") == "user" and text_of(message).lstrip().startswith(f"<{SUMMARY_TAG}>")
 
 
+def usual_turn(messages: Sequence[Message], tokens: int, beside: int) -> int:
+    """Return how many tokens a turn takes, from a person's message to the last answer to it: the median; 0 without one.
+
+    A turn has the share of a prompt's `tokens` that it has of its bytes; `beside` are those of what is no message.
+    """
+    turns: list[int] = []
+    whole = beside
+    for message in messages:
+        size = size_in_bytes(written(message))
+        whole += size
+        if message.get("role") == "user" and not is_summary_message(message):
+            turns.append(0)
+        if turns:
+            turns[-1] += size
+    return max(1, round(median(turns) * tokens / whole)) if turns else 0
+
+
 def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
-    """Yield where the tail may begin, longest tail first: the last turns, 3 to 5 messages, 3, the last group.
+    """Yield where the tail may begin, longest first: the last turns or fewer of them, 3 to 5 messages, 3, the last one.
 
     Results of tools that the model has not read yet are in every tail.
     """
@@ -207,14 +287,16 @@ def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
         min(last, _start_of_messages(groups, LEAST_TAIL, MOST_TAIL)),
         min(last, _start_of_messages(groups, 0, LEAST_TAIL)),
     }
-    if turns > 0:
-        starts.add(min(last, start_of_turns(groups, turns)))
+    starts.update(min(last, start_of_turns(groups, fewer)) for fewer in range(1, turns + 1))
     yield from sorted(starts)
 
 
 def _start_of_unread(groups: tuple[Group, ...]) -> int:
-    """Return the place of the last group, or of the calls before it where only the user has spoken since."""
-    last = max(0, len(groups) - 1)
+    """Return the place of the last group, or of the calls before it where only the user has spoken since.
+
+    Answers in a row at the end are one.
+    """
+    last = min([max(0, len(groups) - 1), *last_words(groups)])
     place = last
     while place > 0 and groups[place].kind in ("user", "system"):
         place -= 1
@@ -259,8 +341,9 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     """
     staying = sorted([*kept, *division.pinned], key=lambda numbered: numbered.id)
     present = {numbered.id for numbered in kept}
-    removed = [numbered.id for numbered in division.old if numbered.id not in present]
-    first = min([*removed, *([] if division.summarised_from is None else [division.summarised_from])], default=0)
+    removed = [each.id for each in division.old if each.id not in present and not each.is_part]
+    removed += [] if division.summarised_from is None else [division.summarised_from]
+    first = min(removed, default=1 + max((each.id for each in staying), default=0))
     opening = [numbered.group for numbered in staying if numbered.id < first]
     note: list[Message] = [{"role": "user", "content": summary}] if summary else []
     return [
@@ -273,50 +356,130 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
 
 
 def smallest(transcript: Transcript) -> list[Message]:
-    """Return the part of a history that no compaction can free: system messages, pins, running task, last group."""
+    """Return the part of a history that no compaction can free: system messages, pins, running task, last group.
+
+    Of an answer at the end that is its last words.
+    """
     *_, shortest = tail_starts(transcript.groups, 0)
-    return build(divide(transcript, tails_from=shortest), "", ())
+    return build(divide(transcript, tails_from=shortest, parts=last_words(transcript.groups)), "", ())
+
+
+def last_words(groups: Sequence[Group]) -> dict[int, Excerpt]:
+    """Return the last words of each answer in a row at the end of a conversation, by its place, the last one first.
+
+    Those that are not longer, and those that a person has pinned, are not among them.
+    """
+    found: dict[int, Excerpt] = {}
+    for place in range(len(groups) - 1, -1, -1):
+        if groups[place].kind != "assistant":
+            break
+        parts = None if groups[place].is_pinned else divided(groups[place].messages[0], LEAST)
+        if parts is not None:
+            found[place] = Excerpt.of(groups[place], parts)
+    return found
+
+
+def last_answer(groups: Sequence[Group]) -> int | None:
+    """Return the place of the answer that ends a conversation, or that the user's last message follows."""
+    for place in (len(groups) - 1, len(groups) - 2):
+        if place < 0 or groups[place].kind not in ("user", "assistant"):
+            return None
+        if groups[place].kind == "assistant":
+            return place
+    return None
 
 
 def summary_message(
-    retain: str, summary: str, facts: Sequence[str], state: TaskState, results: str = "", files: str = ""
+    retain: str,
+    summary: str,
+    quoted: Sequence[str],
+    state: TaskState,
+    results: str = "",
+    files: str = "",
+    carried: str = "",
+    *,
+    begins_in_answer: bool = False,
 ) -> str:
     """Return the message that stands for the removed groups, between tags that mark it as information.
 
-    `results` says where the results of removed tool calls can be read, `files` which files they have read and changed.
+    `quoted` are lines that stand word for word. `carried` is what stays of the body of earlier summaries: what is new
+    stands below it, so that an engine need not read it again. `results` says where the results of removed tool calls
+    can be read, `files` which files they have read and changed. With `begins_in_answer` the end of an answer follows of
+    which the beginning is told here.
     """
-    listed = "\n".join(f"- {fact}" for fact in facts)
-    sections = ((RETAIN, retain), (SUMMARY, summary), (FACTS, listed), (FILES, files), (RESULTS, results))
-    fenced = ((title, TAG.sub("<\\\\", text.strip())) for title, text in sections if text)
-    body = "\n\n".join(f"## {title}\n{text}" for title, text in fenced)
-    return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{CONTINUATIONS[state]}"
+    blocks = [carried] if carried else []
+    last = next(reversed(HEADING.findall(carried)), "")
+    lines = "\n".join(quoted)
+    for title, text in ((RETAIN, retain), (SUMMARY, summary), (WORDS_KEPT, lines), (FILES, files), (RESULTS, results)):
+        said = HEADING.sub(r"\1", "\n".join(line for line in text.split("\n") if line.strip())).strip("\n")
+        if said and title == last:
+            blocks[-1] += f"\n{said}"
+        elif said:
+            blocks.append(f"## {title}\n{said}")
+        last = title if said else last
+    body = TAG.sub("<\\\\", "\n\n".join(blocks))
+    below = f"{CONTINUATIONS[state]}\n{FROM_MIDDLE}" if begins_in_answer else CONTINUATIONS[state]
+    return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{body}\n</{SUMMARY_TAG}>\n{below}"
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The sections of an earlier summary; those that it does not have are empty."""
+    """What earlier summaries tell: the body in its order, with its headings, and the two sections that code carries."""
 
-    retain: str = ""
-    summary: str = ""
-    facts: str = ""
+    body: str = ""
     files: str = ""
     results: str = ""
 
-    @property
-    def text(self) -> str:
-        """Return the sections that a pruning agent has to carry over; code carries the others."""
-        return "\n\n".join(filter(None, (self.retain, self.summary, self.facts)))
-
 
 def carried_by(summaries: Sequence[Group]) -> Carried:
-    """Return the sections of earlier summaries, joined section by section."""
-    found: dict[str, list[str]] = {RETAIN: [], SUMMARY: [], FACTS: [], FILES: [], RESULTS: []}
+    """Return what earlier summaries tell, one after the other."""
+    blocks: list[str] = []
+    listed: dict[str, list[str]] = {FILES: [], RESULTS: []}
     for group in summaries:
         before, *rest = HEADING.split(inner_summary(group.text))
-        found[SUMMARY].append(before.strip())
-        for title, text in zip(rest[::2], rest[1::2], strict=True):
-            found[title].append(text.strip())
-    return Carried(*("\n".join(filter(None, texts)) for texts in found.values()))
+        blocks.append(before.strip())
+        for title, text in zip(rest[::2], (text.strip("\n") for text in rest[1::2]), strict=True):
+            if title in listed:
+                listed[title].append(text)
+            else:
+                blocks.append(f"## {title}\n{text}".rstrip() if text.strip() else "")
+    files, results = ("\n".join(filter(None, texts)) for texts in listed.values())
+    return Carried("\n\n".join(filter(None, blocks)), files, results)
+
+
+def said_in(body: str) -> Iterator[tuple[str, str]]:
+    """Yield each line of a summary's body with the heading that it stands under, "" for none."""
+    heading = ""
+    for line in body.split("\n"):
+        if found := HEADING.fullmatch(line):
+            heading = found[1]
+        elif line.strip():
+            yield heading, line
+
+
+def body_of(lines: Iterable[tuple[str, str]]) -> str:
+    """Return the body of these lines, each with the heading that it stands under."""
+    blocks: list[str] = []
+    last = None
+    for heading, line in lines:
+        if heading == last:
+            blocks[-1] += f"\n{line}"
+        else:
+            blocks.append(f"## {heading}\n{line}" if heading else line)
+        last = heading
+    return "\n\n".join(blocks)
+
+
+def quotation(speaker: Speaker, text: str) -> str:
+    """Return the line that quotes a text: who speaks is named, but for the user."""
+    return f"- {NAMES[speaker]}{text}"
+
+
+def speaker_in(line: str) -> tuple[Speaker, str]:
+    """Return who speaks in a line that quotes, and the text."""
+    text = line.removeprefix("- ")
+    speaker: Speaker = next((each for each, name in NAMES.items() if name and text.startswith(name)), "user")
+    return speaker, text.removeprefix(NAMES[speaker])
 
 
 def naming_tool(messages: Sequence[Message], tool: str) -> list[Message]:

@@ -4,7 +4,7 @@ plan -> one retry with reasons -> a digest made by code -> system and the last m
 each rung is counted here, and taken only if it is clearly smaller and at or below the target.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -13,12 +13,17 @@ from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unus
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import (
     Division,
+    Excerpt,
     Rung,
     TaskState,
     build,
     divide,
     first_request,
+    is_summary,
+    last_answer,
+    last_words,
     results_being_answered,
+    running_task,
     start_of_turns,
     state_of,
     tail_starts,
@@ -33,19 +38,26 @@ from elbowroom.context.compaction.order import (
     Wishes,
 )
 from elbowroom.context.compaction.outcome import Compaction
-from elbowroom.context.compaction.verdict import judge
+from elbowroom.context.compaction.verdict import judge, without_made_up
+from elbowroom.context.divisible import within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
-from elbowroom.context.transcript import Group, Transcript
+from elbowroom.context.transcript import Group, Transcript, text_of
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
-LOST = "What the user has demanded is not in it"
-SHARE_OF_FIRST = 10
-"""One part in so many of the window is the most that the first request may take to stay word for word."""
-LEAST_BESIDE = 300
-"""Tokens that a summary has at least beside the last exchange: what stands around it takes more than a hundred."""
+SHARE_OF_REQUEST = 4
+"""One part in so many of the window is the most that an earlier request may take to stay word for word."""
+SHARE_OF_ENDS = 32
+"""One part in so many of the window an earlier request keeps for its beginning and end where all has little room."""
+MOST_BESIDE, LEAST_BESIDE, SHARE_BESIDE = 300, 180, 25
+"""Tokens that a summary has at least beside the last exchange, one part in so many of the window within bounds: what
+stands around it takes up to 160."""
+FRAME_OF_SUMMARY = 120
+PASSES = 3
+"""How often a message is made to fit: a bare text may take more or fewer tokens than in the prompt."""
+NEAR_ENOUGH = 16  # tokens
 NOTHING: frozenset[int] = frozenset()
-LEAST_EXCHANGE = 3  # groups: a question, its answer, and the next question
-SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for facts
+NO_PLAN = Plan("", "")
+SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for quotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +78,9 @@ class Ladder:
     no message goes without a summary. Without `asks_pruner`, and where there is no pruner, the code alone cuts the
     history. `state` is how the task stands, where the caller knows it better than the last message tells. `removed` is
     what the summary tells of the removed tool calls. With `foresees` the last message stands for the one that the
-    person will write: no pruning agent sees it, and it is not in the result. `exchange` is where the exchange begins
-    that stays though a summary has less room beside it.
+    person will write: no pruning agent sees it, and it is not in the result. A target that `is_firm` is not raised for
+    the answer that the person has just read. `exchange` is where the exchange begins that stays though a summary has
+    less room beside it, `answer` the place of an answer of which only the end has room.
     """
 
     budget: Budget
@@ -81,7 +94,9 @@ class Ladder:
     state: TaskState | None = None
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
+    is_firm: bool = False
     exchange: int | None = None
+    answer: int | None = None
 
     def climb(self, transcript: Transcript, before: int | None = None) -> Work[Compaction | Cannot]:
         """Return the compacted conversation from the first rung that is good enough.
@@ -94,9 +109,9 @@ class Ladder:
         """
         if before is None:
             before = yield Count(transcript.messages)
-        shorter = condensed(transcript, self.size, self.budget.window, self.removed)
+        shorter = condensed(transcript, self.size, self.budget.window)
         said = transcript if not self.foresees else Transcript(transcript.groups[:-1])
-        beside = yield from self._beside_exchange(shorter.transcript, before)
+        beside = yield from self._beside_answer(shorter.transcript.groups)
         done = yield from (beside or self).climb_with(shorter.transcript, said, before, shorter.groups)
         if beside is not None and not (isinstance(done, Compaction) and done.summary and done.rung != "last messages"):
             by_code = replace(self, asks_pruner=False)
@@ -108,21 +123,31 @@ class Ladder:
         replaced = done.replaced_groups + shorter.groups
         return replace(done, replaced_groups=replaced, condensed_groups=shorter.groups)
 
-    def _beside_exchange(self, transcript: Transcript, before: int) -> "Work[Ladder | None]":
-        """Return the ladder with a target by which the exchange stays that the person has just read; None without room.
+    def _beside_answer(self, groups: tuple[Group, ...]) -> "Work[Ladder | None]":
+        """Return the ladder with a target by which the answer stays that the person has just read, whole or its end.
 
-        The target is midway from what cannot be freed then to the trigger, as long as a summary fits below it.
+        Where its exchange stays whole, the target is midway from what cannot be freed then to the trigger, as long as a
+        summary fits below it; where only the end of the answer has room, it is the trigger. None without any room.
         """
-        start = _start_of_last_exchange(transcript.groups) if self.turns is None else None
-        if start is None or self.budget.occupied(before) < self.budget.trigger:
+        place, budget = last_answer(groups), self.budget
+        is_last = place == len(groups) - 1
+        if self.is_firm or place is None or (not is_last and self.turns is not None and self.turns <= 1):
             return None
-        *_, shortest = tail_starts(transcript.groups, 0)
-        if (yield from self._room_in(divide(transcript, tails_from=shortest))) < least_room(self.budget):
+        *_, shortest = tail_starts(groups, 0)
+        if (yield from self._room_in(_divided(groups, shortest, last_words(groups)))) < least_room(budget):
             return None
-        occupied = self.target - (yield from self._room_in(divide(transcript, tails_from=start)))
-        target = max(self.target, self.budget.target(occupied))
-        has_room = target < self.budget.trigger and target - occupied >= LEAST_BESIDE
-        return replace(self, target=target, exchange=start) if has_room else None
+        start = 0 if is_last else start_of_turns(groups, 2)
+        if start:
+            occupied = budget.occupied((yield from self._fixed(_divided(groups, start, {}))))
+            target = max(self.target, budget.target(occupied))
+            if target < budget.trigger and target - occupied >= self._least_beside:
+                return replace(self, target=target, exchange=start)
+        return replace(self, target=max(self.target, budget.trigger - 1), answer=place)
+
+    @property
+    def _least_beside(self) -> int:
+        """Return how many tokens a summary has at least beside the last exchange."""
+        return max(LEAST_BESIDE, min(MOST_BESIDE, self.budget.window // SHARE_BESIDE))
 
     def climb_with(
         self, transcript: Transcript, said: Transcript, before: int, older: int
@@ -141,12 +166,13 @@ class Ladder:
                 return done
         drafts = drafts or self._drafts(transcript, division, room)
         last = yield from self._by_last_messages(transcript, drafts, before)
-        return self._judged(drafts, last) if isinstance(last, Compaction) else last
+        return self._judged(drafts, NO_PLAN, last) if isinstance(last, Compaction) else last
 
     def cap(self, room: int) -> int:
         """Return how many tokens a summary may have in a room of this size."""
         part, whole = SHARE_OF_SUMMARY
-        return min(MOST_SUMMARY, max(LEAST_SUMMARY, self.budget.window // 8), max(1, room * part // whole))
+        share = min(room * part // whole, room - FRAME_OF_SUMMARY)
+        return min(MOST_SUMMARY, max(LEAST_SUMMARY, self.budget.window // 8), max(1, share))
 
     def _divide(self, transcript: Transcript) -> Work[tuple[Division, int]]:
         """Return the division with the longest tail that leaves a summary its full room, and the room that is left.
@@ -155,26 +181,33 @@ class Ladder:
         Results that an unfinished answer is about stay as well, where any tail leaves room for them.
         """
         groups, wanted = transcript.groups, self.cap(self.target)
+        if self.answer is not None:
+            order = (self.answer, *self._requests(groups, self.answer))
+            return (yield from self._in_parts(groups, self.answer, order, self._least_beside))
         starts = list(tail_starts(groups, 1 if self.turns is None else self.turns))
         starts = sorted({min(starts[-1], max(start, self._stays_from(groups))) for start in starts})
-        answered, first = results_being_answered(groups), self._first_request(groups)
-        exchange = self.exchange
-        tries = [(start, answered | first, wanted) for start in starts if answered]
-        tries += [(start, first, wanted) for start in starts if exchange is None or start <= exchange]
-        if exchange is not None:
-            tries += [(exchange, keeping, LEAST_BESIDE) for keeping in dict.fromkeys((first, NOTHING))]
-            tries += [(start, first, wanted) for start in starts if start > exchange]
-        for start, keeping, least in tries:
-            division = divide(transcript, tails_from=start, keeping=keeping)
+        answered, first = results_being_answered(groups), first_request(groups)
+        is_small = bool(self._first_request(groups))
+        ends = {} if is_small else self._parts(groups, dict.fromkeys(first, self.budget.window // SHARE_OF_ENDS))
+        tries = [(start, answered | first) for start in starts if answered]
+        tries += [(start, first) for start in starts]
+        least = wanted if self.turns is None else min(wanted, self._least_beside)
+        for start, keeping in tries:
+            if self.exchange is not None and start > self.exchange:
+                return (yield from self._around(groups, self.exchange, self._least_beside))
+            division = _divided(groups, start, ends if start > min(first, default=start) else {}, keeping)
             room = yield from self._room_in(division)
             if division.old and room >= least:
-                return division, room
-        division = divide(transcript, tails_from=starts[-1], keeping=first)
-        room = yield from self._room_in(division)
-        if first and room < wanted // 2:
-            division = divide(transcript, tails_from=starts[-1])
-            room = yield from self._room_in(division)
-        return division, room
+                return (yield from self._around(groups, start, least, keeping)) if division.parts else (division, room)
+        return (yield from self._around(groups, starts[-1], wanted))
+
+    def _around(
+        self, groups: tuple[Group, ...], start: int, least: int, keeping: frozenset[int] = NOTHING
+    ) -> Work[tuple[Division, int]]:
+        """Return the division with this tail, and of the first request as much as there is room for."""
+        order = [*last_words(groups)] if start == len(groups) - 1 else []
+        order += [place for place in first_request(groups) if place < start]
+        return (yield from self._in_parts(groups, start, order, least, keeping))
 
     def _stays_from(self, groups: tuple[Group, ...]) -> int:
         """Return the place of the first group that may stay without being asked for."""
@@ -182,16 +215,73 @@ class Ladder:
 
     def _first_request(self, groups: tuple[Group, ...]) -> frozenset[int]:
         """Return the place of the conversation's first request where it is small enough to stay word for word."""
-        most = self.budget.window // SHARE_OF_FIRST
+        most = self.budget.window // SHARE_OF_REQUEST
         return frozenset(
             place
             for place in first_request(groups)
             if len(groups[place].text) <= LONGEST_TOKEN * most and self.size(groups[place].text) <= most
         )
 
+    def _requests(self, groups: tuple[Group, ...], answer: int) -> list[int]:
+        """Return the places of the requests before an answer that it rests on: its own, the task's, and the first."""
+        users = [place for place in range(answer) if groups[place].kind == "user" and not is_summary(groups[place])]
+        wanted = [*users[-1:], *sorted(running_task(groups), reverse=True), *first_request(groups)]
+        return [place for place in dict.fromkeys(wanted) if place < answer]
+
+    def _in_parts(
+        self,
+        groups: tuple[Group, ...],
+        start: int,
+        order: Sequence[int],
+        least: int,
+        keeping: frozenset[int] = NOTHING,
+    ) -> Work[tuple[Division, int]]:
+        """Return the division with as much of these messages as leaves a summary so many tokens, and the room.
+
+        Those that come first in the order have the room before the others.
+        """
+        window = self.budget.window
+        most = {place: 0 if groups[place].kind == "assistant" else window // SHARE_OF_ENDS for place in order}
+        parts = self._parts(groups, most)
+        division = _divided(groups, start, parts, keeping.union(order))
+        room = yield from self._room_in(division)
+        for place in (each for each in order for _ in range(PASSES)):
+            if place not in parts or abs(room - least) < NEAR_ENOUGH:
+                continue
+            wanted = self.size(text_of(parts[place].message)) + room - least
+            is_answer = groups[place].kind == "assistant"
+            most[place] = max(0, wanted if is_answer else min(wanted, window // SHARE_OF_REQUEST))
+            parts = self._parts(groups, most)
+            division = _divided(groups, start, parts, keeping.union(order))
+            room = yield from self._room_in(division)
+        if room < least // 2 and (fewer := [place for place in order if place >= start]) != list(order):
+            return (yield from self._in_parts(groups, start, fewer, least, keeping.difference(order)))
+        return division, room
+
+    def _parts(self, groups: tuple[Group, ...], most: Mapping[int, int]) -> dict[int, Excerpt]:
+        """Return what stays of messages that are larger than the tokens which they may take, by their places.
+
+        The user's last message always stays whole.
+        """
+        asked = max(running_task(groups), default=None)
+        parts: dict[int, Excerpt] = {}
+        for place, tokens in most.items():
+            group = groups[place]
+            if (
+                not group.is_pinned
+                and place != asked
+                and (found := within(group.messages[0], tokens, self.size)) is not None
+            ):
+                parts[place] = Excerpt.of(group, found)
+        return parts
+
     def _room_in(self, division: Division) -> Work[int]:
+        return self.budget.room((yield from self._fixed(division)), self.target)
+
+    def _fixed(self, division: Division) -> Work[int]:
+        """Return the tokens of what a division keeps whatever happens."""
         base: int = yield Count(build(division, "", ()))
-        return self.target - self.budget.occupied(base)
+        return base
 
     def _by_pruner(
         self, pruner: Pruner, said: Transcript, older: int, drafts: Drafts, before: int
@@ -205,12 +295,11 @@ class Ladder:
             self.wishes,
             cap,
             before,
-            self.removed,
             older,
         )
         reasons: tuple[str, ...] = ()
-        incomplete: Compaction | None = None
         rungs: tuple[Rung, ...] = ("plan", "retry")
+        so_far: Plan | None = None
         for rung in rungs:
             try:
                 answer = yield from request.ask(reasons)
@@ -220,19 +309,18 @@ class Ladder:
                 continue
             done = yield from self._accepted(drafts, _draft(drafts, answer, cap), rung, before)
             if isinstance(done, Compaction):
-                if not drafts.untold or rung == "retry":
-                    return done
-                incomplete = done
-                yield RungFailed(f"{LOST}.")  # the words themselves are for the pruning agent, not for a log
-                reasons = (f"{LOST}: {'; '.join(drafts.untold)}",)
-                continue
+                return done
             yield RungFailed(done)
             reasons = (done,)
-        return incomplete
+            if isinstance(answer, Unusable) and answer.so_far is not None:
+                so_far = answer.so_far
+        if so_far is None:
+            return None
+        done = yield from self._accepted(drafts, _draft(drafts, so_far, cap), "retry", before)
+        return done if isinstance(done, Compaction) else None
 
     def _by_digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
-        cap = self.cap(drafts.room)
-        for room in (cap, cap // 2, cap // 4):
+        for room in (drafts.room, drafts.room // 2, drafts.room // 4):
             done = yield from self._accepted(drafts, drafts.digested(room), "digest", before)
             if isinstance(done, Compaction):
                 return done
@@ -250,12 +338,14 @@ class Ladder:
         too_large: list[Compaction] = []
         starts = list(tail_starts(transcript.groups, 0))
         keepings = dict.fromkeys((self._first_request(transcript.groups), frozenset[int]()))
-        for keeping, start in product(keepings, starts):
-            division = divide(transcript, tails_from=start, keeping=keeping)
-            cut = yield from self._compaction(Draft(division, Plan("", ""), (), ""), "last messages", before)
+        divisions = [divide(transcript, tails_from=start, keeping=keep) for keep, start in product(keepings, starts)]
+        if end := last_words(transcript.groups):
+            divisions.append((yield from self._in_parts(transcript.groups, starts[-1], tuple(end), 0))[0])
+        for division in divisions:
+            cut = yield from self._compaction(Draft(division, NO_PLAN, (), ""), "last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
-                told = yield from self._with_facts(cut, division, drafts)
+                told = yield from self._with_quotations(cut, division, drafts)
                 if told.summary or not (self.tells_all or note.summary):
                     return told
                 fitting.append(cut)
@@ -274,12 +364,12 @@ class Ladder:
                     return cut
         return Cannot(min([before, *(cut.after for cut in cuts)]))
 
-    def _with_facts(self, cut: Compaction, division: Division, drafts: Drafts) -> Work[Compaction]:
-        """Return the last messages below as many of the facts from before them as fit.
+    def _with_quotations(self, cut: Compaction, division: Division, drafts: Drafts) -> Work[Compaction]:
+        """Return the last messages below as much of what was said before them as fits.
 
         Where the results of removed calls can be read stands there also at the price of a part of the gain.
         """
-        told = drafts.facts_alone(division, self.target - self.budget.occupied(cut.after))
+        told = drafts.quoted_alone(division, self.budget.room(cut.after, self.target))
         noted = yield from self._compaction(drafts.results_alone(division), cut.rung, cut.before)
         for fuller in ((yield from self._compaction(told, cut.rung, cut.before)), noted):
             if self._fault(fuller) is None:
@@ -291,7 +381,7 @@ class Ladder:
         state = self.state or state_of(division.tail)
         stays_from = self._stays_from(transcript.groups)
         size, window = self.size, self.budget.window
-        return Drafts(division, state, size, window, room, self.removed, stays_from)
+        return Drafts(division, state, size, window, room, self.target, self.removed, stays_from)
 
     def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Work[Compaction | str]:
         """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""
@@ -299,32 +389,40 @@ class Ladder:
             done = yield from self._compaction(draft, rung, before)
             fault = self._fault(done)
             if fault is None:
-                judged = self._judged(drafts, done)
+                judged = self._judged(drafts, draft.plan, done)
                 return judged.verdict.fault or judged
-            draft = drafts.shrunk(draft) if draft.kept and not draft.is_whole else fault
+            draft = drafts.shrunk(draft) or fault
         return draft
 
-    def _judged(self, drafts: Drafts, done: Compaction) -> Compaction:
+    def _judged(self, drafts: Drafts, plan: Plan, done: Compaction) -> Compaction:
         """Return a compaction with the verdict on it."""
-        verdict = judge(drafts.division.messages, done.messages, drafts.all_facts())
-        return replace(done, verdict=verdict)
+        return replace(done, verdict=judge(drafts.division, drafts.coverage, plan, done.messages))
 
     def _compaction(self, draft: Draft, rung: Rung, before: int) -> Work[Compaction]:
         messages = tuple(draft.messages)
         after: int = yield Count(messages)
-        tail = sum(len(group.messages) for group in draft.division.tail)
-        return Compaction(messages, rung, before, after, draft.replaced, draft.summary, tail, draft.staying)
+        division = draft.division
+        parts = tuple((part.whole, part.message) for part in division.parts.values())
+        return Compaction(
+            messages,
+            rung,
+            before,
+            after,
+            draft.replaced,
+            draft.summary,
+            division.untouched,
+            draft.staying,
+            parts=parts,
+        )
 
     def _fault(self, done: Compaction) -> str | None:
         return fault_in(done.before, done.after, self.budget, self.target)
 
 
-def _start_of_last_exchange(groups: tuple[Group, ...]) -> int | None:
-    """Return where the last answered request begins, before a new message of the user; None without one."""
-    if len(groups) < LEAST_EXCHANGE or groups[-1].kind != "user" or groups[-2].kind != "assistant":
-        return None
-    start = start_of_turns(groups, 2)
-    return start or None
+def _divided(
+    groups: tuple[Group, ...], start: int, parts: Mapping[int, Excerpt], keeping: Iterable[int] = ()
+) -> Division:
+    return divide(Transcript(groups), tails_from=start, keeping=frozenset(keeping), parts=parts)
 
 
 def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
@@ -332,4 +430,5 @@ def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason
+    plan = without_made_up(plan, drafts.division.messages)
     return drafts.whole(plan) if isinstance(answer, Rewrite) else drafts.planned(plan, 2 * cap)

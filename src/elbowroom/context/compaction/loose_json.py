@@ -72,6 +72,8 @@ class Found:
     is_whole: bool
     is_cut: bool
     """Whether it was broken off by the end of the text."""
+    open_field: tuple[str, str] | None = None
+    """The key of the string in which the text ends, and what there is of it."""
 
 
 def find_values(text: str) -> Iterator[Found]:
@@ -80,7 +82,9 @@ def find_values(text: str) -> Iterator[Found]:
     while start := START.search(text, at):
         reader = _Reader(text, start.start())
         value = reader.value(0, "")
-        yield Found(value, not reader.is_broken, reader.is_broken and reader.at >= len(text))
+        is_cut = reader.is_broken and reader.at >= len(text)
+        rest = _unescaped(text[reader.open_string :]) if is_cut and reader.open_string else None
+        yield Found(value, not reader.is_broken, is_cut, None if rest is None else (reader.open_key, rest))
         at = max(reader.at, start.end())
         if reader.open_string and restarts < MOST_RESTARTS:
             at, restarts = reader.open_string, restarts + 1
@@ -99,6 +103,7 @@ class _Reader:
         self.is_broken = False
         self.open_string = 0
         """Where the string begins that never ends, if there is one."""
+        self.open_key = ""
 
     def value(self, depth: int, closer: str) -> Any:
         """Read any value inside a container with this closer; a container holds what came before a break."""
@@ -115,7 +120,7 @@ class _Reader:
         self.at += 1
         try:
             while not self._closes("}"):
-                key = self._key()
+                key = self.open_key = self._key()
                 found[key] = self.value(depth, "}")
                 if self.is_broken:
                     break

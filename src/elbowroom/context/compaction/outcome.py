@@ -8,27 +8,27 @@ from elbowroom.context.transcript import Message
 
 LEAST_HELD: Final = 0.9
 MOST_MADE_UP: Final = 3
+LONGEST_EXAMPLE: Final = 60
 
 Outcome = Literal["pass", "soft fail", "hard fail"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a compaction has kept of the `facts` that matter: conditions, rules, changes, and the user's identifiers.
+    """What a compaction has kept of what was said.
 
-    `put_back` facts were told by no pruning agent and are listed by code, `lost` ones stand nowhere any more; of the
-    user's `demands` among the facts those are `demands_lost`. Of the `told` identifiers in the pruning agent's words
-    nobody has said those `made_up`. `unpaired` are calls and results that had their counterpart before.
+    Of the `facts`, which are the user's sentences and lines, most of the weight is gone in those `lost`, of which the
+    weightiest are `examples`; code has quoted so many lines as `put_back`. Of the `told` identifiers in the pruning
+    agent's words nobody has said those `made_up`. `unpaired` are calls and results that had their counterpart before.
     """
 
     facts: int = 0
     put_back: int = 0
     lost: int = 0
-    demands: int = 0
-    demands_lost: int = 0
     told: int = 0
     made_up: int = 0
     unpaired: int = 0
+    examples: tuple[str, ...] = ()
 
     @property
     def fault(self) -> str:
@@ -37,33 +37,34 @@ class Verdict:
             return "Calls of tools would have lost their results."
         if self.made_up > MOST_MADE_UP and 2 * self.made_up > self.told:
             return "Most of the paths, numbers and names in the summary are not from the conversation."
-        if self.demands_lost > 1 and 2 * self.demands_lost > self.demands:
-            return "Most of what the user has demanded is not in it."
         return ""
 
     @property
     def outcome(self) -> Outcome:
-        """Return the grade: a soft fail has lost a demand or a tenth of the facts, or tells what nobody has said."""
+        """Return the grade: a soft fail has lost a tenth of what the user said, or tells what nobody has said."""
         if self.fault:
             return "hard fail"
         is_whole = self.facts - self.lost >= LEAST_HELD * self.facts
-        return "pass" if is_whole and not self.demands_lost and not self.made_up else "soft fail"
+        return "pass" if is_whole and not self.made_up else "soft fail"
 
     @property
     def in_words(self) -> str:
         """Return what was put back, left out and made up, in words for people; "" where there is nothing to tell."""
-        put_back = f"{self.put_back:,} of {self.facts:,} facts put back by code" if self.put_back else ""
+        put_back = f"{self.put_back:,} lines quoted by code" if self.put_back else ""
         return ", ".join(filter(None, (put_back, self._losses)))
 
     @property
     def warning(self) -> str:
-        """Return the few words that a person should read with the compaction; "" where it passes."""
-        return "" if self.outcome == "pass" else self._losses
+        """Return the few words that a person should read with the compaction, quoting them; "" where it passes."""
+        if self.outcome == "pass":
+            return ""
+        quoted = " and ".join(f'"{cut(text)}"' for text in self.examples)
+        return f"{self._losses}; lost is {quoted}" if quoted else self._losses
 
     @property
     def _losses(self) -> str:
-        lost = f"{self.lost:,} of {self.facts:,} facts left out" if self.lost else ""
-        made_up = f"{self.made_up:,} made up" if self.made_up else ""
+        lost = f"{self.lost:,} of {self.facts:,} sentences of the user left out" if self.lost else ""
+        made_up = f"{self.made_up:,} made up by the pruning agent and left out" if self.made_up else ""
         return ", ".join(filter(None, (lost, made_up)))
 
     def __str__(self) -> str:
@@ -71,12 +72,18 @@ class Verdict:
         return ": ".join(filter(None, (self.outcome, self.in_words)))
 
 
+def cut(text: str) -> str:
+    """Return a text that fits a notice: of a long one the beginning."""
+    return text if len(text) <= LONGEST_EXAMPLE else f"{text[: LONGEST_EXAMPLE - 1].rstrip()}…"
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """A conversation made shorter: its messages, the rung that did it, its sizes in tokens before and after.
 
-    The last `tail` messages stand untouched at the conversation's end. `groups_kept` counts all groups that stay word
-    for word, those of the tail included, system messages apart; `seconds` is how long the compaction took. The first
+    The last `tail` messages stand untouched at the conversation's end. Of each message of which only a part stays,
+    `parts` has the whole and that part. `groups_kept` counts all groups that stay word for word, those of the tail
+    included, system messages apart; `seconds` is how long the compaction took. The first
     `condensed_groups` of the replaced ones were so many that code alone tells of them; `verdict` is what it has kept.
     """
 
@@ -91,3 +98,4 @@ class Compaction:
     seconds: float = 0.0
     condensed_groups: int = 0
     verdict: Verdict = Verdict()
+    parts: tuple[tuple[Message, Message], ...] = ()

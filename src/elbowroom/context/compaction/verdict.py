@@ -3,10 +3,14 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from elbowroom.context.compaction.division import carried_by, is_summary
-from elbowroom.context.compaction.facts import Fact, Held, State, Weight, find_identifiers, lost
+from elbowroom.context.compaction.answer import Plan
+from elbowroom.context.compaction.coverage import Coverage, sentences_of, words_of
+from elbowroom.context.compaction.division import QUOTING, Division, carried_by, inner_summary, is_summary, said_in
+from elbowroom.context.compaction.files import State
+from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.transcript import Group, Message, called, calls_of, text_of, written
 
@@ -23,38 +27,58 @@ OWN_FIGURES: Final = re.compile(
 )
 """What elbowroom itself names and counts in a summary."""
 
+MOST_EXAMPLES: Final = 2
 MOST_SEARCHED: Final = 2_000_000
 """Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
 
 
-def judge(before: Sequence[Message], after: Sequence[Message], facts: Sequence[Fact]) -> Verdict:
-    """Judge the messages `after` a compaction by those `before`, whose removed ones had these facts."""
-    summaries = [Group((message,)) for message in after if is_summary(Group((message,)))]
-    staying = [message for message in after if not is_summary(Group((message,)))]
-    carried = carried_by(summaries)
-    told = f"{carried.retain}\n{carried.summary}"
-    held, listed = Held([told]), Held([carried.facts, carried.files])
-    held.add(map(written, staying))
-    weighty = {fact.core: fact for fact in facts if fact.weight <= Weight.OF_USER}
-    untold = lost(weighty.values(), [held])
-    gone = [fact for fact in untold if not listed.tells(fact)]
-    demands, missing = (sum(fact.weight is Weight.CONDITION for fact in some) for some in (weighty.values(), gone))
-    named = identifiers_in(told)
-    strange = _unsaid(named, before)
-    broken = max(0, unpaired(after) - unpaired(before))
-    return Verdict(len(weighty), len(untold) - len(gone), len(gone), demands, missing, len(named), strange, broken)
+def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Message]) -> Verdict:
+    """Judge the messages after a compaction, by a plan, of what was divided so."""
+    removed = [*division.summaries, *(each.group for each in division.old)]
+    facts, lost = coverage.lost(removed, words_of("\n".join(map(written, after))))
+    broken = max(0, unpaired(after) - unpaired(division.messages))
+    quoted = sum(heading in QUOTING for heading, _ in _lines_of(after))
+    return Verdict(facts, quoted, len(lost), plan.named, plan.made_up, broken, tuple(lost[:MOST_EXAMPLES]))
 
 
-def _unsaid(named: set[str], messages: Sequence[Message]) -> int:
-    """Return how many of the identifiers stand in none of the messages; 0 where these are too long to be searched."""
+def without_made_up(plan: Plan, messages: Sequence[Message]) -> Plan:
+    """Return a plan without the sentences that name what stands in none of the messages."""
+    named = identifiers_in(f"{plan.retain}\n{plan.summary}")
+    unsaid = _unsaid(named, messages)
+    if not unsaid:
+        return replace(plan, named=len(named))
+    retain, summary = ("\n".join(_said_lines(text, unsaid)) for text in (plan.retain, plan.summary))
+    return replace(plan, retain=retain, summary=summary, named=len(named), made_up=len(unsaid))
+
+
+def _said_lines(text: str, unsaid: set[str]) -> Iterator[str]:
+    """Yield the lines of a text without the sentences that name something of what is unsaid."""
+    for line in text.split("\n"):
+        said = [sentence for sentence in sentences_of(line) if not identifiers_in(sentence) & unsaid]
+        if told := " ".join(said):
+            yield told
+
+
+def own_words(messages: Sequence[Message]) -> str:
+    """Return what the summaries among messages tell in words that are no quotations: a pruning agent's, mostly."""
+    return "\n".join(line for heading, line in _lines_of(messages) if heading not in QUOTING)
+
+
+def _lines_of(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
+    yield from said_in(carried_by([group for each in messages if is_summary(group := Group((each,)))]).body)
+
+
+def _unsaid(named: set[str], messages: Sequence[Message]) -> set[str]:
+    """Return which identifiers stand in none of the messages; none where these are too long to be searched."""
     searched = 0
     for message in messages:
-        text = " ".join(all_said([message]).split())
+        arguments = (call["function"].get("arguments") for call in calls_of(message) if call.get("function"))
+        text = " ".join("\n".join([all_said([message]), *map(str, arguments)]).split())
         searched += len(text)
         if searched > MOST_SEARCHED or not named:
-            return 0
+            return set()
         named = {each for each in named if " ".join(each.split()) not in text}
-    return len(named)
+    return named
 
 
 def identifiers_in(told: str) -> set[str]:
@@ -92,7 +116,7 @@ def made_up_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterato
     said = "\n".join([all_said(history), *names])
     for message in prompt:
         if is_summary(Group((message,))):
-            for named in identifiers_in(text_of(message)):
+            for named in identifiers_in(inner_summary(text_of(message))):
                 found = named.removesuffix("…")
                 if found not in said and " ".join(found.split()) not in " ".join(said.split()):
                     yield named

@@ -1,6 +1,5 @@
 """What is shown of a tool's output? Views that fit, tiers by age, edits that clients want, and stubs of old results."""
 
-from elbowroom.context.outputs.changes import CHANGED, LONGEST_CHANGE
 from elbowroom.context.outputs.edits import (
     AppliedEdit,
     ClearThoughts,
@@ -43,7 +42,6 @@ from elbowroom.context.outputs.stubs import (
     failure_of,
     is_cleared,
     is_stub,
-    news_in,
     one_line,
     outcome_of_tests,
     ref_of,
@@ -57,8 +55,6 @@ from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, Limits, view_
 
 __all__ = [
     "BLOCK_CHARACTERS",
-    "CHANGED",
-    "LONGEST_CHANGE",
     "MARK",
     "READ_TOOL",
     "SEARCH_TOOL",
@@ -88,7 +84,6 @@ __all__ = [
     "largest_fit",
     "material_in",
     "names_of",
-    "news_in",
     "note_on_whole",
     "one_line",
     "outcome_of_tests",

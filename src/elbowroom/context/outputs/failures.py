@@ -30,9 +30,12 @@ MOST_READ: Final = 1_000_000
 """Characters that are read of one output: of a longer one half of them at each end."""
 SHORT: Final = 400
 """Characters up to which the output of a command that reads may be its own complaint."""
+LONGEST_ENDS: Final = 3000
+"""Characters at either end among whose lines an exit code is looked for."""
 AT_ENDS: Final = 5
 """Lines at the beginning and at the end among which an exit code, or a program's last complaint, stands."""
 
+WORDS: Final = re.compile(r"\w")
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 DIGITS: Final = re.compile(r"\d+")
 EXIT: Final = re.compile(
@@ -78,19 +81,23 @@ COUNTED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Lines `first` to `last` of an output, both from 0; the greater the weight, the more they stand out."""
+    """Lines `first` to `last` of an output, both from 0; the greater the weight, the more they stand out.
+
+    `core` is the line that says most.
+    """
 
     first: int
     last: int
     weight: float
+    core: int
 
     def moved(self, by: int) -> "Part":
         """Return the part so many lines further down."""
-        return Part(self.first + by, self.last + by, self.weight)
+        return Part(self.first + by, self.last + by, self.weight, self.core + by)
 
     def cut_at(self, line: int) -> "Part":
         """Return the part without this line and those below it."""
-        return Part(self.first, min(self.last, line - 1), self.weight)
+        return Part(self.first, min(self.last, line - 1), self.weight, min(self.core, line - 1))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -142,6 +149,12 @@ def _failing_parts(lines: Sequence[str], size: int, *, only_reads: bool) -> list
 def _says_failed(line: str) -> bool:
     found = FAILED.search(line) or AT_PLACE.search(line)
     return found is not None and not NOTHING_FAILED.search(line) and not WARNING.match(line)
+
+
+def exit_code_in(text: str) -> int | None:
+    """Return the exit code that ends one of the first or last five lines of a text, in words or in JSON."""
+    lines = [*text[:LONGEST_ENDS].split("\n")[:AT_ENDS], *text[-LONGEST_ENDS:].rstrip().split("\n")[-AT_ENDS:]]
+    return _exit_code([line for line in lines if (found := EXIT.search(line)) and not WORDS.search(line, found.end())])
 
 
 def _exit_code(lines: Sequence[str]) -> int | None:
@@ -196,7 +209,8 @@ def _around(at: int, weights: Sequence[float], rare: float) -> range:
 
 
 def _part(places: Sequence[int], weights: Mapping[int, float]) -> Part:
-    return Part(places[0], places[-1], max(weights.get(at, 0.0) for at in places))
+    core = max(places, key=lambda at: weights.get(at, 0.0))
+    return Part(places[0], places[-1], weights.get(core, 0.0), core)
 
 
 def _chosen(lines: Sequence[str], parts: Sequence[Part]) -> list[Part]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from elbowroom.caches import Recent
 from elbowroom.context.outputs.changes import LONGEST_CHANGE, change_in
-from elbowroom.context.outputs.failures import MOST_AROUND, Part, failing_parts, failure_in
+from elbowroom.context.outputs.failures import MOST_AROUND, Part, exit_code_in, failing_parts, failure_in
 from elbowroom.context.outputs.view import bytes_of_whole, ref_in_view
 from elbowroom.context.transcript import Group, as_json, text_of
 from elbowroom.settings.model import ToolKind
@@ -81,10 +81,6 @@ BEGINNING: Final = re.compile(
     r"|[\w.]*(?:Error|Exception)\b\s*[:(\[]"
     r"|[^\n:]{0,40}\b(?:error|exception)\b\s*[:\[(]"
     r"|(?:the |this )?(?:tool|call|tool call|request|command)\b[^\n]{0,40}\b(?:failed|timed out|not found)\b)",
-    re.IGNORECASE,
-)
-EXIT: Final = re.compile(
-    r"\b(?:exit(?:ed)?(?: with)?[ _-]?(?:code|status)|return[ _-]?code|exited with)\b[\"']?\s*[:=]?\s*-?[1-9]\d*\b",
     re.IGNORECASE,
 )
 HINTS: Final = re.compile(
@@ -236,11 +232,6 @@ def _news(text: str) -> str:
     return f"{NEWS}{change}" if 0 < len(change) <= LONGEST_NEWS else ""
 
 
-def news_in(text: str) -> str:
-    """Return what a stub says has changed; "" for any other text."""
-    return text.partition("\n")[0].partition(NEWS)[2].removesuffix("]") if is_stub(text) else ""
-
-
 def _gist(kind: ToolKind, text: str) -> str:
     if kind == "query":
         return " came"
@@ -352,9 +343,8 @@ def _error_in(text: str) -> str | None:
 
 def _plain_error(text: str) -> str | None:
     is_short = len(text) <= LONGEST_PLAIN_ERROR
-    first, last = text[:LAST_WORDS].partition("\n")[0], text[-LAST_WORDS:].rstrip().rpartition("\n")[2]
     begins = BEGINNING.match(text) if is_short or text.startswith("Traceback (most") else None
-    return text if begins or EXIT.search(f"{first}\n{last}") else None
+    return text if begins or exit_code_in(text) else None
 
 
 def _unwrapped(text: str) -> _Unwrapped:

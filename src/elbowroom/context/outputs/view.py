@@ -6,6 +6,7 @@ What tells of a failure is shown first, wherever it stands, then beginning and e
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from elbowroom.context.outputs.failures import Part
@@ -121,7 +122,7 @@ class _Shown:
     """The lines of a text that a view may show, found once and shown as far as there is room.
 
     `first` are those at its beginning, `last` those at its end, from the last one back; `telling` are stretches of
-    lines in between, those that tell most first.
+    lines in between, those that tell most first, each with the line first that does.
     """
 
     text: str
@@ -165,11 +166,11 @@ class _Shown:
     def _chosen(self, room: int) -> tuple[list[_Line], int]:
         """Return the telling lines that a view of this size shows, in order, and the room that they leave."""
         left, chosen = room, list[_Line]()
-        for part in self.telling:
-            taken = sum(min(line.end - line.start, self.longest) + 1 for line in part)
+        for line in chain.from_iterable(self.telling):
+            taken = min(line.end - line.start, self.longest) + 1
             if left - taken < room - room // FAILED_SHARE:
                 break
-            chosen += part
+            chosen.append(line)
             left -= taken
         return sorted(chosen, key=lambda line: line.number), left
 
@@ -241,9 +242,12 @@ def _lines_backwards(text: str, number: int) -> Iterator[_Line]:
 
 
 def _parts(text: str, telling: Sequence[Part]) -> Iterator[tuple[_Line, ...]]:
-    """Yield the lines of these parts of a text."""
+    """Yield the lines of these parts of a text, those next to the line first that says most."""
     lines = tuple(_lines(text))
-    yield from (lines[part.first : part.last + 1] for part in telling)
+    for part in telling:
+        inside = lines[part.first : part.last + 1]
+        core = part.core + 1
+        yield tuple(sorted(inside, key=lambda line: (abs(line.number - core), line.number < core)))
 
 
 def _cut(text: str, line: _Line, most: int) -> tuple[str, int | None]:

@@ -5,7 +5,7 @@ import collections
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -57,13 +57,15 @@ class LMStudioCounting:
 
     async def counter(self, info: ModelInfo) -> TokenCounter:
         """Return the model's counter; a new one where it was loaded anew, with another window or another file."""
-        load = _load_of(info)
-        path = None if self._is_known(load) else await self._found_file(info)
-        if not self._is_known(load):  # asked again: another request may have made it meanwhile
-            ways = self._ways(info, path)
-            counter = TokenCounter(info.key or info.id, info.architecture, ways, describes_tools=True)
-            self._counters[info.id] = (load, counter)
-        return self._counters[info.id][1]
+        load = replace(info, state=None, instances=None)  # which stays while it is loaded, whatever else comes and goes
+        if (known := self._counters.get(info.id)) is not None and known[0] == load:
+            return known[1]
+        path = await self._found_file(info)
+        if (known := self._counters.get(info.id)) is not None and known[0] == load:
+            return known[1]  # another request has made it meanwhile
+        counter = TokenCounter(info.key or info.id, info.architecture, self._ways(info, path), describes_tools=True)
+        self._counters[info.id] = (load, counter)
+        return counter
 
     async def _found_file(self, info: ModelInfo) -> Path | None:
         """Return the model's file among LM Studio's; None where that folder does not answer."""
@@ -77,10 +79,6 @@ class LMStudioCounting:
         """End the comparisons that are under way."""
         for compared in self._compared.values():
             await compared.aclose()
-
-    def _is_known(self, load: ModelInfo) -> bool:
-        known = self._counters.get(load.id)
-        return known is not None and known[0] == load
 
     def _ways(self, info: ModelInfo, path: Path | None) -> list[Counter]:
         engine = RpcCounter(self._rpc, info.id)
@@ -99,11 +97,6 @@ class LMStudioCounting:
             return expanded(named)
         home = find_home(self._home, Path.home()) if self._is_local or self._home else None
         return find_model_path(home, info) if home is not None else None
-
-
-def _load_of(info: ModelInfo) -> ModelInfo:
-    """Return the facts of a model that stay while it is loaded, whatever other instances come and go."""
-    return replace(info, state=None, instances=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +222,8 @@ CALLS_AT_ONCE: Final = 8
 MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>")
 """Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
+SHORT: Final = 4000
+"""Letters of a prompt that the engine cuts sooner as a whole than its pieces are found in what is known."""
 PIECES_AT_ONCE: Final = 100
 """So many pieces are asked for before others have their turn."""
 LONG_TEXT: Final = 1_000_000
@@ -243,10 +238,6 @@ def _marks_in(prompt: str) -> list[str]:
 def _cut(prompt: str, marks: Sequence[str]) -> list[str]:
     """Return the prompt cut before each of these expressions."""
     return [piece for piece in re.split(f"(?={'|'.join(marks)})", prompt) if piece]
-
-
-def _in_groups(pieces: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (pieces[start : start + PIECES_AT_ONCE] for start in range(0, len(pieces), PIECES_AT_ONCE))
 
 
 def _digest(text: str) -> bytes:
@@ -274,10 +265,13 @@ class RpcCounter:
             prompt = await self._rpc.render(self._model, messages, tools)
         except UpstreamError as error:
             raise CannotCount(error.message) from error
+        if len(prompt) <= SHORT:
+            return TokenCount(await self._count(prompt), "engine")
         added = await self._count("")  # where begin-of-text is put before every text, a prompt has it once
         pieces = collections.Counter(await self._pieces(prompt, added))
-        tokens = added
-        for some in _in_groups(list(pieces)):
+        tokens, each = added, list(pieces)
+        for start in range(0, len(each), PIECES_AT_ONCE):
+            some = each[start : start + PIECES_AT_ONCE]
             counts = await asyncio.gather(*map(self._count, some))
             tokens += sum((count - added) * pieces[piece] for piece, count in zip(some, counts, strict=True))
         return TokenCount(tokens, "engine")

@@ -126,7 +126,11 @@ def _path_of(row: dict[str, Any], folder: Path) -> Path | None:
 def _only_file_of_size(folder: Path, size: int) -> Path | None:
     try:
         found = {path.resolve() for path in folder.glob(DEPTH_OF_FILES) if _size_of(path) == size}
-    except (OSError, RuntimeError):  # a loop of links is one or the other
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # a loop of links, or from Python 3.13 on a name that no folder can have
         return None
     return found.pop() if len(found) == 1 else None
 

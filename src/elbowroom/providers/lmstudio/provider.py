@@ -90,14 +90,16 @@ class LMStudio:
 
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a chat request and yield its events; after a failure the list of models is read again."""
-        answerer_is_checked = False
+        is_checked = False
         with self._models.forgotten_on_failure():
             response = await self._upstream.post(f"{self._root}/v1/chat/completions", body)
             with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
                 while events := await answer.more():
-                    if not answerer_is_checked and answer.model is not None:
-                        await self._check_answerer(answer.model, info.id)
-                        answerer_is_checked = True
+                    answerer = answer.chunks.model
+                    if answerer is not None and not is_checked:
+                        is_checked = True
+                        if answerer != info.id:
+                            await self._check_answerer(answerer, info.id)
                     yield events
 
     async def counter(self, info: ModelInfo) -> TokenCounter:

@@ -87,7 +87,11 @@ class RpcSocket:
             while True:
                 message = await self._socket.receive()
                 is_large = message.type is aiohttp.WSMsgType.TEXT and len(message.data) > LARGE_ANSWER
-                self._settle(await asyncio.to_thread(_parsed, message) if is_large else _parsed(message))
+                frame = await asyncio.to_thread(_parsed, message) if is_large else _parsed(message)
+                call_id = frame.get("callId")
+                call = self._calls.get(call_id) if type(call_id) is int else None  # true would pass for 1
+                if call is not None and not call.done():
+                    call.set_result(frame)
         except SocketLost as lost:
             reason = str(lost)
         finally:
@@ -95,12 +99,6 @@ class RpcSocket:
                 if not call.done():
                     call.set_exception(SocketLost(reason))
         await self._socket.close()
-
-    def _settle(self, frame: dict[str, Any]) -> None:
-        call_id = frame.get("callId")
-        call = self._calls.get(call_id) if type(call_id) is int else None  # true would pass for 1
-        if call is not None and not call.done():
-            call.set_result(frame)
 
 
 def _check_greeting(greeting: Mapping[str, Any]) -> None:
@@ -163,7 +161,6 @@ class LMStudioRpc:
 
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
-        self._refuse_while_paused()
         _check_length(sum(len(text) for message in messages if isinstance(text := message.get("content"), str)))
         options: dict[str, Any] = {"omitBosToken": True}
         if tools:
@@ -202,7 +199,8 @@ class LMStudioRpc:
             await self._socket.close()
 
     async def _call(self, endpoint: str, model: str, *, is_large: bool = False, **parameters: Any) -> dict[str, Any]:
-        self._refuse_while_paused()
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise RpcError(self._pause_reason)
         specifier = {"type": "query", "query": {"identifier": model}}
         call = {
             "type": "rpcCall",
@@ -231,10 +229,6 @@ class LMStudioRpc:
                     self._pause(REFUSED_SECONDS, self._unusable(error))
                     raise
             return self._socket
-
-    def _refuse_while_paused(self) -> None:
-        if asyncio.get_running_loop().time() < self._paused_until:
-            raise RpcError(self._pause_reason)
 
     def _unusable(self, error: Exception) -> str:
         return f"LM Studio's websocket at {self._url} cannot be used: {error}."

@@ -15,6 +15,7 @@ from elbowroom.server.conversations.live import (
 from elbowroom.server.conversations.locks import changing, hold
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import add_conversation_routes
+from elbowroom.server.conversations.search import add_search_route
 
 __all__ = [
     "add_by_hand_routes",
@@ -23,6 +24,7 @@ __all__ = [
     "add_kept_routes",
     "add_live_route",
     "add_queue_routes",
+    "add_search_route",
     "branch_used_last",
     "cancelled_elsewhere",
     "changing",

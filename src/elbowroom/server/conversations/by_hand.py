@@ -23,7 +23,7 @@ from elbowroom.server.conversations.routes import asked
 from elbowroom.server.event_stream import json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import caller_without_chat, read_json, read_request, with_caller
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 
 LONGEST_SUMMARY: Final = 100_000  # characters
 FIRST_WORDS: Final = 120
@@ -38,6 +38,7 @@ def add_by_hand_routes(app: web.Application, base: str, end: str) -> None:
     app.router.add_put(f"{one}/summary{end}", edit_summary)
     app.router.add_put(f"{one}/messages/{{message:[^/]+}}/pin{end}", pin_message)
     app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/pin{end}", unpin_message)
+    app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/recalled/{{number:[0-9]{{1,4}}}}{end}", forget_passage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +80,20 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
     With `preview` answer with what would go and what would stay, and keep nothing of it.
     """
     wish, chat = await read_request(request, _read_wish) if request.can_read_body else (Wish(), None)
-    shared = request.app[SHARED]
+    shared, fill = request.app[SHARED], None
     if chat is not None:
         chat = await with_caller(request, chat)
-        target = await catalog_of(request.app).resolve(chat.model)
+        target = await request.app[CATALOG].get().resolve(chat.model)
     else:
         _, kept = await _kept(request, "compact it then")
-        target, chat = kept.target, kept.request
+        target, chat, fill = kept.target, kept.request, kept.shown
     note_target(target)
     chat, settings = replace(chat, focus=wish.focus), run_settings_of(request.app, chat.caller)
     with shared.running.entered():
         if wish.is_preview:
             foreseen = await by_hand.preview(target, chat, settings, asks_pruner=wish.asks_pruner)
             return await json_answer(_described(request, chat, foreseen))
-        compacted = await compact_request(target, chat, settings)
+        compacted = await compact_request(target, chat, settings, shown=fill)
     shown = {
         "id": request.match_info["id"],
         "object": "conversation.compaction",
@@ -196,6 +197,16 @@ async def unpin_message(request: web.Request) -> web.StreamResponse:
     return await _pinned(request, conversation, _message_named(request, conversation), is_pinned=False)
 
 
+async def forget_passage(request: web.Request) -> web.StreamResponse:
+    """Let a passage that came back unasked with a message stand there no longer, and never come back here."""
+    conversation, chat = await _kept(request, "forget it then")
+    message = _message_named(request, conversation)
+    async with changing_idle(request, conversation.row, "forget it then"):
+        passage = await by_hand.forget(chat, message.key or "", int(request.match_info["number"]))
+    gone = {"id": message.id, "object": "conversation.passage.forgotten", "text": passage.text}
+    return await json_answer(gone)
+
+
 async def _pinned(
     request: web.Request, conversation: Conversation, message: KeptMessage, *, is_pinned: bool
 ) -> web.StreamResponse:
@@ -228,12 +239,11 @@ async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat
     agent = next((kept.agent for kept in reversed(branch) if kept.turn), "")
     if not agent:
         raise Conflict("Nobody has answered in this conversation yet.", code="nothing_answered")
-    target: Target = await catalog_of(request.app).resolve(agent)
+    target: Target = await request.app[CATALOG].get().resolve(agent)
     owner, name = owner_asking(request), conversation.row.id
     caller = replace(caller_without_chat(request), owner=owner, chat_id=name)
     chat = replace(own_request(agent, [dict(each) for each in history_of(branch)]), caller=caller)
-    fill = conversation.row.fill
-    return conversation, KeptChat(target, chat, run_settings_of(request.app, caller), fill.window if fill else None)
+    return conversation, KeptChat(target, chat, run_settings_of(request.app, caller), conversation.row.fill)
 
 
 def _branch(conversation: Conversation) -> list[KeptMessage]:

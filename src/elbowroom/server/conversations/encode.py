@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,8 +19,10 @@ from elbowroom.context.conversation import (
     KeptMessage,
     MessagePage,
     PageWanted,
+    QueuedMessage,
     Totals,
 )
+from elbowroom.context.unasked import Passage
 from elbowroom.server.encode import to_json
 from elbowroom.server.state import TIMING
 
@@ -30,6 +32,7 @@ BATCH_BYTES: Final = 64 * 1024
 LONGEST_TITLE: Final = 50
 """Characters of a title in a file's name, which file systems limit to 255 bytes."""
 FORMS: Final = {"json": "application/json", "markdown": "text/markdown; charset=utf-8"}
+Recalled = Mapping[str, Sequence[Passage]]
 SUFFIXES: Final = {"json": ".json", "markdown": ".md"}
 
 
@@ -45,9 +48,9 @@ def listing(data: list[dict[str, Any]], *, has_more: bool, following: str) -> di
     }
 
 
-def message_list(page: MessagePage, wanted: PageWanted, *, newest_first: bool) -> dict[str, Any]:
+def message_list(page: MessagePage, wanted: PageWanted, recalled: Recalled, *, newest_first: bool) -> dict[str, Any]:
     """Return a page as a list object; `next` is the cursor of the next page on the same way."""
-    data = [describe_message(kept, is_hidden=kept.id in page.hidden) for kept in page.messages]
+    data = [describe_message(kept, recalled, is_hidden=kept.id in page.hidden) for kept in page.messages]
     following = data[0 if wanted.is_backward else -1]["id"] if data else ""
     return listing(data[::-1] if newest_first else data, has_more=page.has_more, following=following)
 
@@ -86,13 +89,15 @@ def describe_for_openai(row: ConversationRow) -> dict[str, Any]:
 
 
 def describe_fill(fill: ContextFill) -> dict[str, Any]:
-    """Return how full the window was at the last step, in tokens and as shares of the window."""
+    """Return how full the window is with the next prompt, in tokens and as shares, and how many turns are left."""
     return {
         "tokens": fill.tokens,
         "window": fill.window,
         "fill": _share(fill.tokens, fill.window),
         "trigger": fill.trigger,
         "stop_at": fill.stop_at,
+        "turn": fill.turn or None,
+        "turns_left": fill.turns_left,
         "thresholds": {"trigger": _share(fill.trigger, fill.window), "stop": _share(fill.stop_at, fill.window)},
     }
 
@@ -140,9 +145,13 @@ def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:
     }
 
 
-def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
-    """Return a message; `message` is what was said, unchanged, and the other fields describe it."""
-    return {
+def describe_message(kept: KeptMessage, recalled: Recalled, *, is_hidden: bool) -> dict[str, Any]:
+    """Return a message; `message` is what was said, unchanged, and the other fields describe it.
+
+    `recalled` are the passages that came back unasked with messages, by the keys of these.
+    """
+    passages = [{"role": each.role, "text": each.text, "at": each.at} for each in recalled.get(kept.key or "", ())]
+    described = {
         "id": kept.id,
         "object": "conversation.message",
         "number": kept.number,
@@ -161,6 +170,7 @@ def describe_message(kept: KeptMessage, *, is_hidden: bool) -> dict[str, Any]:
         "full_output": full_output_of(kept.message),
         "message": kept.message,
     }
+    return {**described, "recalled": passages} if passages else described
 
 
 def json_of(conversation: Conversation) -> Iterator[str]:
@@ -177,7 +187,7 @@ def json_of(conversation: Conversation) -> Iterator[str]:
     }
     yield to_json(head).removesuffix("}") + ',"messages":['
     for place, kept in enumerate(messages):
-        yield (",\n" if place else "\n") + to_json(describe_message(kept, is_hidden=kept.id in hidden))
+        yield (",\n" if place else "\n") + to_json(describe_message(kept, {}, is_hidden=kept.id in hidden))
     yield "\n]}\n"
 
 
@@ -248,3 +258,19 @@ def _cut_off(request: web.Request) -> None:
     """Abort the connection, because a response that ended well would look complete."""
     if request.transport is not None:
         request.transport.abort()
+
+
+def describe_queue(conversation: str, items: Sequence[QueuedMessage]) -> list[dict[str, Any]]:
+    """Return messages of a conversation's queue as its routes show them."""
+    return [
+        {
+            "id": item.id,
+            "object": "conversation.queued_message",
+            "conversation": conversation,
+            "mode": item.mode,
+            "position": position,
+            "created": int(item.at),
+            "message": item.message,
+        }
+        for position, item in enumerate(items, 1)
+    ]

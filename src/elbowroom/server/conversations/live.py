@@ -6,7 +6,7 @@ Where several servers share a database, another one may run the answer: then tha
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 from aiohttp import hdrs, web
@@ -15,7 +15,7 @@ from elbowroom.agents.running import ENDING_SECONDS, GRACE_SECONDS, RunningAnswe
 from elbowroom.agents.turn import Shared
 from elbowroom.context.conversation import ContextFill, ConversationRow
 from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
-from elbowroom.server.conversations.encode import describe_fill
+from elbowroom.server.conversations.encode import describe_fill, describe_queue
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
@@ -108,15 +108,15 @@ async def ended_elsewhere(shared: Shared, owner: str, turn: str) -> None:
 class Wish:
     """How to stop a conversation: whether its queue is cleared, and whether the model may say last words."""
 
-    clears_queue: bool = False
+    clears_queue: bool = True
     last_words: bool = False
 
     @classmethod
     def of(cls, body: Any) -> "Wish":
         """Return the wish of a body. Raises RequestError that names the field and what belongs there."""
         if not isinstance(body, dict):
-            raise RequestError('The body has to be a JSON object, such as {"queue": "keep", "grace": false}.')
-        queue, grace = body.get("queue", "keep"), body.get("grace", False)
+            raise RequestError('The body has to be a JSON object, such as {"queue": "clear", "grace": false}.')
+        queue, grace = body.get("queue", "clear"), body.get("grace", False)
         if queue not in ("keep", "clear"):
             raise RequestError('queue has to be "keep" or "clear".', param="queue")
         if not isinstance(grace, bool):
@@ -146,8 +146,7 @@ async def cancel_conversation(request: web.Request) -> web.Response:
     cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
     await shared.background.end(conversation)
     cancelled += await _cancelled_elsewhere(shared, conversation, wish)
-    if wish.clears_queue:
-        await shared.queue.taken_back(conversation, queued)
+    dropped = (await shared.queue.taken_back(conversation, queued))[0] if wish.clears_queue else []
     return web.json_response(
         {
             "id": conversation,
@@ -155,7 +154,9 @@ async def cancel_conversation(request: web.Request) -> web.Response:
             "cancelled": cancelled,
             "status": shared.running.status(owner, conversation).status,
             "queue": len(await shared.queue.listed(conversation)),
-        }
+            "dropped": describe_queue(conversation, dropped),
+        },
+        dumps=to_json,
     )
 
 
@@ -179,15 +180,19 @@ def add_live_route(app: web.Application) -> None:
 
 
 async def list_live(request: web.Request) -> web.Response:
-    """List the caller's running turns, the one that has run longest first."""
+    """List the caller's running turns, the one that has run longest first, and what is compacted in the background."""
     shared, owner = request.app[SHARED], owner_asking(request)
-    data = await _described(shared, shared.running.of(owner))
     servers = shared.store.servers
-    for answer in await servers.ask_all(await servers.others(), LIVE, {"owner": owner_key(owner)}, PATIENCE_SECONDS):
-        data += answer["data"]
-    data.sort(key=lambda turn: turn["began"])
+    told: list[Mapping[str, Any]] = [await _told(shared, owner_key(owner))]
+    told += await servers.ask_all(await servers.others(), LIVE, {"owner": owner_key(owner)}, PATIENCE_SECONDS)
+    shown = {
+        "object": "list",
+        "data": sorted((turn for answer in told for turn in answer["data"]), key=lambda turn: turn["began"]),
+        "background": sorted(one for answer in told for one in answer["background"]),
+        "refilled": sum(answer["refilled"] for answer in told),
+    }
     headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.json_response({"object": "list", "data": data}, dumps=to_json, headers=headers)
+    return web.json_response(shown, dumps=to_json, headers=headers)
 
 
 class ToldToOthers:
@@ -210,14 +215,20 @@ class ToldToOthers:
         """Tell how full the window of a conversation is now."""
         turns = self._shared.running.of_conversation(given["conversation"])
         fill = turns[0].fill if turns else None
-        return {"fill": None if fill is None else [fill.tokens, fill.window, fill.trigger, fill.stop_at]}
+        return {"fill": None if fill is None else astuple(fill)}
 
     async def live(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tell of the running turns of an owner."""
-        running = self._shared.running
-        turns = [turn for one in running.conversations() for turn in running.of_conversation(one)]
-        own = [turn for turn in turns if owner_key(turn.owner) == given["owner"]]
-        return {"data": await _described(self._shared, own)}
+        return await _told(self._shared, given["owner"])
+
+
+async def _told(shared: Shared, owner: str) -> dict[str, Any]:
+    """Return an owner's turns here, what is compacted in the background, and how often the gauge of anybody changed."""
+    running = shared.running
+    turns = [turn for one in running.conversations() for turn in running.of_conversation(one)]
+    own = [turn for turn in turns if owner_key(turn.owner) == owner]
+    compacting = shared.background.compacting(lambda one: owner_key(one) == owner)
+    return {"data": await _described(shared, own), "background": compacting, "refilled": running.refilled}
 
 
 async def _described(shared: Shared, turns: Sequence[RunningAnswer]) -> list[dict[str, Any]]:
@@ -240,7 +251,8 @@ async def _row_of(kept: Conversations | None, turn: RunningAnswer) -> Conversati
 
 def _describe_turn(turn: RunningAnswer, row: ConversationRow | None) -> dict[str, Any]:
     """Return a turn as it is now; until its prompt is measured, with the fill that the last turn left."""
-    fill = turn.fill or (row.fill if row is not None else None)
+    before = row.fill if row is not None else None
+    fill = before if turn.fill is None else replace(turn.fill, turn=before.turn if before is not None else 0)
     return {
         "conversation": turn.conversation,
         "title": row.title if row is not None else "",

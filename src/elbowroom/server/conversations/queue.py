@@ -8,6 +8,7 @@ from aiohttp import web
 from elbowroom.context.conversation import QueuedMessage, QueueMode
 from elbowroom.context.transcript import is_blank
 from elbowroom.errors import Conflict, NotFound, RequestError
+from elbowroom.server.conversations.encode import describe_queue
 from elbowroom.server.conversations.live import answering_elsewhere
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, keeper_of, read_json
@@ -120,16 +121,5 @@ def _mode_of(body: dict[str, Any]) -> QueueMode:
 
 
 def _listed(conversation: str, items: Sequence[QueuedMessage]) -> web.Response:
-    data = [
-        {
-            "id": item.id,
-            "object": "conversation.queued_message",
-            "conversation": conversation,
-            "mode": item.mode,
-            "position": position,
-            "created": int(item.at),
-            "message": item.message,
-        }
-        for position, item in enumerate(items, 1)
-    ]
+    data = describe_queue(conversation, items)
     return web.json_response({"object": "list", "data": data}, dumps=to_json)

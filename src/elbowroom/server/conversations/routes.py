@@ -3,13 +3,15 @@
 import asyncio
 import math
 import unicodedata
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, PageWanted
+from elbowroom.agents.by_hand import came_back
+from elbowroom.context.conversation import LARGEST_PAGE, ConversationRow, MessagePage, PageWanted
+from elbowroom.context.unasked import Passage
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations.encode import (
     FORMS,
@@ -60,7 +62,7 @@ async def list_conversations(request: web.Request) -> web.Response:
     search = request.query.get("q", "").strip()
     if len(search) > LONGEST_SEARCH:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
-    limit = _whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
+    limit = whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
     before = _moment(request, "before")
     rows = await _rows(request, search, before, limit + 1)
     page = first_page(rows, limit)
@@ -69,7 +71,7 @@ async def list_conversations(request: web.Request) -> web.Response:
         page = [row for row in rows if row.updated == rows[0].updated]
     elsewhere = await request.app[SHARED].store.servers.answered([row.id for row in page])
     data = [_described_in_list(request, row, elsewhere) for row in page]
-    return _answer(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
+    return answer_json(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
 
 async def _rows(request: web.Request, search: str, before: float | None, limit: int) -> list[ConversationRow]:
@@ -116,10 +118,10 @@ async def show_conversation(request: web.Request) -> web.Response:
         "queue_length": len(await request.app[SHARED].queue.listed(kept.row.id)),
     }
     if "limit" not in request.query:
-        return _answer(shown)
+        return answer_json(shown)
     wanted = replace(_wanted(request), is_backward=True)
     last = await _page(request, wanted)
-    return _json(f'{to_json(shown).removesuffix("}")},"messages":{await asyncio.to_thread(json_of_list, last)}}}')
+    return answer_text(f'{to_json(shown).removesuffix("}")},"messages":{await asyncio.to_thread(json_of_list, last)}}}')
 
 
 def _speaks_openai(request: web.Request, row: ConversationRow) -> bool:
@@ -137,7 +139,7 @@ async def rename_conversation(request: web.Request) -> web.Response:
     shared = request.app[SHARED]
     async with shared.recording.locks.beside_answers(row.id):
         await shared.store.conversations.rename(row.id, title)
-    return _answer(await _described_row(request, await asked(request, _conversations(request).find)))
+    return answer_json(await _described_row(request, await asked(request, _conversations(request).find)))
 
 
 def _title(given: Any) -> str:
@@ -163,12 +165,12 @@ async def delete_conversation(request: web.Request) -> web.Response:
         if not await _conversations(request).delete(owner_asking(request), row.id):
             raise _unknown(request)
         await request.app[SHARED].store.check_deleted()
-    return _answer({"id": row.id, "object": "conversation.deleted", "deleted": True})
+    return answer_json({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
 
 async def list_messages(request: web.Request) -> web.Response:
     """List the messages as they were said, also those that were compacted since or that no client has seen."""
-    return _json(await asyncio.to_thread(json_of_list, await _page(request, _wanted(request))))
+    return answer_text(await asyncio.to_thread(json_of_list, await _page(request, _wanted(request))))
 
 
 def _wanted(request: web.Request) -> PageWanted:
@@ -177,7 +179,7 @@ def _wanted(request: web.Request) -> PageWanted:
     if after and before:
         raise RequestError("after and before cannot be given together: a page goes one way.", param="before")
     return PageWanted(
-        limit=_whole_number(request, "limit", USUAL_MESSAGES, LARGEST_PAGE),
+        limit=whole_number(request, "limit", USUAL_MESSAGES, LARGEST_PAGE),
         cursor=after or before,
         is_backward=_is_newest_first(request) != bool(before),
         is_latest=_choice(request, "branch", ("latest", "all")) == "latest",
@@ -195,7 +197,14 @@ async def _page(request: web.Request, wanted: PageWanted) -> dict[str, Any]:
     if not page.is_known:
         name = "before" if request.query.get("before") else "after"
         raise RequestError(f"There is no message {wanted.cursor!r} among those that are asked for.", param=name)
-    return await asyncio.to_thread(message_list, page, wanted, newest_first=_is_newest_first(request))
+    recalled = await _recalled(request, page)
+    return await asyncio.to_thread(message_list, page, wanted, recalled, newest_first=_is_newest_first(request))
+
+
+async def _recalled(request: web.Request, page: MessagePage) -> Mapping[str, Sequence[Passage]]:
+    """Return what came back unasked with the messages of a page, by their keys."""
+    keys = [kept.key for kept in page.messages if kept.key and kept.message.get("role") == "user"]
+    return await came_back(request.app[SHARED], keys) if keys else {}
 
 
 async def show_message(request: web.Request) -> web.Response:
@@ -204,7 +213,8 @@ async def show_message(request: web.Request) -> web.Response:
     page = await asked(request, lambda owner, named: _conversations(request).message(owner, named, wanted))
     if not page.messages:
         raise NotFound(f"There is no message {wanted!r} in the conversation {request.match_info['id']!r}.")
-    return _answer(describe_message(page.messages[0], is_hidden=bool(page.hidden)))
+    recalled = await _recalled(request, page)
+    return answer_json(describe_message(page.messages[0], recalled, is_hidden=bool(page.hidden)))
 
 
 async def export_conversation(request: web.Request) -> web.StreamResponse:
@@ -261,16 +271,19 @@ def _unknown(request: web.Request) -> NotFound:
     return NotFound(f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's.")
 
 
-def _answer(value: dict[str, Any]) -> web.Response:
-    return _json(to_json(value))
+def answer_json(value: dict[str, Any]) -> web.Response:
+    """Return an answer that nobody keeps, with a JSON object."""
+    return answer_text(to_json(value))
 
 
-def _json(text: str) -> web.Response:
+def answer_text(text: str) -> web.Response:
+    """Return an answer that nobody keeps, with a JSON text."""
     headers = {hdrs.CACHE_CONTROL: "no-store", "X-Content-Type-Options": "nosniff"}
     return web.json_response(text=text, headers=headers)
 
 
-def _whole_number(request: web.Request, name: str, usual: int, most: int) -> int:
+def whole_number(request: web.Request, name: str, usual: int, most: int) -> int:
+    """Return a query parameter as a whole number from 1 to `most`. Raises RequestError."""
     given = request.query.get(name)
     if given is None:
         return usual

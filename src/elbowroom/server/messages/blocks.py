@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from elbowroom.errors import RequestError
+from elbowroom.server.dialect import content_of, text_in
 from elbowroom.server.encode import THOUGHTS
 
 Block = Mapping[str, Any]
@@ -126,7 +127,7 @@ def _without_billing(text: str) -> str:
 
 
 def _texts(blocks: Any, where: str) -> list[str]:
-    return [_text(block, "text", at) for at, block in _numbered(blocks, where) if _kind(block) == "text"]
+    return [text_in(block, "text", at) for at, block in _numbered(blocks, where) if _kind(block) == "text"]
 
 
 def _chat_of(message: Any, where: str) -> list[dict[str, Any]]:
@@ -192,14 +193,14 @@ def _sent(blocks: Sequence[tuple[str, Block]]) -> Iterator[dict[str, Any]]:
         else:
             rest += _parts(where, block)
     if rest:
-        yield {"role": "user", "content": _content(rest)}
+        yield {"role": "user", "content": content_of(rest)}
 
 
 def _call(block: Block, where: str) -> dict[str, Any]:
     given = block.get("input")
     # Models write their arguments with a space after each colon and comma; so does this.
     arguments = given if isinstance(given, str) else json.dumps({} if given is None else given, ensure_ascii=False)
-    function = {"name": _text(block, "name", where), "arguments": arguments}
+    function = {"name": text_in(block, "name", where), "arguments": arguments}
     return {"id": _call_id(block, "id", where), "type": "function", "function": function}
 
 
@@ -213,7 +214,7 @@ def _result(block: Block, where: str) -> dict[str, Any]:
             parts += _parts(at, inner)
     if block.get("is_error") is True:
         parts = _marked_as_failed(parts)
-    return {"role": "tool", "tool_call_id": _call_id(block, "tool_use_id", where), "content": _content(parts)}
+    return {"role": "tool", "tool_call_id": _call_id(block, "tool_use_id", where), "content": content_of(parts)}
 
 
 def tool_use_id_of(call_id: str) -> str:
@@ -223,7 +224,7 @@ def tool_use_id_of(call_id: str) -> str:
 
 def _call_id(block: Block, name: str, where: str) -> str:
     """Return the id of a call as it was made here; a foreign one is left as it is."""
-    given = _text(block, name, where)
+    given = text_in(block, name, where)
     own = OWN_CALL.fullmatch(given)
     return own[1] if own else given
 
@@ -238,18 +239,11 @@ def _marked_as_failed(parts: list[Part]) -> list[Part]:
     return [{"type": "text", "text": FAILED.strip()}, *parts]
 
 
-def _content(parts: list[Part]) -> str | list[Part]:
-    """Return parts as the content of a message: as one text where nothing but text is among them."""
-    if all(part["type"] == "text" for part in parts):
-        return "\n".join(part["text"] for part in parts)
-    return parts
-
-
 def _parts(where: str, block: Block) -> list[Part]:
     """Return what a block says or shows; what no local model can read is named, so that the model knows of it."""
     match _kind(block):
         case "text":
-            return [{"type": "text", "text": _text(block, "text", where)}]
+            return [{"type": "text", "text": text_in(block, "text", where)}]
         case "image":
             return [_image(block, where)]
         case "document":
@@ -325,10 +319,3 @@ def _thought(block: Block) -> str:
 def _kind(block: Block) -> str:
     kind = block.get("type")
     return kind if isinstance(kind, str) else "text" if "text" in block else ""
-
-
-def _text(block: Block, name: str, where: str) -> str:
-    value = block.get(name)
-    if not isinstance(value, str):
-        raise RequestError(f"{where}.{name} has to be a text.", param=f"{where}.{name}")
-    return value

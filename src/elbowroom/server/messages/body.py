@@ -145,7 +145,7 @@ def parse_messages_request(
         }
     )
     wanted = wanted_of(body)
-    chat = replace(chat, edits=wanted.edits, compaction=wanted.compaction)
+    chat = replace(chat, edits=wanted.edits, compaction=wanted.compaction, tells_stop=True)
     return MessagesRequest(chat, _thinking(body), _session(body), wanted, compaction)
 
 
@@ -162,8 +162,8 @@ def _limits(body: Mapping[str, Any], *, needs_limit: bool, thinks_between_calls:
             _check_budget(body.get("thinking"), most)
     stops = body.get("stop_sequences")
     if stops:
-        if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-            raise RequestError("stop_sequences has to be a list of texts.", param="stop_sequences")
+        if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
+            raise RequestError("stop_sequences has to be a list of texts that are not empty.", param="stop_sequences")
         limits["stop"] = stops
     return limits
 

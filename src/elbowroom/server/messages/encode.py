@@ -1,19 +1,19 @@
 """Encodes an answer for clients of Anthropic's Messages API: as one object, and as the events of a stream."""
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.context.compaction import Seal
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.outputs import AppliedEdit, ClearThoughts
-from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
-from elbowroom.server.encode import comment, to_json
+from elbowroom.server.dialect import arguments_of
+from elbowroom.server.encode import to_json, tokens_of, told_of
 from elbowroom.server.messages.blocks import signature_of, tool_use_id_of
 from elbowroom.server.messages.body import Thinking
 from elbowroom.server.messages.management import CLEAR_THINKING, CLEAR_TOOL_USES, Wanted
@@ -74,6 +74,7 @@ class MessageEncoder:
         self._open: Kind | None = None
         self._said: list[str] = []
         self._before_words = ""
+        self._turn: TurnRecorder | None = None
         self._has_begun = False
         self._has_pinged = False
         self.blocks: list[dict[str, Any]] = []
@@ -89,42 +90,47 @@ class MessageEncoder:
         """Return the id of the message."""
         return str(self._head["id"])
 
+    def began(self, turn: TurnRecorder) -> None:
+        """Take the turn that answers, which knows how many tokens its prompt has before the first word."""
+        self._turn = turn
+
     def tell(self, diagnosis: dict[str, Any] | None) -> None:
         """Let the message say what the request has changed since an earlier one."""
         self._head["diagnostics"] = diagnosis
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""
-        frames = "".join(map(self._event, events))
-        return self._after_beginning(frames) if frames else b""
+        return "".join(map(self._event, events)).encode("ascii")
 
     def end(self, answer: Answer) -> bytes:
         """Return the last frames: the end of the open block, the stop reason with the usage, and the end."""
         closing = self._close()
-        delta = {**UNENDED, "stop_reason": self._stop_reason(answer)}
+        delta = {**UNENDED, "stop_reason": self._stop_reason(answer), "stop_sequence": answer.stop_sequence}
         last = self._frame("message_delta", {"delta": delta, "usage": self._usage(answer), **self._managed(answer)})
-        return self._after_beginning(closing + last + self._frame("message_stop", {}))
+        return (self._beginning() + closing + last + self._frame("message_stop", {})).encode("ascii")
 
     def failure(self, error: ElbowroomError) -> bytes:
         """Return the last frame of a stream that has failed."""
-        return self._after_beginning(f"event: error\ndata: {to_json(error.as_anthropic())}\n\n")
+        return f"{self._beginning()}event: error\ndata: {to_json(error.as_anthropic())}\n\n".encode("ascii")
 
     def keep_alive(self) -> bytes:
         """Return a frame that fills a silence."""
-        return self._after_beginning(PING)
+        return PING.encode("ascii")
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         """Return the whole answer as one message; calls that were not handed out are never to be run."""
         self._close()
         handed_out = {tool_use_id_of(call.id) for call in answer.tool_calls}
         content = [block for block in self.blocks if block["type"] != "tool_use" or block["id"] in handed_out]
-        ended = {**UNENDED, "stop_reason": self._stop_reason(answer), "usage": self._usage(answer)}
-        return {**self._head, "content": content, **ended, **self._managed(answer)}
+        ended = {**UNENDED, "stop_reason": self._stop_reason(answer), "stop_sequence": answer.stop_sequence}
+        return {**self._head, "content": content, **ended, "usage": self._usage(answer), **self._managed(answer)}
 
     def _stop_reason(self, answer: Answer) -> str:
         """Return why the answer has ended, in Anthropic's words."""
         if self._compactions and not (answer.text or answer.reasoning or answer.tool_calls):
             return "compaction"
+        if answer.stop_sequence is not None and not answer.tool_calls:
+            return "stop_sequence"
         reason = STOP_REASONS[answer.finish_reason]
         return "model_context_window_exceeded" if self._is_full and reason == "max_tokens" else reason
 
@@ -147,15 +153,13 @@ class MessageEncoder:
             return {}
         return {"context_management": {"applied_edits": [_applied(edit) for edit in answer.edits]}}
 
-    def _after_beginning(self, frames: str) -> bytes:
-        beginning = "" if self._has_begun else self._beginning()
-        self._has_begun = True
-        return (beginning + frames).encode("ascii")
-
     def _beginning(self) -> str:
-        """Return the first event; what was read is told at the end, when it is known."""
-        empty: dict[str, Any] = {"content": [], **UNENDED, "usage": usage_of(None)}
-        return self._frame("message_start", {"message": {**self._head, **empty}})
+        """Return the first event, with the prompt as it was counted; what the engine says of it is told at the end."""
+        if self._has_begun:
+            return ""
+        self._has_begun = True
+        usage = usage_of({"prompt_tokens": self._turn.prompt} if self._turn is not None else None)
+        return self._frame("message_start", {"message": {**self._head, "content": [], **UNENDED, "usage": usage}})
 
     def _event(self, event: AnswerEvent) -> str:
         match event:
@@ -180,16 +184,15 @@ class MessageEncoder:
         self.blocks.append(block)
         empty = {"type": "compaction", "content": None, "encrypted_content": None}
         return (
-            self._frame("content_block_start", {"index": index, "content_block": empty})
+            self._start(index, empty)
             + self._frame("content_block_delta", {"index": index, "delta": {**block, "type": "compaction_delta"}})
             + self._frame("content_block_stop", {"index": index})
         )
 
     def _notice(self, notice: Notice) -> str:
         self._is_full = self._is_full or notice.kind == "cut"
-        if self._notices == "content":
-            return "" if notice.is_status_only else self._grow("text", notice_line(notice.text))
-        return comment(notice.text) if self._notices in ("auto", "comment") else ""
+        line, beside = told_of(notice, self._notices)
+        return self._grow("text", line) if line else beside
 
     def _grow(self, kind: Kind, text: str) -> str:
         opening = "" if self._open == kind else self._close() + self._begin(kind)
@@ -209,7 +212,7 @@ class MessageEncoder:
     def _begin(self, kind: Kind) -> str:
         self._open = kind
         index, block = len(self.blocks), {"type": kind, kind: "", **BESIDE[kind]}
-        frame = self._frame("content_block_start", {"index": index, "content_block": block})
+        frame = self._start(index, block)
         self._before_words = (
             f'event: content_block_delta\ndata: {{"type":"content_block_delta","index":{index},'
             f'"delta":{{"type":"{kind}_delta","{kind}":'
@@ -239,32 +242,23 @@ class MessageEncoder:
     def _call(self, call: ToolCall) -> str:
         index = len(self.blocks)
         block = {"type": "tool_use", "id": tool_use_id_of(call.id), "name": call.name, "caller": DIRECT}
-        arguments, given = _object(call.arguments)
+        # What is no object stands in one, which the client's tool refuses in words that the model can read.
+        given, wrapped = arguments_of(call), {"arguments": call.arguments}
+        arguments, given = (call.arguments, given) if given is not None else (to_json(wrapped), wrapped)
         delta = {"type": "input_json_delta", "partial_json": arguments}
         self.blocks.append({**block, "input": given})
         return (
-            self._frame("content_block_start", {"index": index, "content_block": {**block, "input": {}}})
+            self._start(index, {**block, "input": {}})
             + self._frame("content_block_delta", {"index": index, "delta": delta})
             + self._frame("content_block_stop", {"index": index})
         )
 
+    def _start(self, index: int, block: Mapping[str, Any]) -> str:
+        """Return the frame that begins a block, after the beginning of the message."""
+        return self._beginning() + self._frame("content_block_start", {"index": index, "content_block": block})
+
     def _frame(self, kind: str, fields: Mapping[str, Any]) -> str:
         return f"event: {kind}\ndata: {to_json({'type': kind, **fields})}\n\n"
-
-
-def _object(arguments: str) -> tuple[str, dict[str, Any]]:
-    """Return a call's arguments as JSON and as a value, an object in any case.
-
-    What is none stands in one, which the client's tool refuses in words that the model can read.
-    """
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        given = None
-    if isinstance(given, dict):
-        return arguments, given
-    wrapped = {"arguments": arguments}
-    return to_json(wrapped), wrapped
 
 
 def _applied(done: AppliedEdit) -> dict[str, Any]:
@@ -279,15 +273,15 @@ def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a chat's usage in Anthropic's form; how many tokens were thoughts is known where the engine tells."""
     details = (usage or {}).get("completion_tokens_details")
     is_told = isinstance(details, Mapping) and "reasoning_tokens" in details
-    thoughts = {"thinking_tokens": _tokens(details, "reasoning_tokens")} if is_told else None
+    thoughts = {"thinking_tokens": tokens_of(details, "reasoning_tokens")} if is_told else None
     found = {**_counts_of(usage), **NOT_HERE, "output_tokens_details": thoughts}
     return {**found, "elbowroom": usage["elbowroom"]} if usage and "elbowroom" in usage else found
 
 
 def _counts_of(usage: Mapping[str, Any] | None) -> dict[str, int]:
     """Return the tokens of a chat's usage, those that came from the engine's cache apart."""
-    read, written = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
-    cached = min(read, _tokens((usage or {}).get("prompt_tokens_details"), "cached_tokens"))
+    read, written = tokens_of(usage, "prompt_tokens"), tokens_of(usage, "completion_tokens")
+    cached = min(read, tokens_of((usage or {}).get("prompt_tokens_details"), "cached_tokens"))
     return {
         "input_tokens": read - cached,
         "cache_creation_input_tokens": 0,
@@ -303,8 +297,3 @@ def _usage_of_step(used: StepUsage) -> dict[str, int]:
         "cache_read_input_tokens": used.cache_read,
         "output_tokens": used.output,
     }
-
-
-def _tokens(usage: Any, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,15 +1,15 @@
 """`POST /v1/messages` of Anthropic's API, streamed and whole, and the count of its tokens."""
 
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Sink
-from elbowroom.agents.answering import answer
+from elbowroom.agents.answer import Answer, Sink
+from elbowroom.agents.answering import Begun, answer
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.dry_run import compact_request
 from elbowroom.agents.request import ChatRequest
@@ -18,15 +18,14 @@ from elbowroom.context.compaction import Seal
 from elbowroom.context.ledger import Chain
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
-from elbowroom.server.chat import name_conversation, seal_of, sized, unsealed
-from elbowroom.server.encode import THOUGHTS
-from elbowroom.server.event_stream import EventStream, json_answer
+from elbowroom.server.chat import seal_of, sized, unsealed
+from elbowroom.server.dialect import Answering, answered, as_chat
 from elbowroom.server.messages.body import MessagesRequest, parse_messages_request
 from elbowroom.server.messages.diagnostics import Diagnoses
 from elbowroom.server.messages.encode import MessageEncoder
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import at_leisure, conversation_name, read_request, with_caller
-from elbowroom.server.state import SHARED, catalog_of, run_settings_of
+from elbowroom.server.request import at_leisure, conversation_name, read_request
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 
 
 def add_message_routes(app: web.Application, base: str, end: str) -> None:
@@ -52,7 +51,6 @@ class Asked:
 
 INTERLEAVED: Final = "interleaved-thinking-"
 """How the beta of Anthropic's API is called with which a model thinks between its calls."""
-Answering = Callable[[RunSettings, Asked, MutableMapping[str, str], Sink], Awaitable[Answer]]
 DIAGNOSES: web.AppKey[Diagnoses] = web.AppKey("DIAGNOSES", Diagnoses)
 
 
@@ -64,40 +62,29 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     settings = run_settings_of(request.app, chat.caller)
     notices, wanted = settings.compaction.notices, asked.request.wanted
     encoder = MessageEncoder(chat.model, asked.request.thinking, notices, wanted, asked.seal)
-    answered = await _diagnosed(request, asked, encoder)
-    if chat.stream:
-        stream = EventStream(request, asked.target.name, encoder.keep_alive)
-        return await stream.answer(encoder, partial(answered, settings, asked, stream.response.headers))
-    headers: dict[str, str] = {}
-
-    async def keep(events: Sequence[AnswerEvent]) -> None:
-        encoder.events(events)
-
-    whole = await answered(settings, asked, headers, keep)
-    return await json_answer(encoder.whole(whole), headers)
+    run: Answering = partial(_answer, settings, asked)
+    if isinstance(asked.diagnostics, Mapping):
+        run = await _diagnosed(request, asked, encoder, run)
+    return await answered(request, chat, asked.target.name, encoder, run)
 
 
-async def _diagnosed(request: web.Request, asked: Asked, encoder: MessageEncoder) -> Answering:
-    """Return what answers a request; where that asks for it, its message says what has changed since an earlier one."""
-    if not isinstance(asked.diagnostics, Mapping):
-        return _answered
-    diagnoses = request.app[DIAGNOSES]
-    wanted, chat = asked.diagnostics, asked.request.chat
-    compared = await at_leisure(request, lambda: diagnoses.of(wanted, chat))
+async def _diagnosed(request: web.Request, asked: Asked, encoder: MessageEncoder, run: Answering) -> Answering:
+    """Return what answers as `run` does, and says in the message what has changed since an earlier one."""
+    diagnoses, chat = request.app[DIAGNOSES], asked.request.chat
+    compared = await at_leisure(request, lambda: diagnoses.of(asked.diagnostics, chat))
     encoder.tell(compared.diagnosis)
 
-    async def answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
-        whole = await _answered(settings, asked, headers, sink)
+    async def diagnosed(sink: Sink, begun: Begun) -> Answer:
+        whole = await run(sink, begun)
         diagnoses.answered(encoder.message_id, compared, whole)
         return whole
 
-    return answered
+    return diagnosed
 
 
-async def _answered(settings: RunSettings, asked: Asked, headers: MutableMapping[str, str], sink: Sink) -> Answer:
+async def _answer(settings: RunSettings, asked: Asked, sink: Sink, begun: Begun) -> Answer:
     if asked.request.wanted.only_compacts:
         return await _compacted(settings, asked, sink)
-    begun = partial(name_conversation, headers)
     return await answer(asked.target, asked.request.chat, settings, sink, begun)
 
 
@@ -147,19 +134,12 @@ async def _asked(request: web.Request, *, needs_limit: bool = True) -> Asked:
     interleaves = INTERLEAVED in request.headers.get("anthropic-beta", "")
     parse = partial(parse_messages_request, needs_limit=needs_limit, thinks_between_calls=interleaves)
     body, asked = await read_request(request, lambda body: (body, parse(body)))
-    target = await catalog_of(request.app).resolve(asked.chat.model)
+    target = await request.app[CATALOG].get().resolve(asked.chat.model)
     is_sealing = asked.compaction is not None or asked.wanted.compaction is not None
     seal = await seal_of(request, target, body) if is_sealing else None
     chat = await _with_compaction(request, asked, seal) if seal is not None else asked.chat
-    if not target.provider.manages_context:  # which may be one that refuses what it does not know
-        plain = tuple({name: value for name, value in one.items() if name != THOUGHTS} for one in chat.messages)
-        chat = replace(chat, messages=plain)
-    caller = (await with_caller(request, replace(chat, body=body))).caller
-    if not caller.chat_id and asked.session:
-        caller = replace(caller, chat_id=conversation_name(asked.session))
-    # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
-    sent = {**chat.body, "messages": list(chat.messages), "stream": True, "stream_options": {"include_usage": True}}
-    return Asked(replace(asked, chat=replace(chat, body=sent, caller=caller)), target, body.get("diagnostics"), seal)
+    chat = await as_chat(request, chat, target, body, conversation_name(asked.session) if asked.session else "")
+    return Asked(replace(asked, chat=chat), target, body.get("diagnostics"), seal)
 
 
 async def _with_compaction(request: web.Request, asked: MessagesRequest, seal: Seal) -> ChatRequest:

@@ -27,9 +27,9 @@ from elbowroom.connect.obsidian import (
 from elbowroom.elsewhere import NotAnswering, look
 from elbowroom.errors import Forbidden, NotFound, RequestError
 from elbowroom.server.guard import arrival, for_own_page
-from elbowroom.server.request import read_json
+from elbowroom.server.request import is_from_here, read_json
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
-from elbowroom.settings.doubts import is_loopback, own_address
+from elbowroom.settings.doubts import own_address
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.model import Settings
 
@@ -165,7 +165,7 @@ async def _read(request: web.Request, *switches: str) -> dict[str, Any]:
 
 def _check_computer(request: web.Request) -> None:
     """Refuse other computers: the vaults are those of this one. Raises Forbidden."""
-    if not is_loopback(request.remote or "") and request.remote != arrival(request)[0]:
+    if not is_from_here(request):
         raise Forbidden(
             "The vaults of a computer are seen from this computer alone: open elbowroom's page on the one that "
             "elbowroom runs on."

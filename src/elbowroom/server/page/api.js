@@ -1,5 +1,6 @@
 // Requests to this server, and the token where it asks for one.
 import { ask, h } from "./dom.js";
+import { heard } from "./presence.js";
 
 const TOKEN = "elbowroom.token", USER = "elbowroom.user";
 const inMemory = {};
@@ -43,8 +44,10 @@ export async function send(path, { method = "GET", body, headers = {}, signal, q
 			response = await fetch(path, init);
 		} catch (error) {
 			if (error.name === "AbortError") throw error;
+			heard(false);
 			throw new ApiError(0, { message: "elbowroom does not answer. Is it still running?" });
 		}
+		heard(true);
 		if (response.status !== 401) return response;
 		if (token() !== used) continue;
 		if (quiet && !asking) return response;

@@ -9,6 +9,7 @@ import { homeView } from "./home.js";
 import { logsView } from "./logs.js";
 import { modelsView, rowView, showLight } from "./models.js";
 import { preferencesView } from "./preferences.js";
+import { keepLooking } from "./presence.js";
 import { loadSettings } from "./settings.js";
 
 const providerView = rowView({ table: "providers", definition: "ProviderSettings", key: "id", back: ["#/models", "Models"], what: "provider",
@@ -84,7 +85,16 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 	(main.querySelector("h1") ?? main).focus();
 });
 addEventListener("hashchange", show);
+addEventListener("found", () => {
+	loadSettings({ quiet: true }).catch(() => {});
+	showLight(document.getElementById("light"), document.getElementById("light-text"));
+	if (main.querySelector("form.dirty")) return; // what was entered stays
+	shown = null;
+	isFirst = true; // the focus stays where the person has it
+	show();
+});
 addEventListener("beforeunload", (event) => { if (document.querySelector("form.dirty")) event.preventDefault(); });
 await show();
 keepLight();
+keepLooking();
 loadSettings({ quiet: true }).catch(() => {});

@@ -11,7 +11,7 @@ const here = {
 };
 
 export async function connectView({ main, signal }) {
-	const [{ webui, agents, plugins, ...limits }, rows] = await Promise.all([
+	const [{ webui, agents, plugins, command, webui_command: webuiCommand, ...limits }, rows] = await Promise.all([
 		api("/page/clients.json", { signal }), api("/v1/models", { signal }).then(({ data }) => data, () => [])]);
 	main.append(
 		heading("Connect"),
@@ -20,9 +20,12 @@ export async function connectView({ main, signal }) {
 			copyable(`${here.address}/v1`, "base address"),
 			h("p.about", "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model.")),
 		testPanel(rows, signal),
-		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), limits),
-		panel(webui.name, h("ol.steps", told(webui, "li"))),
-		vaultsPanel(signal),
+		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), { command, ...limits }),
+		panel(webui.name,
+			h("p.about", "One command sets up the connection with its headers, and says whether its own tools leave room. The key is an admin’s: Settings, Account, API Keys."),
+			copyable(webuiCommand, "command for Open WebUI"),
+			h("details", h("summary", "By hand"), h("ol.steps", told(webui, "li")))),
+		vaultsPanel(signal, command),
 		pairingPanel(signal),
 		panel("Obsidian: other plugins",
 			h("p.about", "Each plugin wants the address in a form of its own."),
@@ -39,14 +42,14 @@ function pick(id, label, rows, onchange) {
 }
 
 // What a coding agent is told.
-function agentPanel(agents, known, { share, most, held }) {
+function agentPanel(agents, known, { command: start, share, most, held }) {
 	const shown = h("div.form");
 	const show = () => {
 		const agent = agents.find(({ id }) => id === program.value);
 		const { id, context_length: window, window_is } = known.find((row) => row.id === model.value);
 		const output = Math.min(Math.floor(window / share), most);
 		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output, widened: window + output + held };
-		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `elbowroom connect ${agent.id} --write --model "$model"` };
+		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `${start} connect ${agent.id} --write --model "$model"` };
 		shown.replaceChildren(
 			window_is === "loaded" ? "" : h("p.help", `${id} is not loaded; ${number(window)} tokens is the window it had last.`),
 			...told({ parts: agent.is_written ? [command, ...agent.parts] : agent.parts }, "div", values),

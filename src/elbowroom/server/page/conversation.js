@@ -3,10 +3,11 @@ import { api, download } from "./api.js";
 import { compactForm } from "./byhand.js";
 import { compactionDivider } from "./compactions.js";
 import { act, ask, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
-import { phaseWords, stop, titleOf, withoutId } from "./conversations.js";
+import { BEHIND, phaseWords, stop, titleOf, withoutId } from "./conversations.js";
 import { gauge } from "./gauge.js";
 import { PAGE, messageList } from "./messages.js";
 import { watch } from "./live.js";
+import { searchIn } from "./recall.js";
 
 const MOST_PAGES = 20;
 
@@ -41,7 +42,7 @@ export async function conversationView({ main, signal, id, query }) {
 	}, "small");
 	const title = heading(titleOf(shown), rename, save("markdown"), save("json"), remove);
 	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
-		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload)), ...(search ? [hitBar()] : []), messages.element);
+		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload), searchIn(route, signal, (found) => reach(() => messages.list.querySelector(`[data-id="${CSS.escape(found)}"]`)))), ...(search ? [hitBar()] : []), messages.element);
 
 	function show() {
 		title.querySelector("h1").textContent = titleOf(shown);
@@ -100,15 +101,17 @@ export async function conversationView({ main, signal, id, query }) {
 	show();
 	messages.take(shown.messages);
 	let before = shown.status === "running" ? "" : undefined;
-	watch(signal, async (turns) => {
-		const turn = turns.get(shown.id);
-		running.hidden = !turn;
+	watch(signal, async (turns, changed, background) => {
+		const turn = turns.get(shown.id), isCompacted = background.has(shown.id);
+		running.hidden = !turn && !isCompacted;
+		stopping.hidden = !turn;
+		if (isCompacted && !turn) phase.textContent = BEHIND;
 		if (turn) {
 			phase.textContent = phaseWords(turn);
 			if (turn.fill) meter.update(turn.fill);
 		}
 		const now = turn && `${turn.phase} ${turn.doing ?? ""}`;
-		if (now === before) return;
+		if (now === before && (turn || !changed)) return;
 		before = now;
 		const count = shown.compactions.length;
 		shown = await api(route, { signal }).catch(() => shown);

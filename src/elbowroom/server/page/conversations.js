@@ -7,6 +7,7 @@ import { textOf } from "./messages.js";
 
 export const ROUTE = "/v1/conversations";
 const PHASES = { waiting: "waiting for its turn", loading: "loading the model", prefill: "reading", streaming: "writing", tool: "using a tool", "last words": "ending" };
+export const BEHIND = "summarising the older part, while nobody waits";
 export const phaseWords = (turn) => turn.doing || (PHASES[turn.phase] ?? turn.phase ?? "running");
 // Older versions took what Open WebUI puts around a question about files for its first words.
 export const titleOf = ({ title }) => (/^### Task:/.test(title) ? "A question about files" : title || "Untitled");
@@ -22,7 +23,7 @@ export async function stop(id, pressed) {
 export async function conversationsView({ main, signal, query }) {
 	const list = h("ul.cards", { "aria-label": "Conversations" });
 	const foot = h("div.foot");
-	const state = { search: query.get("q") ?? "", before: "", cards: new Map(), turns: new Map(), round: 0 };
+	const state = { search: query.get("q") ?? "", before: "", cards: new Map(), turns: new Map(), background: new Set(), round: 0 };
 	const search = searchField("Search in all that was said", { value: state.search });
 	const who = h("input", { id: "who", value: user(), autocomplete: "off", "aria-describedby": "who-help" });
 	const whose = h("details", { open: user() !== "" }, h("summary", "Another user’s conversations"),
@@ -61,7 +62,7 @@ export async function conversationsView({ main, signal, query }) {
 		const cards = page.data.map((row) => {
 			const card = before.get(row.id) ?? conversationCard(row.id);
 			card.show(row, state.search);
-			card.live(state.turns.get(row.id));
+			card.live(state.turns.get(row.id), state.background.has(row.id));
 			state.cards.set(row.id, card);
 			return card.element;
 		});
@@ -89,9 +90,9 @@ export async function conversationsView({ main, signal, query }) {
 	}
 
 	await load(true);
-	watch(signal, (turns, changed) => {
-		state.turns = turns;
-		for (const [id, card] of state.cards) card.live(turns.get(id));
+	watch(signal, (turns, changed, background) => {
+		Object.assign(state, { turns, background });
+		for (const [id, card] of state.cards) card.live(turns.get(id), background.has(id));
 		if (changed) load(true);
 	});
 }
@@ -121,8 +122,10 @@ export function conversationCard(id) {
 			said.hidden = false;
 			said.replaceChildren(...marked(text, search));
 		},
-		live(turn) {
-			running.hidden = !turn;
+		live(turn, isCompacted) {
+			running.hidden = !turn && !isCompacted;
+			stopping.hidden = !turn;
+			if (isCompacted && !turn) phase.textContent = BEHIND;
 			element.classList.toggle("is-running", Boolean(turn));
 			if (!turn) return;
 			phase.textContent = phaseWords(turn);

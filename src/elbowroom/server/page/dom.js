@@ -1,5 +1,8 @@
 // Elements, words and numbers. Text only ever becomes a text node, whoever wrote it.
 
+// Where words of people and models stand, in whatever script: the browser finds their direction.
+const PEOPLES = new Set(["textarea", "input", "said", "card-title", "excerpt", "h1", "quiet-text", "summary", "room-title", "trouble"]);
+
 // h("p.about", { id: "x" }, "text", other): an element with classes, attributes, listeners and children.
 export function h(selector, ...given) {
 	const [tag, ...classes] = selector.split(".");
@@ -12,6 +15,7 @@ export function h(selector, ...given) {
 		else if (name === "value" || (name in element && value === true)) element[name] = value;
 		else element.setAttribute(name, value);
 	}
+	if (PEOPLES.has(tag) || [...element.classList].some((name) => PEOPLES.has(name))) element.dir = "auto";
 	element.append(...given.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== true));
 	return element;
 }

@@ -7,6 +7,7 @@ import { watch } from "./live.js";
 import { loadAgents, loadProviders } from "./settings.js";
 import { savings, savingsPanel } from "./savings.js";
 import { firstSteps } from "./steps.js";
+import { windowButton } from "./window.js";
 
 const RECENT = 5, LOOK_AGAIN = 3000;
 
@@ -19,7 +20,7 @@ export async function homeView({ main, signal }) {
 	const recentPart = h("section", { hidden: true }, h("div.head", h("h2", "Last used"), h("a", { href: "#/conversations" }, "All conversations")), recent);
 	const savedPart = panel("Saved", since, saved);
 	savedPart.hidden = true;
-	const state = { rows: [], agents: [], loaded: [], isUp: false, turns: new Map(), cards: new Map(), gauges: new Map() };
+	const state = { rows: [], agents: [], loaded: [], isUp: false, turns: new Map(), background: new Set(), cards: new Map(), gauges: new Map() };
 	const store = h("p.warning", { role: "status", hidden: true });
 	main.append(heading("Home", searchBox()), store, steps.element, models, runningPart, recentPart, savedPart);
 
@@ -32,7 +33,7 @@ export async function homeView({ main, signal }) {
 		store.hidden = !store.textContent;
 		const up = providers.filter(({ reachable }) => reachable);
 		Object.assign(state, { rows: page.data, agents, isUp: up.length > 0,
-			loaded: up.flatMap(({ id, models: offered }) => offered.filter((model) => model.state === "loaded" && model.window && model.kind !== "embedding").map((model) => ({ ...model, provider: id }))) });
+			loaded: up.flatMap(({ id, kind, models: offered }) => offered.filter((model) => model.state === "loaded" && model.window && model.kind !== "embedding").map((model) => ({ ...model, provider: id, isStudio: kind === "lmstudio" }))) });
 		const done = [state.isUp, agents.length > 0, page.data.length > 0];
 		steps.update(done, !page.data.length);
 		savedPart.hidden = !told || !page.data.length;
@@ -56,7 +57,7 @@ export async function homeView({ main, signal }) {
 			const card = before.get(id) ?? conversationCard(id);
 			const row = state.rows.find((each) => each.id === id);
 			card.show(row ?? { title: turn.title, agent: turn.agent, updated: turn.began, context: turn.fill });
-			card.live(turn);
+			card.live(turn, state.background.has(id));
 			state.cards.set(id, card);
 			placed[turn ? 0 : 1].push(card.element);
 		}
@@ -68,14 +69,14 @@ export async function homeView({ main, signal }) {
 	}
 
 	function showModels() {
-		const names = state.loaded.map(({ provider, id }) => `${provider}/${id}`);
+		const names = state.loaded.map(({ provider, id, window }) => `${provider}/${id} ${window}`);
 		for (const [name, card] of state.gauges) if (!names.includes(name)) { card.element.remove(); state.gauges.delete(name); }
 		state.loaded.forEach((model, place) => {
 			if (!state.gauges.has(names[place])) {
-				state.gauges.set(names[place], modelCard(model));
+				state.gauges.set(names[place], modelCard(model, () => look().catch(() => {})));
 				models.append(state.gauges.get(names[place]).element);
 			}
-			state.gauges.get(names[place]).show(...chatOf(model, state), answerLength(...state.rows.map(({ usage }) => usage)));
+			state.gauges.get(names[place]).show(...chatOf(model, state));
 		});
 		if (!state.loaded.length) models.replaceChildren(h("section.panel.center", empty(state.isUp ? "No model is loaded" : "No server of models answers",
 			state.isUp ? "Load one in LM Studio, or just chat: that loads it." : "Start LM Studio, and switch its server on.")));
@@ -89,8 +90,8 @@ export async function homeView({ main, signal }) {
 	};
 	await look();
 	setTimeout(again, LOOK_AGAIN);
-	watch(signal, (turns, changed) => {
-		state.turns = turns;
+	watch(signal, (turns, changed, background) => {
+		Object.assign(state, { turns, background });
 		show();
 		if (changed) look().catch(() => {});
 	});
@@ -102,40 +103,34 @@ function searchBox() {
 }
 
 // The chat whose fill is shown for a model: the one that runs there, else the one used last; and its row.
-function chatOf({ provider, id, window }, { rows, agents, turns, loaded }) {
+function chatOf({ provider, id, window }, { rows, agents, turns }) {
 	const isHere = (model) => model === id || model === `${provider}/${id}`;
+	const answers = (name) => name === `${provider}/${id}` || agents.some((agent) => agent.id === name && agent.provider === provider && isHere(agent.model));
 	for (const turn of turns.values()) if (isHere(turn.model) && turn.fill) return [turn.fill, rows.find((row) => row.id === turn.conversation), turn];
-	const found = rows.find((row) => row.context?.window === window
-		&& (row.agent ? agents.some((agent) => agent.id === row.agent && agent.provider === provider && isHere(agent.model)) : loaded.length === 1));
+	const found = rows.find((row) => row.context?.window === window && answers(row.agent));
 	return [found?.context ?? { tokens: 0, window }, found, null];
 }
 
-function modelCard({ id, window, family }) {
+function modelCard(model, changed) {
+	const { id, window, family } = model, more = windowButton(model, changed);
 	const room = h("p.room"), about = h("p.about"), chat = h("p.about");
 	const meter = gauge(null, chat);
 	meter.element.classList.add("large");
 	const element = h("section.panel.model-card", { "aria-label": id },
 		h("div", h("h2", id), h("p.about", [family, `window of ${number(window)} tokens`].filter(Boolean).join(" · "))),
-		h("div", room, about), meter.element);
+		h("div", room, about, more), meter.element);
 	return {
 		element,
-		show(fill, row, turn, usual) {
+		show(fill, row, turn) {
 			meter.update(fill);
-			const free = Math.max(0, (fill.trigger || fill.window) - fill.tokens);
-			const length = (row && answerLength(row.usage)) || usual;
-			const answers = length ? Math.floor(free / length) : null;
-			room.textContent = !row && !turn ? "All free" : answers === null ? `${number(free)} tokens left`
-				: answers < 1 ? "Full" : `About ${answers > 99 ? "100 or more" : answers} ${answers === 1 ? "turn" : "turns"} left`;
+			const free = Math.max(0, (fill.trigger || fill.window) - fill.tokens), left = fill.turns_left;
+			room.textContent = !row && !turn ? "All free" : typeof left !== "number" ? `${number(free)} tokens left`
+				: left < 1 ? "Full" : `About ${left > 99 ? "100 or more" : left} ${left === 1 ? "turn" : "turns"} left`;
 			about.textContent = !row && !turn ? "No chat of this model is among the last ones."
-				: free ? `${answers === null ? "" : `${number(free)} tokens `}until the older part is summarised` : "The older part is summarised before the next answer.";
+				: free ? `${typeof left === "number" ? `${number(free)} tokens ` : ""}until the older part is summarised` : "The older part is summarised before the next answer.";
+			if (more) more.hidden = !(typeof left === "number" && left < 1);
 			const title = row?.title || turn?.title;
 			chat.replaceChildren(...(row || turn ? [turn ? "Running: " : "Last chat: ", h("a", { href: `#/conversations/${enc(row?.id ?? turn.conversation)}` }, title || "Untitled")] : []));
 		},
 	};
-}
-
-// The tokens of a usual answer in chats, without what the pruning agent wrote; null before the first.
-function answerLength(...usages) {
-	const sum = (key) => usages.reduce((total, usage) => total + usage[key] - (usage.pruning?.[key] ?? 0), 0);
-	return sum("steps") > 0 ? Math.max(1, sum("output") / sum("steps")) : null;
 }

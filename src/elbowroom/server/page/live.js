@@ -1,10 +1,10 @@
 // What is being answered now: asked for about once a second while something runs and the page is seen, rarely otherwise.
 import { api } from "./api.js";
 
-const BUSY = 1000, IDLE = 4000;
+const BUSY = 1000, IDLE = 2500;
 
-// Calls `tell` with the running turns by conversation, also with none, and with whether others run than before, until
-// the signal says that the view is gone.
+// Calls `tell` with the running turns by conversation, also with none, with whether others run or a gauge has changed
+// since, and with the conversations that are compacted in the background, until the signal says that the view is gone.
 export function watch(signal, tell) {
 	let timer = 0;
 	let asking = false;
@@ -18,12 +18,12 @@ export function watch(signal, tell) {
 		asking = true;
 		let delay = IDLE;
 		try {
-			const { data } = await api("/api/live", { signal, quiet: true });
-			if (data.length) delay = BUSY;
+			const { data, background, refilled } = await api("/api/live", { signal, quiet: true });
+			if (data.length || background.length) delay = BUSY;
 			const turns = new Map(data.map((turn) => [turn.conversation, turn]));
-			const ids = [...turns.keys()].sort().join();
-			tell(turns, ids !== before);
-			before = ids;
+			const now = [...turns.keys()].sort().join() + background.join() + refilled;
+			tell(turns, now !== before, new Set(background));
+			before = now;
 		} catch {
 			delay = IDLE * 2;
 		}

@@ -53,7 +53,11 @@ function entry({ time, level, message, ...more }, open, words) {
 	const shown = Number.isNaN(when.getTime()) ? String(time ?? "") : when.toLocaleTimeString(undefined, { hour12: false });
 	const id = `${time} ${message}`;
 	const line = h("summary", h("span.log-time", shown), h("span.log-level", levelOf({ level })), h("span.log-text", marked(written(message), words)));
-	const fields = facts([["time", String(time)], ...told].map(([name, value]) => [name, marked(written(value), words)]));
-	return h("li", { "data-level": levelOf({ level }) },
-		h("details", { open: open.has(id), ontoggle: (event) => (event.currentTarget.open ? open.add(id) : open.delete(id)) }, line, fields));
+	const fields = () => facts([["time", String(time)], ...told].map(([name, value]) => [name, marked(written(value), words)]));
+	const entire = h("details", { open: open.has(id) }, line, open.has(id) && fields());
+	entire.addEventListener("toggle", () => {
+		if (entire.open) open.add(id); else open.delete(id);
+		if (entire.open && entire.children.length === 1) entire.append(fields());
+	});
+	return h("li", { "data-level": levelOf({ level }) }, entire);
 }

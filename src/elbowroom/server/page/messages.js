@@ -1,11 +1,14 @@
 // The messages of a conversation, page by page, with calls of tools folded around their results.
 import { api } from "./api.js";
 import { pinButton } from "./byhand.js";
+import { recalledWith } from "./recall.js";
+import { rendered } from "./markdown.js";
 import { act, button, empty, h, marked, number, time, trouble, written } from "./dom.js";
 
 export const PAGE = 100;
 const ROLES = { user: "User", assistant: "Assistant", system: "System", tool: "Result of a tool", developer: "System" };
 const CUT = 1500;
+let asText = false; // as the person has chosen, until the page is closed
 
 export const textOf = ({ content }) => (typeof content === "string" ? content
 	: (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n"));
@@ -16,8 +19,9 @@ export function messageList({ route, signal, compactions, divider, changed, unti
 	const foot = h("div.foot");
 	const isWhole = until === Infinity;
 	const hidden = isWhole ? h("label.check", h("input", { type: "checkbox", checked: true, onchange: () => self.refresh() }), "Show what no client has seen") : null;
+	const plain = isWhole ? h("label.check", h("input", { type: "checkbox", checked: asText, onchange: (event) => { asText = event.currentTarget.checked; self.refresh(); } }), "As text") : null;
 	const element = isWhole
-		? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), hidden), foot, list)
+		? h("section", { "aria-labelledby": "messages" }, h("div.head", h("h2", { id: "messages" }, "Messages"), plain, hidden), foot, list)
 		: h("div", list, foot);
 	let cursor = "", next = Infinity, count = 0, round = 0;
 	let pairs = new Map();
@@ -76,14 +80,16 @@ export function messageList({ route, signal, compactions, divider, changed, unti
 	return self;
 }
 
-function messageItem({ message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output, cache_lost: lost, id, key, pinned }, search, route, changed) {
+function messageItem(row, search, route, changed) {
+	const { message, number: place, created, status, hidden, reasoning, agent, calls = {}, full_output: output, cache_lost: lost, id, key, pinned } = row;
 	const isResult = message.role === "tool";
 	const marks = [pinned && "pinned", hidden && "not shown to the client", status === "interrupted" && "interrupted", status === "streaming" && "being written"].filter(Boolean);
-	return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}` },
+	return h("li", { class: `message ${message.role === "user" ? "from-user" : ""}`, "data-id": id },
 		h("p.who", `${place}. `, h("strong", message.role === "assistant" && agent ? agent : ROLES[message.role] ?? message.role), " ", time(created), marks.map((mark) => h("span.badge", mark)), route && key && !hidden && ["user", "assistant"].includes(message.role) && pinButton({ id, pinned }, route, changed)),
 		lost && h("p.about", lost.told),
 		reasoning && h("details", h("summary", "Thought"), h("div.said.quiet-text.boxed", reasoning)),
 		isResult ? result(message, output, search) : content(message, search),
+		recalledWith(row, route, changed),
 		(message.tool_calls ?? []).map((call) => h("details.call", h("summary", "Called ", h("code", written(call.function?.name ?? call.type ?? "a tool")), calls[call.id] && h("span.badge", calls[call.id])),
 			h("p.label", "Arguments"), h("pre.said", { tabindex: "0" }, written(call.function?.arguments ?? "")))));
 }
@@ -92,8 +98,10 @@ function content(message, search) {
 	const text = textOf(message);
 	if (!text) return null;
 	const isCut = text.length > CUT && !(search && text.toLowerCase().includes(search.toLowerCase()));
-	const body = h("div.said", marked(isCut ? `${text.slice(0, CUT)}…` : text, search));
-	const rest = isCut && button(`Show all ${number(text.length)} characters`, () => { body.textContent = text; rest.remove(); }, "small");
+	const isPlain = asText || search || !["user", "assistant"].includes(message.role);
+	const shown = (part) => (isPlain ? marked(part, search) : rendered(part));
+	const body = h(isPlain ? "div.said" : "div.said.rendered", shown(isCut ? `${text.slice(0, CUT)}…` : text));
+	const rest = isCut && button(`Show all ${number(text.length)} characters`, () => { body.replaceChildren(...h("div", shown(text)).childNodes); rest.remove(); }, "small");
 	return [body, rest];
 }
 

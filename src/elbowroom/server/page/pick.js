@@ -28,7 +28,7 @@ export function modelPicker(field) {
 	const rows = models.map((model) => row(model.id, model.id, model.provider, [...modelBadges(model), several && h("span.badge", model.provider)].filter(Boolean)));
 	if (own) rows.unshift(row("", own));
 	const other = row("", "Another model");
-	text.addEventListener("focus", () => { other.box.checked = true; });
+	text.addEventListener("input", () => { other.box.checked = true; });
 	text.disabled = Boolean(field.lock);
 	const control = h("div.pick-list", { role: "radiogroup", "aria-label": field.label }, rows.map(({ element }) => element),
 		h("div.pick", models.length ? [...other.element.childNodes] : null, text));

@@ -2,16 +2,16 @@
 import { h, panel } from "./dom.js";
 
 const STEPS = [
-	["LM Studio found", "Start it, load a model, and switch its server on under Developer.", "Look again", "#/models"],
-	["An agent", "A model with instructions and tools of your choice.", "Make an agent", "#/agents/+new"],
-	["A program connected", "Open WebUI, Obsidian, or any other that speaks to OpenAI.", "Connect one", "#/connect"],
+	["LM Studio found", "Start LM Studio", "Start it, load a model, and switch its server on under Developer.", "Look again", "#/models"],
+	["An agent", "An agent", "A model with instructions and tools of your choice.", "Make an agent", "#/agents/+new"],
+	["A program connected", "A program", "Open WebUI, Obsidian, or any other that speaks to OpenAI.", "Connect one", "#/connect"],
 ];
 
 // Shows which steps are done; the panel is there while one of them is left, and until the view is gone.
 export function firstSteps() {
-	const items = STEPS.map(([title, about, verb, href], place) => h("li.step",
+	const items = STEPS.map(([, title, about, verb, href], place) => h("li.step",
 		h("span.tick", { "aria-hidden": "true" }, String(place + 1)),
-		h("h3", title, h("span.offscreen")), h("p.about", about), h("a.button.small", { href }, verb)));
+		h("h3", h("span.title", title), h("span.offscreen")), h("p.about", about), h("a.button.small", { href }, verb)));
 	const element = panel("Three steps to the first chat", h("ol.first-steps", items));
 	element.hidden = true;
 	return {
@@ -20,6 +20,7 @@ export function firstSteps() {
 			if (isNew) element.hidden = false;
 			items.forEach((item, place) => {
 				item.classList.toggle("done", done[place]);
+				item.querySelector(".title").textContent = STEPS[place][done[place] ? 0 : 1];
 				item.querySelector(".tick").textContent = done[place] ? "✓" : String(place + 1);
 				item.querySelector(".offscreen").textContent = done[place] ? ", done" : ", to do";
 			});

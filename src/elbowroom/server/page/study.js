@@ -3,7 +3,7 @@ import { api } from "./api.js";
 import { act, h, number, scrolling, trouble } from "./dom.js";
 
 const ROUTE = "/api/quality", LATER = 2000;
-const SHARES = { identifiers: "Identifiers", constraints: "Constraints", newest: "Newest values", answered: "Answered", called: "Tool calls" };
+const SHARES = { identifiers: "Identifiers", constraints: "Constraints", newest: "Newest values", told: "Told itself", answered: "Answered", called: "Tool calls" };
 const ENDS = { stopped: "Stopped: this was measured until then.", failed: "It has ended early." };
 
 // A part of a form that looks on as long as it is shown.

@@ -12,7 +12,7 @@ from elbowroom.errors import Conflict, ElbowroomError, ModelNotFound, ModelUnava
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.guard import for_own_page
 from elbowroom.server.request import read_json
-from elbowroom.server.state import PROVIDERS, SETTINGS, catalog_of, run_settings_of
+from elbowroom.server.state import CATALOG, PROVIDERS, SETTINGS, run_settings_of
 from elbowroom.settings.model import CompactionSettings
 from elbowroom.settings.references import SAME_AGENT
 
@@ -105,7 +105,7 @@ async def _plan(request: web.Request) -> "Plan":
         raise RequestError("The body has to be a JSON object.")
     numbers = [_number(body, name) for name in NUMBERS]
     loaded = await _loaded(request.app[PROVIDERS].of(request.app[SETTINGS].current()))
-    catalog = catalog_of(request.app)
+    catalog = request.app[CATALOG].get()
     target = await _model(body.get("model"), catalog, loaded)
     pruners = _names(body.get("pruners"))
     chosen = request.app[SETTINGS].current().settings.compaction

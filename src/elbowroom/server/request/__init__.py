@@ -12,6 +12,7 @@ from elbowroom.server.request.caller import (
     USER,
     caller_without_chat,
     conversation_name,
+    is_from_here,
     keeper_of,
     owner_of,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "at_leisure",
     "caller_without_chat",
     "conversation_name",
+    "is_from_here",
     "keeper_of",
     "owner_of",
     "read_chat_request",

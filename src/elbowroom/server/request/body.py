@@ -49,7 +49,7 @@ async def read_request(request: web.Request, read: Callable[[Any], Read], most: 
     if coding != PLAIN:
         body = await asyncio.to_thread(opened, coding, body, most)  # a few bytes may hold megabytes
     if len(body) <= INLINE_BYTES:
-        request_facts().heard(value := parsed(body))
+        request_facts().quotable = (value := parsed(body),)
         return read(value)
     return await asyncio.to_thread(_read_large, body, read)
 
@@ -62,7 +62,7 @@ async def at_leisure(request: web.Request, work: Callable[[], Read]) -> Read:
 
 def _read_large(body: bytearray, read: Callable[[Any], Read]) -> Read:
     """Return what is read in a large body, with its images hashed: both take too long for the event loop."""
-    request_facts().heard(value := parsed(body))
+    request_facts().quotable = (value := parsed(body),)
     messages = value.get("messages") if isinstance(value, dict) else None
     if isinstance(messages, list):
         read_images(messages)

@@ -5,7 +5,7 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from aiohttp import web
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
-from elbowroom.server.guard import CONVERSATION, DEVICE, RULES
+from elbowroom.server.guard import CONVERSATION, DEVICE, RULES, arrival
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
 from elbowroom.server.state import SHARED
 
@@ -23,6 +23,7 @@ TASK: Final = "X-Elbowroom-Task"
 OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
 OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
+TITLE_TASK: Final = "title_generation"
 AWAITED_TASKS: Final = frozenset(
     {"context_compaction", "function_calling", "image_prompt_generation", "moa_response_generation", "query_generation"}
 )
@@ -65,35 +66,44 @@ def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
 def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_requests: bool = True) -> Caller:
     """Return the caller of a chat; the mapping of `headers` ignores case.
 
-    What a coding agent asks beside a conversation is a task only where the caller `knows_side_requests`.
+    What a coding agent asks beside a conversation is a task only where the caller `knows_side_requests`. Other tasks
+    are known by their header, or by their form where they have none; no streaming request has that.
     """
     owner = owner_of(headers, chat.body)
     caller = Caller(owner, _chat_id(headers, chat.body), known_by="name" if owner else "nothing")
     named = _filled(headers, TASK)
     if named is None and knows_side_requests and (known := side_request(chat)) is not None:
-        return replace(caller, is_task=True, is_awaited=known.kind == "compaction", brings_chat=known.kind not in BRIEF)
-    is_task = _is_task(headers, chat)
-    return replace(caller, is_task=is_task, is_awaited=is_task and _is_awaited(headers, chat))
+        is_awaited, brings_chat = known.kind == "compaction", known.kind not in BRIEF
+        title = known.kind == "title"
+        return replace(caller, is_task=True, is_awaited=is_awaited, brings_chat=brings_chat, wants_title=title)
+    is_task = bool(named) if named is not None else not chat.stream and _has_form_of_task(chat)
+    return replace(
+        caller, is_task=is_task, is_awaited=is_task and _is_awaited(named, chat), wants_title=named == TITLE_TASK
+    )
 
 
 def known_by(request: web.Request, owner: str) -> KnownBy:
     """Return how the caller is identified; the guard has checked its token, where one is set or it is paired."""
     only_user = request.app[SHARED].only_user
-    only_user.meet(owner)
     if owner:
+        only_user.is_alone = False  # for good
         return "name"
     if DEVICE in request or request.app[RULES].get().token is not None:
         return "token"
-    return "nobody else" if only_user.is_alone and _is_from_here(request) else "nothing"
+    return "nobody else" if only_user.is_alone and is_from_here(request) else "nothing"
 
 
-def _is_from_here(request: web.Request) -> bool:
-    """Tell whether a request comes from this computer, and not through a proxy on it."""
-    peer = request.transport.get_extra_info("peername") if request.transport else None
-    if not isinstance(peer, tuple) or any(name in request.headers for name in FORWARDED):
+def is_from_here(request: web.Request) -> bool:
+    """Tell whether a request comes from this computer, under any of its addresses, and not through a proxy on it."""
+    peer = request.remote
+    if not peer or any(name in request.headers for name in FORWARDED):
         return False
+    return peer == arrival(request)[0] or _is_loopback(peer)
+
+
+def _is_loopback(peer: str) -> bool:
     try:
-        address = ipaddress.ip_address(peer[0])
+        address = ipaddress.ip_address(peer)
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -107,7 +117,7 @@ def conversation_name(name: str) -> str:
 
 def owner_of(headers: Mapping[str, str], body: Mapping[str, Any] = NO_BODY) -> str:
     """Return the name of the user who sends a request; empty where the request does not say."""
-    claims = _claims(headers.get(OPEN_WEBUI_JWT, ""))
+    claims = _claims(headers[OPEN_WEBUI_JWT]) if OPEN_WEBUI_JWT in headers else {}
     return _first_name(
         _filled(headers, OPEN_WEBUI_USER),
         claims.get("id"),
@@ -131,19 +141,9 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     )
 
 
-def _is_task(headers: Mapping[str, str], chat: ChatRequest) -> bool:
-    """Tell whether a chat request is a task, by its header, or by its form where it has none.
-
-    A streaming request is never a task by the form that Open WebUI's have.
-    """
-    if (named := _filled(headers, TASK)) is not None:
-        return bool(named)
-    return not chat.stream and _has_form_of_task(chat)
-
-
-def _is_awaited(headers: Mapping[str, str], task: ChatRequest) -> bool:
+def _is_awaited(named: str | None, task: ChatRequest) -> bool:
     """Tell whether a chat waits for a task, by the task's name, or by its form where it has none."""
-    if (named := _filled(headers, TASK)) is not None:
+    if named is not None:
         return named in AWAITED_TASKS
     order = text_of(task.messages[-1])
     return not order.startswith(TASK_PROMPT) or order.removeprefix(TASK_PROMPT).strip().startswith(AWAITED_ORDERS)
@@ -165,35 +165,35 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
     said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
     if not said or said[-1]["role"] != "user":
         return None
+    is_instructed = len(said) < len(chat.messages)
     offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
-    systems = [text_of(message)[:MOST_SEARCHED] for message in chat.messages if message["role"] in SYSTEM_ROLES]
-    first, last = list(_texts(said[0])), list(_texts(said[-1]))
+    first, last = _beginnings(said[0]), _beginnings(said[-1])
     for known in SIDE_REQUESTS:
-        if offers_tools and not known.may_offer_tools:
+        if known.asked and not any(text.startswith(known.asked) for text in (first if known.asks_first else last)):
             continue
-        if known.kind == "probe" and not _is_probe(chat, known.asked):
-            continue
-        if _is_asked(known.asked, first if known.asks_first else last) and _is_told(known.systems, systems):
+        may_be = (known.may_offer_tools or not offers_tools) and (is_instructed or not known.systems)
+        if may_be and _is_told(known, chat):
             return known
     return None
 
 
-def _is_probe(chat: ChatRequest, word: str) -> bool:
-    return len(chat.messages) == 1 and text_of(chat.messages[0]) == word and chat.fields.get("max_tokens") == 1
+def _beginnings(message: Message) -> list[str]:
+    """Return how the texts of a message begin, without what Claude Code reminds its model of before them."""
+    content = message.get("content")
+    texts = [content] if isinstance(content, str) else [text_in(part) for part in parts_of(content) if is_text(part)]
+    return [REMINDERS.sub("", text[:MOST_SEARCHED]) for text in texts]
 
 
-def _texts(message: Message) -> Iterator[str]:
-    """Yield how the texts of a message begin, without what Claude Code reminds its model of before them."""
-    texts = (text_in(part)[:MOST_SEARCHED] for part in parts_of(message.get("content")) if is_text(part))
-    return (REMINDERS.sub("", text) for text in texts)
-
-
-def _is_asked(phrase: str, texts: Sequence[str]) -> bool:
-    return not phrase or any(text.startswith(phrase) for text in texts)
-
-
-def _is_told(phrases: Sequence[str], texts: Sequence[str]) -> bool:
-    return not phrases or any(_opens_paragraph(phrase, text) for phrase in phrases for text in texts)
+def _is_told(known: SideRequest, chat: ChatRequest) -> bool:
+    """Tell whether the model is told what a side request tells it; one that only probes tells it nothing else."""
+    if known.kind == "probe" and not (
+        len(chat.messages) == 1 and text_of(chat.messages[0]) == known.asked and chat.fields.get("max_tokens") == 1
+    ):
+        return False
+    if not known.systems:
+        return True
+    systems = [text_of(message)[:MOST_SEARCHED] for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    return any(_opens_paragraph(phrase, text) for phrase in known.systems for text in systems)
 
 
 def _opens_paragraph(phrase: str, text: str) -> bool:

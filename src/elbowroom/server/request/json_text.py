@@ -48,11 +48,12 @@ def parsed(body: bytearray) -> Any:
 
     Raises RequestError where it is no JSON or nested too deeply, BodyTooLarge where it has too many values.
     """
-    _check_values(body)
+    if len(body) > MAX_VALUES:
+        _check_values(body)
     if body.startswith(BYTE_ORDER_MARK):
         body = body[len(BYTE_ORDER_MARK) :]
     try:
-        value = _quickly(body, LEVELS)
+        value = msgspec.json.decode(body) if len(body) <= PIECE else _quickly(body, LEVELS)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _strictly(body)
     _check_depth(value)
@@ -64,7 +65,7 @@ def _check_values(body: bytearray) -> None:
 
     Counting the signs takes no time but counts those in texts; only where these are too many, texts are left out.
     """
-    if len(body) > MAX_VALUES and _signs_in(body) >= MAX_VALUES and _values_in(body) > MAX_VALUES:
+    if _signs_in(body) >= MAX_VALUES and _values_in(body) > MAX_VALUES:
         raise BodyTooLarge(f"The body has more than {MAX_VALUES:,} values: elbowroom takes at most so many at once.")
 
 

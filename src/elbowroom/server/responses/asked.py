@@ -18,8 +18,8 @@ from elbowroom.context.transcript import Message
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
 from elbowroom.server.conversations import hold
-from elbowroom.server.encode import THOUGHTS
-from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request, with_caller
+from elbowroom.server.dialect import as_chat
+from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
 from elbowroom.server.responses.encode import RESPONSE, turn_of
 from elbowroom.server.responses.input import (
@@ -39,7 +39,7 @@ from elbowroom.server.responses.kept import (
     is_being_given,
     read_conversation,
 )
-from elbowroom.server.state import SHARED, catalog_of
+from elbowroom.server.state import CATALOG, SHARED
 
 MOST_REFERRED: Final = 1_000
 """How many responses a request's references may belong to: each is looked up by itself."""
@@ -80,7 +80,7 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     given, is_ordered = without_trigger(asked.input)
     references = await at_leisure(request, lambda: references_in(given))
     known = await _referred(request.app[SHARED], owner, references)
-    target = await catalog_of(request.app).resolve(asked.model)
+    target = await request.app[CATALOG].get().resolve(asked.model)
     seal_for = partial(seal_of, request, target, asked.body)
     items = await at_leisure(request, lambda: resolved(given, known))
     said = await asyncio.to_thread(before.history) if before is not None else ()
@@ -88,19 +88,15 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     only_compacts = only_compacts or is_ordered
     if not messages or not (is_new or only_compacts):
         raise RequestError("input has to hold at least one message, call or result.", param="input")
-    if not target.provider.manages_context:  # which may be one that refuses what it does not know
-        messages = [{name: value for name, value in one.items() if name != THOUGHTS} for one in messages]
     if only_compacts:
         asked = replace(asked, compaction=asked.compaction or CompactionRequest())
     parsed = partial(asked.chat, messages)  # what was said before may be long where the body is short
     chat = await (at_leisure(request, parsed) if before is None else asyncio.to_thread(parsed))
-    caller = (await with_caller(request, replace(chat, body=asked.body))).caller
+    chat = await as_chat(request, chat, target, asked.body)
     if before is not None:
-        caller = replace(caller, chat_id=before.name)
-    # A relayed body is sent as it is, and the upstream's stream is read whatever the client wants.
-    body = {**chat.body, "stream": True, "stream_options": {"include_usage": True}}
+        chat = replace(chat, caller=replace(chat.caller, chat_id=before.name))
     seal = await seal_for() if asked.compaction is not None else None
-    return Asked(asked, replace(chat, body=body, caller=caller), target, seal, only_compacts)
+    return Asked(asked, chat, target, seal, only_compacts)
 
 
 async def read_messages(

@@ -18,7 +18,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.errors import ElbowroomError, TooManyRequests
 from elbowroom.logs.request_facts import requested
 from elbowroom.server.middleware import unexpected
-from elbowroom.server.responses.encode import BACKGROUND_END, TURN, KeptEncoder, ResponseEncoder
+from elbowroom.server.responses.encode import BACKGROUND_END, TURN, ResponseEncoder
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE: Final = 100
@@ -54,11 +54,11 @@ class BackgroundResponse:
     async def run(self, answering: Callable[[Sink], Awaitable[Answer]], body: Mapping[str, Any]) -> None:
         """Hold what is answered to this body until its end, or its failure."""
         with requested() as facts:
-            facts.heard(body)
+            facts.quotable = (body,)
             try:
                 last = await self._last_frames(answering)
             finally:
-                facts.words = None
+                facts.quotable = ()
         self._take(last)
         self.ended = json.loads(self._frames[-1].partition(b"data: ")[2])["response"]
         self._take(b"")
@@ -157,19 +157,3 @@ class BackgroundResponses:
 
 
 BACKGROUND: web.AppKey[BackgroundResponses] = web.AppKey("BACKGROUND", BackgroundResponses)
-
-
-class FollowedEncoder:
-    """Hands the frames of a response that is answered in the background on to one client."""
-
-    def events(self, frames: Sequence[bytes]) -> bytes:
-        """Return the frames as they are."""
-        return b"".join(frames)
-
-    def end(self, _: None) -> bytes:
-        """Return nothing: the last frame is one of those that were handed on."""
-        return b""
-
-    def failure(self, error: ElbowroomError) -> bytes:
-        """Return the frame of an error."""
-        return KeptEncoder(0).failure(error)

@@ -7,11 +7,11 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.context.compaction import Seal
-from elbowroom.context.seam import notice_line
 from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyRequests, UpstreamBusy
 from elbowroom.providers.base import ReasoningDelta, TextDelta
-from elbowroom.server.encode import comment, to_json
+from elbowroom.server.encode import KEEP_ALIVE, to_json, tokens_of, told_of
 from elbowroom.server.responses.tools import CALLS, Toolset
 from elbowroom.server.responses.tools import PREFIXES as CALL_PREFIXES
 from elbowroom.settings.model import Notices
@@ -236,8 +236,12 @@ class ResponseEncoder:
         self.id = RESPONSE + secrets.token_hex(12)
         self._items = OutputItems(self.id, tools, seal)
 
-    def began(self, turn: str) -> None:
-        """Take the id of the turn that answers; call it before the first event."""
+    def began(self, turn: TurnRecorder) -> None:
+        """Take the turn that answers, before the first event."""
+        self.take_id(turn.id)
+
+    def take_id(self, turn: str) -> None:
+        """Take the id of the turn that answers, before the first event."""
         if self.id != response_id_of(turn):
             self.id = response_id_of(turn)
             self._items = OutputItems(self.id, self._tools, self._seal)
@@ -263,16 +267,16 @@ class ResponseEncoder:
                 frames += self._frames(self._items.take(event))
             elif self._only_compacts and event.kind == "compacting":
                 frames += self._frames(self._items.compacting())
-            elif self._notices == "content" and not event.is_status_only:
-                frames += self._frames(self._items.take(TextDelta(notice_line(event.text))))
-            elif self._notices in ("auto", "comment"):
-                frames += [*self._beginning(), comment(event.text)]
+            else:
+                line, beside = told_of(event, self._notices)
+                frames += self._frames(self._items.take(TextDelta(line))) if line else ()
+                frames += [*self._beginning(), beside] if beside else ()
         return "".join(frames).encode("ascii")
 
     def end(self, answer: Answer) -> bytes:
         """Return the last frames: the end of the open item, and the whole response."""
         closing = list(self._frames(self._items.close()))
-        response = self.response(answer)
+        response = self.whole(answer)
         kind = "response.incomplete" if response["status"] == "incomplete" else "response.completed"
         return "".join([*closing, *self._frames([(kind, {"response": response})])]).encode("ascii")
 
@@ -285,7 +289,11 @@ class ResponseEncoder:
             "ascii"
         )
 
-    def response(self, answer: Answer) -> dict[str, Any]:
+    def keep_alive(self) -> bytes:
+        """Return a comment, which fills a silence."""
+        return KEEP_ALIVE
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
         """Return the whole response; a stopped one has the status `cancelled` and keeps the text it has."""
         for _ in self._items.close():
             pass
@@ -383,24 +391,19 @@ def described(
 
 def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return a chat's usage in the form of responses; elbowroom's own fields stay."""
-    read, written = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
+    read, written = tokens_of(usage, "prompt_tokens"), tokens_of(usage, "completion_tokens")
     prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     found = {
         "input_tokens": read,
         "input_tokens_details": {
-            "cached_tokens": _tokens(prompt, "cached_tokens"),
-            "cache_write_tokens": _tokens(prompt, "cache_write_tokens"),
+            "cached_tokens": tokens_of(prompt, "cached_tokens"),
+            "cache_write_tokens": tokens_of(prompt, "cache_write_tokens"),
         },
         "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": _tokens(completion, "reasoning_tokens")},
+        "output_tokens_details": {"reasoning_tokens": tokens_of(completion, "reasoning_tokens")},
         "total_tokens": read + written,
     }
     return {**found, "elbowroom": usage["elbowroom"]} if "elbowroom" in usage else found
-
-
-def _tokens(usage: Any, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _code(error: ElbowroomError) -> str:

@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, parts_of, text_of
 from elbowroom.errors import RequestError
+from elbowroom.server.dialect import content_of, text_in
 from elbowroom.server.encode import THOUGHTS
-from elbowroom.server.responses.tools import CALLS, OUTPUTS, call_of, text_in
+from elbowroom.server.responses.tools import CALLS, OUTPUTS, call_of
 
 Item = Mapping[str, Any]
 TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
@@ -202,9 +203,7 @@ class _Chat:
         output = item.get("output")
         if output is None and item.get("type") == "apply_patch_call_output":
             output = str(item.get("status"))
-        parts = _parts(output, f"{where}.output")
-        is_text = all(part["type"] == "text" for part in parts)
-        content = "\n".join(part["text"] for part in parts) if is_text else parts
+        content = content_of(_parts(output, f"{where}.output"))
         self.messages.append({"role": "tool", "tool_call_id": _call_id(item, where), "content": content})
 
     def _answer(self) -> dict[str, Any]:

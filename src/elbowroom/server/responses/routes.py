@@ -1,7 +1,7 @@
 """`/v1/responses`: OpenAI's newer API over the same answers as chats; kept responses are read from their turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
@@ -9,14 +9,14 @@ from typing import Any, Final
 from aiohttp import web
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink
-from elbowroom.agents.answering import answer
-from elbowroom.agents.conversations import TurnRecorder
+from elbowroom.agents.answering import Begun, answer, ignore
 from elbowroom.agents.turn import RunSettings
 from elbowroom.errors import Conflict, NotFound, RequestError
-from elbowroom.server.chat import counted, name_conversation
+from elbowroom.server.chat import counted
 from elbowroom.server.conversations import cancelled_elsewhere, changing, ended_elsewhere
-from elbowroom.server.encode import to_json
-from elbowroom.server.event_stream import EventStream, json_answer
+from elbowroom.server.dialect import answered
+from elbowroom.server.encode import PassedEncoder, to_json
+from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import keeper_of
 from elbowroom.server.responses.asked import Asked, read_asked, refuse_running
@@ -24,7 +24,6 @@ from elbowroom.server.responses.background import (
     BACKGROUND,
     BackgroundResponse,
     BackgroundResponses,
-    FollowedEncoder,
     new_turn,
 )
 from elbowroom.server.responses.compacting import compact_response, compacted
@@ -67,22 +66,12 @@ async def _answer_waiting(
     request: web.Request, settings: RunSettings, asked: Asked, until: ExitStack
 ) -> web.StreamResponse:
     """Answer a client that waits for the whole response or its events; close the stack before it has read the last."""
-    encoder = _encoder(settings, asked)
 
-    async def answered(headers: MutableMapping[str, str], sink: Sink) -> Answer:
+    async def run(sink: Sink, begun: Begun) -> Answer:
         with until:
-            return await _answered(settings, asked, encoder, headers, sink)
+            return await _answer(settings, asked, sink, begun)
 
-    if asked.request.stream:
-        stream = EventStream(request, asked.target.name)
-        return await stream.answer(encoder, partial(answered, stream.response.headers))
-    headers: dict[str, str] = {}
-
-    async def keep(events: Sequence[AnswerEvent]) -> None:
-        encoder.events(events)
-
-    whole = await answered(headers, keep)
-    return await json_answer(encoder.response(whole), headers)
+    return await answered(request, asked.chat, asked.target.name, _encoder(settings, asked), run)
 
 
 async def _answer_in_background(
@@ -99,30 +88,26 @@ async def _answer_in_background(
             param="background",
         )
     encoder = _encoder(settings, asked)
-    encoder.began(turn := new_turn())
-    answering = partial(_answered, settings, asked, encoder, {}, turn=turn)
+    encoder.take_id(turn := new_turn())
+    answering = partial(_answer, settings, asked, turn=turn)
     owner, body = keeper_of(request, asked.request.body), asked.request.body
     begun = request.app[BACKGROUND].begin(owner, encoder, answering, body, until)
     if asked.request.stream:
-        return await EventStream(request, asked.target.name).answer(FollowedEncoder(), partial(begun.follow, -1))
+        return await _followed(request, asked.target.name, begun)
     return web.json_response(begun.response, dumps=to_json)
 
 
-async def _answered(
-    settings: RunSettings,
-    asked: Asked,
-    encoder: ResponseEncoder,
-    headers: MutableMapping[str, str],
-    sink: Sink,
-    turn: str = "",
-) -> Answer:
+async def _followed(
+    request: web.Request, name: str, response: BackgroundResponse, after: int = -1
+) -> web.StreamResponse:
+    """Send the frames of a response that is answered in the background, from the one after a number on."""
+    encoder = PassedEncoder(b"", KeptEncoder(0).failure)
+    return await EventStream(request, name).answer(encoder, partial(response.follow, after))
+
+
+async def _answer(settings: RunSettings, asked: Asked, sink: Sink, begun: Begun = ignore, turn: str = "") -> Answer:
     if asked.only_compacts:
         return await compacted(settings, asked, sink)
-
-    def begun(recorder: TurnRecorder) -> None:
-        encoder.began(recorder.id)
-        name_conversation(headers, recorder)
-
     told = _telling_what_is_left_out(asked, sink)
     return await answer(asked.target, asked.chat, settings, told, begun, keeps=asked.request.stores, turn=turn)
 
@@ -167,9 +152,7 @@ async def _show_background(request: web.Request, background: BackgroundResponse)
     if request.query.get("stream") not in STREAMS:
         return web.json_response(background.response, dumps=to_json)
     after = _whole_number(request, "starting_after", -1, 0, MOST_EVENTS)
-    return await EventStream(request, background.response["id"]).answer(
-        FollowedEncoder(), partial(background.follow, after)
-    )
+    return await _followed(request, background.response["id"], background, after)
 
 
 async def _retold(
@@ -236,7 +219,7 @@ async def delete_response(request: web.Request) -> web.Response:
             raise _unknown(response_id)
         if not kept.is_last:
             raise Conflict(
-                f"Something was said behind the response {kept.id!r}, which would lose its beginning. Delete the "
+                f"Something was said after the response {kept.id!r}, which would lose its beginning. Delete the "
                 f"responses behind it first, or all of it with DELETE /v1/conversations/{conversation}.",
                 code="response_in_use",
             )

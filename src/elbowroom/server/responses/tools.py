@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import ToolCall
 from elbowroom.errors import RequestError
+from elbowroom.server.dialect import arguments_of, text_in
 
 Kind = Literal["function", "custom", "local_shell", "apply_patch"]
 Item = dict[str, Any]
@@ -111,10 +112,15 @@ class Toolset:
             case "custom":
                 given = {"type": "custom_tool_call", "input": _input_of(call)}
             case "local_shell":
-                action = {"env": {}, **_arguments(call), "type": "exec"}
+                action = {"env": {}, **(arguments_of(call) or {}), "type": "exec"}
                 return {"type": "local_shell_call", "id": item_id, "call_id": call.id, "action": action}
             case "apply_patch":
-                return {"type": "apply_patch_call", "id": item_id, "call_id": call.id, "operation": _arguments(call)}
+                return {
+                    "type": "apply_patch_call",
+                    "id": item_id,
+                    "call_id": call.id,
+                    "operation": arguments_of(call) or {},
+                }
             case _:
                 given = {"type": "function_call", "arguments": call.arguments}
         named = {"name": tool.name if tool else call.name}
@@ -186,17 +192,9 @@ def full_name(namespace: Any, name: str) -> str:
     return f"{namespace.removesuffix(BETWEEN)}{BETWEEN}{name}"
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    try:
-        given = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        given = None
-    return given if isinstance(given, dict) else {}
-
-
 def _input_of(call: ToolCall) -> str:
     """Return the one text of a call; where the model did not write it as an argument, all that it wrote."""
-    given = _arguments(call).get(INPUT)
+    given = (arguments_of(call) or {}).get(INPUT)
     return given if isinstance(given, str) else call.arguments
 
 
@@ -219,14 +217,6 @@ def call_of(item: Mapping[str, Any], where: str) -> tuple[str, str]:
             arguments = as_json(item.get("operation"))
     name = text_in(item, "name", where) if kind in ("function", "custom") else kind
     return full_name(item.get("namespace"), name), arguments
-
-
-def text_in(item: Mapping[str, Any], name: str, where: str) -> str:
-    """Return a field that has to be a text. Raises RequestError."""
-    value = item.get(name)
-    if not isinstance(value, str):
-        raise RequestError(f"{where}.{name} has to be a text.", param=f"{where}.{name}")
-    return value
 
 
 def as_json(value: Any) -> str:

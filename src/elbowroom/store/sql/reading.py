@@ -129,7 +129,7 @@ def conversation_row(row: Row[Any]) -> ConversationRow:
     )
     fill = None
     if row.fill_tokens is not None:
-        fill = ContextFill(row.fill_tokens, row.fill_window, row.fill_trigger, row.fill_stop_at)
+        fill = ContextFill(row.fill_tokens, row.fill_window, row.fill_trigger, row.fill_stop_at, row.fill_turn or 0)
     return ConversationRow(
         row.id,
         decoded_text(row.name),

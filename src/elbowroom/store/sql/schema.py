@@ -132,12 +132,13 @@ conversations: Final = Table(
     Column("is_counted", Boolean, nullable=False, comment="some of them are counted here"),
     Column("steps", Integer, nullable=False),
     Column("compactions", Integer, nullable=False),
-    Column("fill_tokens", Integer, comment="of the last step, as the three below; null where it is not known"),
+    Column("fill_tokens", Integer, comment="of the next prompt, as the four below; null where it is not known"),
     Column("fill_window", Integer, comment="tokens"),
     Column("fill_trigger", Integer, comment="tokens"),
     Column("fill_stop_at", Integer, comment="tokens"),
     Column("metadata", TEXT, comment="a JSON object of a client's; null where it has given none"),
     Column("renamed", TEXT, comment="a JSON text, the title that a person gave it; null where nobody has"),
+    Column("fill_turn", Integer, comment="tokens of a usual turn; null in rows of versions before 12"),
 )
 Index("conversations_by_owner", conversations.c.owner, conversations.c.updated)
 Index("conversations_by_name", conversations.c.owner, conversations.c.name)

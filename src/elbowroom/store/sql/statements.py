@@ -29,7 +29,7 @@ from elbowroom.store.sql.dialect import skipping
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 
 COUNTERS: Final = ("input_tokens", "output_tokens", "cache_creation_tokens", "cache_read_tokens")
-FILL: Final = ("fill_tokens", "fill_window", "fill_trigger", "fill_stop_at")
+FILL: Final = ("fill_tokens", "fill_window", "fill_trigger", "fill_stop_at", "fill_turn")
 
 
 def bound(name: str, kind: TypeEngine[Any] | None = None) -> BindParameter[Any]:
@@ -108,6 +108,7 @@ TITLE: Final = (
     .where(conversations.c.id == bound("conversation"), conversations.c.title == "")
     .values(title=bound("title"))
 )
+RETITLE: Final = update(conversations).where(conversations.c.id == bound("conversation")).values(title=bound("title"))
 RENAME: Final = (
     update(conversations).where(conversations.c.id == bound("conversation")).values(renamed=bound("renamed"))
 )
@@ -167,11 +168,9 @@ ADD_USE: Final = (
         }
     )
 )
-FILL_WINDOW: Final = (
-    update(conversations)
-    .where(conversations.c.id == _conversation_of_turn())
-    .values({name: bound(name) for name in FILL})
-)
+_FILLED: Final = update(conversations).values({name: bound(name) for name in FILL})
+FILL_WINDOW: Final = _FILLED.where(conversations.c.id == bound("conversation"))
+FILL_WINDOW_OF_TURN: Final = _FILLED.where(conversations.c.id == _conversation_of_turn())
 COMPACT: Final = _inserting(compactions, _AS_MADE, _is_there(conversations, "conversation"))
 _SAME_COMPACTION: Final = select(compactions.c.conversation).where(
     compactions.c.conversation == bound("conversation"),

@@ -1,7 +1,7 @@
 """Turns changes of conversations into SQL statements; a long reply grows in parts, so that little is rewritten."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
 from elbowroom.context import conversation as kinds
@@ -176,9 +176,16 @@ class Plan:
         self._write(sql.USE, values(**counted, model=encoded(change.model), at=change.at))
         self._write(sql.ADD_USE, values(**counted, total_tokens=used.total))
         if fill:
-            filled = zip(sql.FILL, (fill.tokens, fill.window, fill.trigger, fill.stop_at), strict=True)
-            self._write(sql.FILL_WINDOW, values(turn=change.turn, **dict(filled)))
+            self._write(sql.FILL_WINDOW_OF_TURN, values(turn=change.turn, **_filled(fill)))
         self._use(self._used_by_turn, change.turn, change.at)
+
+    def fill(self, change: kinds.Filled) -> None:
+        """Write how full the window of a conversation is; that is no use of it, and leaves its place in the list."""
+        self._write(sql.FILL_WINDOW, values(conversation=change.conversation, **_filled(change.fill)))
+
+    def title(self, change: kinds.Titled) -> None:
+        """Write the title that a conversation has unless a person gives it one."""
+        self._write(sql.RETITLE, values(conversation=change.conversation, title=encoded(change.title)))
 
     def compact(self, change: kinds.CompactionNoted) -> None:
         """Write a compaction, and count it."""
@@ -319,6 +326,8 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     kinds.ReplyEnded: Plan.end_reply,
     kinds.Added: Plan.add_message,
     kinds.StepUsed: Plan.use,
+    kinds.Filled: Plan.fill,
+    kinds.Titled: Plan.title,
     kinds.CompactionNoted: Plan.compact,
     kinds.TurnEnded: Plan.end_turn,
     kinds.Queued: Plan.put_in_queue,
@@ -335,6 +344,10 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
     Released: Plan.release,
 }
 """How each kind of change is planned."""
+
+
+def _filled(fill: kinds.ContextFill) -> dict[str, int]:
+    return dict(zip(sql.FILL, astuple(fill), strict=True))
 
 
 def growing(changes: Sequence[KeptChange]) -> list[str]:

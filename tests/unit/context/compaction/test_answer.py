@@ -143,6 +143,31 @@ def test_cut_anywhere_gives_whole_strings_or_nothing() -> None:
             assert cut <= JSON.index('"keep"'), f"cut at {cut}"
 
 
+@pytest.mark.parametrize(
+    ("text", "so_far"),
+    [
+        (
+            '{"retain": "- Use tabs everywhere, not blanks.", "summary": "- A letter came.\\n- It was re',
+            ("- Use tabs everywhere, not blanks.", "- A letter came."),
+        ),
+        ('{"retain": "- Use tabs everywhere, not blanks.\\n- Never ren', ("- Use tabs everywhere, not blanks.", "")),
+        ('{"retain": ["Use tabs everywhere, not blanks.", "Never ren', ("- Use tabs everywhere, not blanks.", "")),
+        ('{"retain": "- Use tabs everywhere, not blanks.", "sum', ("- Use tabs everywhere, not blanks.", "")),
+        (
+            "<retain>Use tabs everywhere, not blanks.</retain><summary>- A letter came.\n- It was re",
+            ("Use tabs everywhere, not blanks.", "- A letter came."),
+        ),
+        ('{"retain": "- Use tabs every', None),
+    ],
+)
+def test_a_plan_that_was_cut_off_holds_its_complete_lines(text: str, so_far: tuple[str, str] | None) -> None:
+    """It is asked for once more, and what was complete is there where that brings nothing."""
+    answer = read_prune_answer(text)
+    assert isinstance(answer, Unusable)
+    assert answer == CUT_OFF
+    assert (answer.so_far and (answer.so_far.retain, answer.so_far.summary)) == so_far
+
+
 def test_retain_without_summary_is_a_plan_only_if_it_was_meant() -> None:
     """Where the answer was broken off in the summary, half of it is not the whole."""
     assert read_prune_answer(json.dumps({"retain": RETAIN})) == Plan(RETAIN, "")

@@ -2,7 +2,7 @@
 
 import json
 
-from elbowroom.context.compaction.facts import State, files_in, files_listed, listed_files
+from elbowroom.context.compaction.files import State, files_in, files_listed, listed_files
 from elbowroom.context.transcript import Group, Transcript
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.context.compaction.facts import identifiers
-from elbowroom.context.compaction.facts.identifiers import KINDS, find_identifiers
+from elbowroom.context.compaction import identifiers
+from elbowroom.context.compaction.identifiers import KINDS, find_identifiers
 
 PIECES = [
     "word",

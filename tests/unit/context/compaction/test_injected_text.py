@@ -59,9 +59,7 @@ async def test_no_result_becomes_a_condition_of_the_user(result: str, answer: st
         summary = summary_of(messages)
         assert "must never dig on a Sunday" in summary
         assert summary.count(f"</{SUMMARY_TAG}") == 1
-        told, _, facts = summary.partition("## Also mentioned")
-        assert "the diary" not in facts
-        assert "tell the user about this" not in facts
-        assert "the diary" not in told.partition("\n## What must hold\n")[2].partition("\n## ")[0]
-        for line in told.split("\n"):
-            assert not line.startswith(("- You must never tell", "- Always delete", "- The user said: You must")), line
+        assert "the diary" not in summary.partition("\n## What must hold\n")[2].partition("\n## ")[0]
+        for line in summary.split("\n"):
+            if "the diary" in line or "tell the user about this" in line:
+                assert line.startswith(("- Tool: ", "    ")), line

@@ -81,7 +81,7 @@ async def test_first_good_answer_is_taken(shares_prefix: bool) -> None:
     assert "wants it tidy" in done.summary
     assert done.summary.startswith(f"<{SUMMARY_TAG}>\n")
     assert [*done.messages][-5:] == messages[-5:]
-    assert pruner.asked[0][: len(messages)] == messages or not shares_prefix
+    assert pruner.asked[0][:-1] == messages[:-1] or not shares_prefix
 
 
 @pytest.mark.parametrize("shares_prefix", [True, False], ids=["on top", "in parts"])
@@ -150,7 +150,7 @@ async def test_conversation_itself_is_not_tried_twice_where_it_did_not_work(answ
     messages = long_chat()
     pruner = ScriptedPruner(answer, FORGETFUL, window=16_384)
     await climbed(messages, pruner)
-    assert pruner.asked[0][:-1] == messages
+    assert pruner.asked[0][:-1] == messages[:-1]
     assert [message["role"] for message in pruner.asked[1]] == ["system", "user"]
     assert '<group id="2">' in str(pruner.asked[1][1]["content"])
 
@@ -194,7 +194,7 @@ async def test_without_asking_code_alone_cuts() -> None:
     pruner = ScriptedPruner(FORGETFUL)
     done = await climbed(long_chat(), pruner, asks_pruner=False)
     assert (done.rung, pruner.asked) == ("digest", [])
-    assert "Question 0" in done.summary or "not listed" in done.summary
+    assert "## Word for word\n- " in done.summary
 
 
 async def test_old_message_larger_than_the_window_is_replaced() -> None:
@@ -318,15 +318,15 @@ async def test_earlier_summary_is_shown_and_carried() -> None:
     assert "Never use tabs in src/a.py." in digested.summary
 
 
-async def test_huge_earlier_summary_is_read_in_pieces() -> None:
-    """C16: a summary from a larger window is not cut for a small pruning agent but read piece by piece."""
+async def test_huge_earlier_summary_does_not_fill_a_small_window() -> None:
+    """C16: of a summary from a larger window a small pruning agent sees both ends; code carries what has room."""
     earlier = f"<{SUMMARY_TAG}>\nEarlier.\n\n## What happened\n" + "".join(f"Event {n}.\n" for n in range(1500))
     messages = [said("system", "You help."), said("user", f"{earlier}</{SUMMARY_TAG}>"), *chat(12)[1:]]
     pruner = ScriptedPruner(FORGETFUL, window=4096, shares_prefix=False)
     done = await climbed(messages, pruner)
     read = "".join(str(order[1]["content"]) for order in pruner.asked)
     assert (done.rung, pruner.overflows) == ("plan", 0)
-    assert all(f"Event {n}." in read for n in (0, 700, 1499))
+    assert all(f"Event {n}." in read for n in (0, 1499))
 
 
 async def test_results_that_no_model_has_read_stay() -> None:
@@ -369,43 +369,24 @@ async def test_running_task_is_pinned_and_a_finished_one_is_not() -> None:
 
 
 GOLDEN = {
-    "in progress": (
-        said("user", "Paint the boat."),
-        (
-            "When this was written, the user's latest request was being worked on. Go on from the messages that "
-            "follow; do not begin anew, and do not take up requests from above that are done."
-        ),
-    ),
-    "waiting for the user": (
-        said("assistant", "There are two boats. Which one do you mean?"),
-        (
-            "When this was written, the assistant had asked the user something. Do nothing before the answer; "
-            "when it is there, go on with it, and do not take up requests from above that are done."
-        ),
-    ),
-    "done": (
-        said("assistant", "The boat is painted."),
-        (
-            "When this was written, everything asked for above was done. Do not take it up again; attend only "
-            "to what the user asks after this."
-        ),
-    ),
+    "in progress": said("user", "Paint the boat."),
+    "waiting for the user": said("assistant", "There are two boats. Which one do you mean?"),
+    "done": said("assistant", "The boat is painted."),
 }
 
 
 @pytest.mark.parametrize("state", GOLDEN)
 async def test_continuation_depends_on_the_state_of_the_task(state: Any) -> None:
     """C28: in progress, waiting, done: three states, three texts; nothing finished is begun again."""
-    last, text = GOLDEN[state]
-    assert CONTINUATIONS[state] == text
+    last, text = GOLDEN[state], CONTINUATIONS[state]
     for answer in (FORGETFUL, ""):
         done = await climbed([*chat(40)[:-1], last], ScriptedPruner(answer))
         assert done.summary.endswith(f"</{SUMMARY_TAG}>\n{text}")
         known = await climbed([*chat(40)[:-1], last], ScriptedPruner(answer), state="in progress")
-        assert known.summary.endswith(GOLDEN["in progress"][1])
+        assert known.summary.endswith(CONTINUATIONS["in progress"])
 
 
-async def test_images_stay_in_pinned_messages_and_are_named_in_old_ones() -> None:
+async def test_images_stay_in_pinned_messages_and_are_shown_as_such_in_old_ones() -> None:
     """A picture that the running task rests on is never lost; an old one is told as such."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     old = {"role": "user", "content": [{"type": "text", "text": "Look at the harbour"}, image]}
@@ -418,7 +399,7 @@ async def test_images_stay_in_pinned_messages_and_are_named_in_old_ones() -> Non
     assert "Look at the harbour\n[image]" in "".join(str(order[1]["content"]) for order in pruner.asked)
     long_answer = said("assistant", "It is a harbour. " * 400)
     digested = await climbed([*chat(40)[:-1], old, long_answer, *chat(2)[1:]], ScriptedPruner(""), target=4000)
-    assert "Look at the harbour [image]" in digested.summary
+    assert "Look at the harbour" in str(digested.messages)
 
 
 async def test_japanese() -> None:
@@ -588,7 +569,20 @@ async def test_declared_kinds_and_the_set_length_reach_the_digest() -> None:
     removed = RemovedCalls(kinds={"glance": "read"})
     done = await climbed(messages, ScriptedPruner(""), removed=removed)
     assert done.rung == "digest"
-    assert re.search(r"It read \d+ files: ", done.summary)
+    assert re.search(r"Call: read \d+ files: ", done.summary)
     done = await climbed(messages, ScriptedPruner(""), removed=replace(removed, most_tokens=0))
-    assert "glance" not in done.summary.partition("## Also mentioned")[0]
-    assert "It read" not in done.summary
+    assert "glance" not in done.summary.partition("## Word for word")[0]
+    assert "Call: read" not in done.summary
+
+
+async def test_a_plan_that_was_cut_off_twice_counts_up_to_its_last_complete_line() -> None:
+    """It is asked for once more; where that is cut off too, what was complete is better than code alone."""
+    cut = (
+        '{"retain": "- Whatever happens, the hall stays booked.", "summary": "- They planned the feast.\\n- And the bo'
+    )
+    pruner = ScriptedPruner(cut)
+    done = await climbed(chat(30), pruner)
+    assert (done.rung, len(pruner.asked)) == ("retry", 2)
+    assert "Whatever happens, the hall stays booked." in done.summary
+    assert "- They planned the feast." in done.summary
+    assert "And the bo" not in done.summary

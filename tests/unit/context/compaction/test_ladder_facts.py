@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size, used
+from compacting import FORGETFUL, ScriptedPruner, ladder, said, size, used
 
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
@@ -125,28 +125,3 @@ async def test_facts_of_what_the_pruner_could_not_read_are_listed_by_code() -> N
     assert "characters left out" in text_in(pruner.asked[0])
     assert "secret/keys_77.toml" not in text_in(pruner.asked[0])
     assert "secret/keys_77.toml" in done.summary
-
-
-async def test_summary_that_loses_rules_is_asked_for_once_more() -> None:
-    """The audit: rules for which the list has no room are named in a second order, and an answer has to tell them."""
-    rules = [
-        f"Never paint boat number {number} in the colour that was chosen for it in spring." for number in range(60)
-    ]
-    messages: list[Message] = [said("system", "You help."), said("user", " ".join(rules))]
-    for turn in range(40):
-        messages += [
-            said("assistant", "The wind comes from the shore. " * 20),
-            said("user", f"Go on with part {turn}, mate."),
-        ]
-    pruner = ScriptedPruner(FORGETFUL, plan("Never paint a boat in its colour of spring.", "Boats were painted."))
-    means = ladder(WINDOW, pruner, messages)
-    done = await means.climb(Transcript.of(messages))
-    assert isinstance(done, Compaction)
-    assert (done.rung, len(pruner.asked), len(means.told)) == ("retry", 2, 1)
-    assert means.told == ["What the user has demanded is not in it."], "a log has no words of the conversation"
-    asked_again = str(pruner.asked[1][-1]["content"])
-    assert "What the user has demanded is not in it: Never paint boat number" in asked_again
-    failing = ScriptedPruner(FORGETFUL, "")
-    done = await ladder(WINDOW, failing, messages).climb(Transcript.of(messages))
-    assert isinstance(done, Compaction)
-    assert (done.rung, len(failing.asked)) == ("plan", 2)

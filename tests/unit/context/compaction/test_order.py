@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from compacting import said, used
+from compacting import ScriptedPruner, said, used
 
 from elbowroom.context.compaction.answer import ECHO, read_prune_answer
-from elbowroom.context.compaction.division import NumberedGroup
-from elbowroom.context.compaction.order import MOST_ROWS, Wishes, listing_order, shown, suffix_order
-from elbowroom.context.effects import Progress
-from elbowroom.context.transcript import Transcript, written_out
+from elbowroom.context.compaction.division import NumberedGroup, divide
+from elbowroom.context.compaction.order import MOST_ROWS, PruningRequest, Wishes, listing_order, shown, suffix_order
+from elbowroom.context.effects import AskPruner, Progress
+from elbowroom.context.transcript import Message, Transcript, written_out
 
 MINE = Wishes("Write little.", ("Write in French.",), "Keep names.", ("Keep dates.",))
 
@@ -31,7 +31,9 @@ def test_order_on_top_of_the_conversation() -> None:
     assert "Write little.\nWrite in French.\nKeep names.\nKeep dates.\n" in order
     assert "at most 200 words" in order
     assert "earlier summary" not in order
-    assert "Carry over what the earlier summary" in suffix_order(old, {1: 40, 2: 7}, MINE, 300, has_summary=True)
+    assert "the earlier summary in the conversation says stays" in suffix_order(
+        old, {1: 40, 2: 7}, MINE, 300, has_summary=True
+    )
 
 
 def test_very_many_groups_are_not_listed_one_by_one() -> None:
@@ -112,3 +114,47 @@ def test_words_fit_the_line() -> None:
     """The longest that can come in practice is not cut."""
     longest = Progress(2, 99, 100, 3999, 4048).in_words
     assert len(f"Compacting conversation history... ({longest})") <= LONGEST_LINE
+
+
+TALK = [said("system", "Be brief."), said("user", "Find the boat."), said("assistant", "It is at sea.")]
+LOOKED = used("look", {"where": "sea"}, "waves, " * 400, "c1")
+
+
+@pytest.mark.parametrize(
+    ("new", "read"),
+    [
+        ([said("user", "And the crew?")], []),
+        ([said("user", "And the crew?"), said("assistant", "Five men.")], [0, 1]),
+        ([said("user", "Look."), *LOOKED], [0]),
+        ([said("user", "Look."), *LOOKED, said("user", "Quick.")], [0]),
+        ([said("user", "Look."), *LOOKED, said("assistant", "Waves.")], [0, 1, 2, 3]),
+    ],
+    ids=["a message", "an answer that goes on", "results", "results and a message", "results that were read"],
+)
+def test_what_the_model_has_not_read_is_behind_no_order(new: list[Message], read: list[int]) -> None:
+    """It stands in the shorter conversation, where it is read once; the order stands where the engine has read to."""
+    messages = [*TALK, *new]
+    assert ordered(messages, tails_from=3) == [*TALK, *(new[place] for place in read)]
+
+
+def test_what_a_model_says_to_its_calls_has_been_written() -> None:
+    """The calls themselves are left out, since a model would go on with them."""
+    calling = {**LOOKED[0], "content": "I look at the sea."}
+    messages = [*TALK, said("user", "Look."), calling, LOOKED[1]]
+    assert ordered(messages, tails_from=3)[-1] == said("assistant", "I look at the sea.")
+
+
+def test_what_goes_unread_is_before_the_order() -> None:
+    """Messages that nobody has answered and that go have to be summarised."""
+    messages = [*TALK, said("user", "A log: all calm."), said("user", "And another."), said("user", "Now sum up.")]
+    assert ordered(messages, tails_from=5) == messages
+
+
+def ordered(messages: list[Message], tails_from: int) -> list[Message]:
+    """Return the messages that stand before the order to the conversation's own model."""
+    transcript = Transcript.of(messages)
+    pruner = ScriptedPruner(window=8192)
+    request = PruningRequest(transcript, divide(transcript, tails_from=tails_from), len, pruner, Wishes(), 300, 900)
+    asked = next(request.ask())
+    assert isinstance(asked, AskPruner)
+    return list(asked.messages[:-1])

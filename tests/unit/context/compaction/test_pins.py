@@ -1,6 +1,6 @@
 """Messages that a person has pinned."""
 
-from elbowroom.context.compaction import RemovedCalls, with_words
+from elbowroom.context.compaction import with_words
 from elbowroom.context.compaction.division import divide, inner_summary, summary_message
 from elbowroom.context.compaction.oldest import MOST_GROUPS, condensed
 from elbowroom.context.ledger import Chain
@@ -58,9 +58,9 @@ def test_an_answer_in_several_steps_is_pinned_in_each_that_speaks() -> None:
 
 
 def test_a_very_long_conversation_keeps_its_pins() -> None:
-    """The digest in place of the oldest groups leaves a pinned one where it is."""
+    """What stands in place of the oldest groups leaves a pinned one where it is."""
     transcript = pinned(chat(MOST_GROUPS)).transcript
-    shorter = condensed(transcript, len, 8192, RemovedCalls("", 500, {}, True))
+    shorter = condensed(transcript, len, 8192)
     assert shorter.groups > 0
     assert PINNED in shorter.transcript.messages
 

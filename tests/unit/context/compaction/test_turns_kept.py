@@ -73,13 +73,35 @@ async def test_first_request_stays_word_for_word_through_several_compactions(ans
         messages += chat(60)[1:]
 
 
-async def test_first_request_is_summarised_like_others_where_it_takes_more_than_a_tenth_of_the_window() -> None:
-    """A pasted page must not fill the window for ever; just below a tenth it stays."""
-    for share, stays in ((12, True), (8, False)):
-        first = said("user", "Mind this: " + "the sea is calm and " * (WINDOW // share // 5 - 5))
-        assert (size([first]) <= WINDOW // 10) == stays
-        messages = [BEGINNING[0], first, *conversation(60)[2:]]
-        assert (first in await compacted(messages)) == stays
+@pytest.mark.parametrize("share", [12, 5, 3, 2])
+async def test_first_request_stays_up_to_a_quarter_of_the_window(share: int) -> None:
+    """A larger one, such as a pasted page, must not fill the window for ever: its beginning and its end stay."""
+    words = " ".join(f"field_{number}" for number in range(WINDOW // share // 4))
+    first = said("user", f"Mind this: {words}. That is all.")
+    messages = [BEGINNING[0], first, *conversation(60)[2:]]
+    kept = await compacted(messages)
+    assert (first in kept) == (size([first]) <= WINDOW // 4)
+    assert str(kept[1]["content"]).startswith("Mind this: field_0 field_1")
+    assert str(kept[1]["content"]).endswith("That is all.")
+
+
+PATHS = " ".join(f"Never touch /srv/app/module_{number}/settings_{number * 7}.toml." for number in range(12))
+
+
+@pytest.mark.parametrize("turns", [0, 2, 8, 20])
+async def test_turns_stay_where_messages_are_full_of_paths_and_rules(turns: int) -> None:
+    """What is quoted of the messages before never takes the room of the turns that were asked for."""
+    messages = [BEGINNING[0]]
+    for turn in range(40):
+        messages += [said("user", f"{turn}: {PATHS}"), said("assistant", f"Part {turn} is done, as you want it.")]
+    messages.append(said("user", "And the last part?"))
+    whole = asked(messages)
+    fit = max(n for n in range(1, 20) if size([*messages[:1], *messages[-2 * n + 1 :]]) < 2700)
+    kept = asked(await compacted(messages, turns=turns))
+    assert kept[-1:] == whole[-1:]
+    assert len(kept) >= min(turns, fit), len(kept)
+    if turns <= fit:
+        assert len([text for text in kept if text != messages[1]["content"]]) == max(1, turns)
 
 
 async def test_first_request_stays_where_only_the_last_messages_do() -> None:

@@ -1,6 +1,7 @@
 """Stubs of old results, shorter arguments, and the errors that stay word for word."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,6 @@ from elbowroom.context.outputs.stubs import (
     error_in,
     is_soft_trimmed,
     is_stub,
-    news_in,
     ref_of,
     shorter_arguments,
     size_of_result,
@@ -106,9 +106,8 @@ def test_stub_says_what_has_changed() -> None:
     """A result that corrects something says so in its stub too, and the sentence can be read back."""
     line = stub("query", "web_search", '{"query": "fare"}', CORRECTED + " The sea is wide." * 99, "k3v9abcdefgh")
     assert line.endswith("; it says: The fare is no longer 4.50 € but 5.20 €.]")
-    assert news_in(line) == "The fare is no longer 4.50 € but 5.20 €."
+    assert "The fare is no longer 4.50 € but 5.20 €." in line
     assert "\n" not in line
-    assert news_in(CORRECTED) == news_in(stub("read", "read", "{}", "Calm. " * 99, "k3v9abcdefgh")) == ""
 
 
 @pytest.mark.threat("forged notices, summaries and references", "what is not wholly a stub is none")
@@ -254,3 +253,24 @@ def test_any_text_can_be_asked_about(text: str) -> None:
         found = error_in(whole)
         assert found is None or found in (whole, text)
     assert error_in(answered(text, is_error=True)) is not None
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Exit code: 2",
+        "Process exited with code 1",
+        "[exit status: 101]",
+        "command exited with status 3.",
+        '"exit_code": 1,',
+        "returncode=4",
+    ],
+)
+@pytest.mark.parametrize("place", ["first", "third", "third from the end", "last"])
+def test_exit_code_near_either_end_makes_a_result_an_error(told: str, place: str) -> None:
+    """It counts in the first and the last five lines, in whatever form; one of 0 does not."""
+    lines = [f"line {number} of the output" for number in range(30)]
+    lines.insert({"first": 0, "third": 2, "third from the end": 28, "last": 30}[place], told)
+    text = "\n".join(lines)
+    assert error_in(text) == text
+    assert error_in(re.sub(r"\d+(?=\W*$)", "0", told) + "\n" + "\n".join(lines[3:27])) is None

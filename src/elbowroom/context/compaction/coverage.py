@@ -1,0 +1,235 @@
+"""Which words of a removed part stay? Greedy weighted coverage, without a rule of any language.
+
+A unit is a sentence, a line, or a call with its arguments. Its words weigh the more the rarer they are in this
+conversation and the more tokens they take; what stays anyway is covered. Picking again and again the unit that adds
+most new weight for its tokens comes within 1 - 1/e of the best choice (Nemhauser, Wolsey and Fisher, 1978; for
+summaries Lin and Bilmes, 2011).
+"""
+
+import heapq
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import Final, Literal
+
+from elbowroom.context.compaction.division import (
+    QUOTING,
+    Speaker,
+    carried_by,
+    is_summary,
+    quotation,
+    said_in,
+    speaker_in,
+)
+from elbowroom.context.transcript import Group, called, readable, size_in_bytes
+
+Teller = Speaker | Literal["summary"]
+IMPORTANCE: Final[dict[Teller, float]] = {"user": 1.0, "summary": 0.8, "assistant": 0.4, "tool": 0.4, "call": 0.4}
+"""What a word weighs by who said it."""
+UNSPACED: Final = r"\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Letters of scripts that put no spaces between words: there two letters in a row stand for a word."""
+BETWEEN: Final = rf"\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}"
+WORD: Final = re.compile(rf"[{UNSPACED}]+|[^{BETWEEN}._-][^{BETWEEN}]*(?<![._-])")
+FIRST_UNSPACED: Final = re.compile(rf"[{UNSPACED}]")
+STOPS: Final = (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")
+WITHOUT_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
+LONGEST: Final = 400
+"""Characters of a unit; a longer line is cut between words."""
+LONGEST_READ: Final = 40_000
+"""Characters at the beginning and at the end of a message that are read: the event loop waits."""
+MOST_MISSES: Final = 32
+LONGEST_TOKEN: Final = 20
+"""Characters; a text with more of them for each token of room is not counted."""
+LEAST_LINE: Final = 4
+"""Tokens that the shortest line takes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """A stretch of text that stays whole or goes; `line` is how a summary quotes it, under a `heading`."""
+
+    speaker: Teller
+    text: str
+    line: str
+    words: frozenset[str]
+    heading: str = ""
+    is_carried: bool = False
+    """An earlier summary has told it."""
+
+    @property
+    def frame(self) -> str:
+        """Return its text without digits: lines of one log differ in nothing but these."""
+        return self.text.translate(WITHOUT_DIGITS)
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text in small letters, and of scripts without spaces each two letters in a row."""
+    words: list[str] = WORD.findall(text.casefold())
+    if text.isascii():
+        return set(words)
+    found: set[str] = set()
+    for word in words:
+        if FIRST_UNSPACED.match(word):
+            found.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
+        else:
+            found.add(word)
+    return found
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences and lines of a text, in their order; some may be blank."""
+    for stop in STOPS:
+        text = text.replace(stop, f"{stop.rstrip()}\n")
+    return text.split("\n")
+
+
+class Coverage:
+    """The units of a conversation's groups, given in their order, with what their words weigh; `size` counts a text."""
+
+    def __init__(self, groups: Iterable[Group], size: Callable[[str], int]) -> None:
+        self._size = size
+        self._units = {id(group): (group, tuple(_units_of(group))) for group in groups}
+        units = [unit for _, inside in self._units.values() for unit in inside]
+        said = Counter(chain.from_iterable(unit.words for unit in units))
+        rarities = {times: math.log((len(units) + 1) / times) for times in set(said.values())}
+        self._weights = {word: rarities[times] * _pieces(word) for word, times in said.items()}
+        self._frames = Counter(unit.frame for unit in units)
+        self._places = {unit: at / len(units) for at, unit in enumerate(units)}
+
+    def units(self, groups: Iterable[Group]) -> list[Unit]:
+        """Return the units of groups, in their order."""
+        return [unit for group in groups for unit in self._units_in(group)]
+
+    def _units_in(self, group: Group) -> tuple[Unit, ...]:
+        """Return the units of a group, which are looked for once; parts of messages come later than the others."""
+        if id(group) not in self._units:
+            self._units[id(group)] = group, tuple(_units_of(group))
+        return self._units[id(group)][1]
+
+    def words(self, groups: Iterable[Group]) -> set[str]:
+        """Return the words of groups."""
+        return set().union(*(unit.words for unit in self.units(groups)))
+
+    def weight(self, words: Set[str]) -> float:
+        """Return what words weigh together; those of nobody in the conversation weigh nothing."""
+        return sum(map(self._weights.__getitem__, words & self._weights.keys()))
+
+    def lost(self, groups: Sequence[Group], words: set[str]) -> tuple[int, list[str]]:
+        """Return how many units of groups are the user's, and which have most of their weight in none of these words.
+
+        The weightiest comes first.
+        """
+        units = [unit for unit in self.units(groups) if unit.speaker == "user"]
+        missing = ((self.weight(unit.words - words), unit) for unit in units)
+        lost = [(weight, unit.text) for weight, unit in missing if 2 * weight > self.weight(unit.words)]
+        return len(units), [text for _, text in sorted(lost, key=itemgetter(0), reverse=True)]
+
+    def chosen(
+        self, groups: Sequence[Group], staying: Sequence[Group], told: str, room: int, for_user: int
+    ) -> list[Unit]:
+        """Return the units of removed groups that stay, in their order, in so many tokens.
+
+        What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
+        than `for_user` tokens. What earlier summaries have told comes first, in the same lines, so that an engine has
+        read it already.
+        """
+        said = self.words(staying) | words_of(told)
+        texts = {unit.text for unit in self.units(staying)}
+        units: dict[Unit, int] = {}
+        for place, unit in enumerate(self.units(groups)):
+            if unit.text not in texts:
+                texts.add(unit.text)
+                units[unit] = place
+        picked: set[Unit] = set()
+        known = set(said)
+        own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
+        if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
+            cost = sum(self._size(f"{unit.line}\n") for unit in own)
+            if cost <= min(for_user, room):
+                room -= cost
+                picked.update(own)
+                known.update(*(unit.words for unit in own))
+        factors = {unit: self._factor(unit, said) for unit in units if unit not in picked}
+        queue = [
+            (-factor * self.weight(unit.words - known), -units[unit], unit)
+            for unit, factor in factors.items()
+            if factor
+        ]
+        heapq.heapify(queue)
+        misses = 0
+        while queue and room >= LEAST_LINE and misses < MOST_MISSES:
+            _, place, unit = heapq.heappop(queue)
+            worth = factors[unit] * self.weight(unit.words - known)
+            if queue and worth < -queue[0][0]:  # what was picked since has covered a part of it: look at it again later
+                heapq.heappush(queue, (-worth, place, unit))
+                continue
+            if worth <= 0:
+                break
+            cost = self._size(f"{unit.line}\n")
+            if cost > room:
+                misses += 1
+                continue
+            room -= cost
+            picked.add(unit)
+            known |= unit.words
+        return sorted(picked, key=units.__getitem__)
+
+    def _factor(self, unit: Unit, said: set[str]) -> float:
+        """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
+
+        A newer unit counts up to twice an old one, and one that is all about what the last turns speak of twice.
+        """
+        whole = self.weight(unit.words)
+        about = self.weight(unit.words & said) / whole if whole else 0.0
+        size = 2 + size_in_bytes(unit.line) / 4
+        units = len(self._places) + 1
+        rarity = math.log(units / self._frames[unit.frame]) / math.log(units) if unit.frame in self._frames else 1.0
+        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity / size
+
+
+def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
+    """Return the lines that quote what is worth most of groups, in their order, in so many tokens."""
+    return [unit.line for unit in Coverage(groups, size).chosen(groups, (), "", room, room // 2)]
+
+
+def _units_of(group: Group) -> Iterator[Unit]:
+    if is_summary(group):
+        teller: Teller
+        for heading, line in said_in(carried_by([group]).body):
+            teller, text = speaker_in(line)
+            if teller == "user" and heading not in QUOTING:
+                teller, text = "summary", line
+            yield Unit(teller, text, line, frozenset(words_of(text)), heading, is_carried=True)
+        return
+    for message in group.unshortened or group.messages:
+        role = message.get("role")
+        speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
+        for text in _pieces_of(readable(message).removesuffix(group.note)):
+            yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
+        for name, arguments in called(message):
+            for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
+                yield Unit("call", text, quotation("call", text), frozenset(words_of(text)))
+
+
+def _pieces_of(text: str) -> Iterator[str]:
+    """Yield the sentences and lines of a text, of a very long one those at its beginning and end."""
+    if len(text) > 2 * LONGEST_READ:
+        text = f"{text[:LONGEST_READ]}\n{text[-LONGEST_READ:]}"
+    for sentence in sentences_of(text):
+        rest = " ".join(sentence.split())
+        while len(rest) > LONGEST:
+            end = rest.rfind(" ", LONGEST // 2, LONGEST) + 1 or LONGEST
+            yield rest[:end].strip()
+            rest = rest[end:]
+        if rest.strip("-*#=_~|`>. "):
+            yield rest
+
+
+def _pieces(word: str) -> int:
+    """Return about how many tokens a word takes, in which a figure or name cannot be guessed from its beginning."""
+    pieces = (len(word) + 3) // 4
+    return min(4, pieces if word.isalpha() else pieces + 2 * any(map(str.isdigit, word)))

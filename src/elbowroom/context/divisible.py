@@ -1,0 +1,91 @@
+"""A message is divisible: of one that does not fit the end stays word for word, but for answers the beginning too."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from elbowroom.context.transcript import Message, is_blank, text_of, with_text
+
+LEAST: Final = 200
+"""Characters that stay of a message at least; from fewer nobody sees where it stopped."""
+NEAR: Final = 80
+"""Characters within which a text is cut at the end of a line, sentence or word instead of in the middle of it."""
+HEAD_SHARE: Final = (2, 3)
+"""How much of what stays of a user's message is its beginning."""
+LONGEST_TOKEN: Final = 20
+"""Characters; a text with more of them for each token of room is cut before it is counted."""
+TRIES: Final = 6
+STOPS: Final = ("\n", ". ", " ")
+LEFT_OUT: Final = "[{:,} characters are left out here.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A `whole` message in two: `shown` stays of it, word for word, and `rest` does not."""
+
+    whole: Message
+    shown: Message
+    rest: Message
+
+
+def is_divisible(message: Message) -> bool:
+    """Tell whether a part of a message can stay: it is the text of a user, an answer or a result, without calls."""
+    has_text = bool(text_of(message).strip()) and not is_blank(message.get("content"))
+    return has_text and message.get("role") in ("user", "assistant", "tool") and not message.get("tool_calls")
+
+
+def divided(message: Message, length: int) -> Divided | None:
+    """Return the message in two, with about so many characters shown; None where it cannot be divided so."""
+    text = text_of(message)
+    if not is_divisible(message) or len(text) <= length:
+        return None
+    if message.get("role") == "assistant":
+        head, tail = ends(text, 0, length)
+        shown = tail
+    else:
+        part, whole = HEAD_SHARE
+        head, tail = ends(text, length * part // whole, length - length * part // whole)
+        shown = f"{head}\n{LEFT_OUT.format(len(text) - len(head) - len(tail))}\n{tail}"
+    rest = text[len(head) : len(text) - len(tail)]
+    left_out = {"role": message["role"], "content": rest}
+    return Divided(message, with_text(message, shown), left_out) if rest.strip() else None
+
+
+def within(message: Message, room: int, size: Callable[[str], int]) -> Divided | None:
+    """Return the message in two, with as much of it shown as takes so many tokens; None where all of it fits.
+
+    At least `LEAST` characters are shown. `size` counts a text.
+    """
+    text = text_of(message)
+    if len(text) <= LONGEST_TOKEN * room and size(text) <= room:
+        return None
+    length = min(len(text) - 1, 4 * max(0, room))
+    best = divided(message, LEAST)
+    shown = 0
+    for _ in range(TRIES):
+        if length <= max(LEAST, shown) or (parts := divided(message, length)) is None:
+            break
+        taken = size(text_of(parts.shown))
+        if taken <= room:
+            best, shown = parts, length
+        length = min(len(text) - 1, length * room // max(1, taken) - (taken > room) * NEAR // 4)
+    return best
+
+
+def ends(text: str, head: int, tail: int) -> tuple[str, str]:
+    """Return the beginning and the end of a text, of about so many characters each, in whole lines or words."""
+    if head:
+        head = next((place for stop in STOPS if (place := _before(text, stop, head)) > 0), head)
+    start = max(head, len(text) - tail)
+    if tail:
+        start = next((place for stop in STOPS if 0 < (place := _after(text, stop, start)) < len(text)), start)
+    return text[:head], text[start:] if tail else ""
+
+
+def _before(text: str, stop: str, at: int) -> int:
+    return text.rfind(stop, max(0, at - NEAR), at) + 1
+
+
+def _after(text: str, stop: str, at: int) -> int:
+    found = text.find(stop, max(0, at - 1), at + NEAR)
+    return found + len(stop) if found >= 0 else 0

@@ -1,0 +1,83 @@
+"""The answer that a person has just read is there for the next message, in whatever words that comes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import RAW_MODEL, chunks_of, finish_of, stream_bytes
+from patient_counting import wait_for_counts
+from request_checks import assert_fits
+from scripted_pruner import rest_of
+from scripted_pruner import text_of as content_of
+from serving import text_of
+from small_window import orders_of, small_window, turns_of
+
+from elbowroom.demo import SimulatedTokenizer
+
+NOUNS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "sun", "bell")
+QUESTION = "Write the whole log."
+DONE = "Everything asked for above is done"
+TOKENIZER = SimulatedTokenizer()
+
+
+@pytest.fixture(autouse=True)
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_counts(monkeypatch)
+
+
+def log_of(words: int) -> str:
+    """Return a log of so many words; each sentence stands in it once."""
+    sentences = [f"On day {at} the {NOUNS[at % 10]} lay {at * 3 % 17} miles off.\n" for at in range(words // 9 + 1)]
+    return "".join(sentences)
+
+
+def goes_on(text: str) -> Callable[[dict[str, Any]], str]:
+    """Return a model that writes the text, and goes on with it after the last words of it that it sees."""
+
+    def says(body: dict[str, Any]) -> str:
+        last = next((each for each in reversed(body["messages"]) if each["role"] == "assistant"), None)
+        return text if last is None else rest_of(text, content_of(last))
+
+    return says
+
+
+def talk(said: str, last: str | None) -> dict[str, Any]:
+    """Return a request after an answer."""
+    messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": said}]
+    return {"model": RAW_MODEL, "messages": [*messages, *([{"role": "user", "content": last}] if last else [])]}
+
+
+@pytest.mark.parametrize("last", ["go on", "weiter", "What became of the boat in the last lines?", None])
+@pytest.mark.parametrize(("window", "words"), [(4096, 6000), (8192, 6000)])
+async def test_next_message_finds_the_end_of_the_answer(
+    tmp_path: Path, window: int, words: int, last: str | None
+) -> None:
+    """Most of the window holds it, and a model that is to go on does so at the next word."""
+    text = log_of(2 * words)
+    said = " ".join(text.split(" ")[:words]) + " "
+    async with small_window(tmp_path, goes_on(text), window=window) as (served, studio):
+        chunks = chunks_of(await stream_bytes(served, {**talk(said, last), "max_tokens": 40}))
+        [turn] = turns_of(studio)
+        assert_fits(turn)
+        [end] = [content_of(each) for each in turn.body["messages"] if each["role"] == "assistant"]
+        assert said.endswith(end)
+        assert len(TOKENIZER.split(end)) >= 0.6 * window
+        assert text.startswith(said + text_of(chunks))
+        assert text_of(chunks)
+
+
+async def test_answer_that_a_limit_has_ended_is_not_told_as_done(tmp_path: Path) -> None:
+    """The summary that is made while the person reads it says so, and "go on" continues it at the next word."""
+    text = log_of(6000)
+    async with small_window(tmp_path, goes_on(text), window=4096, compaction="max_restarts = 1") as (served, studio):
+        chunks = chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": talk("", None)["messages"][:1]}))
+        said, asked = text_of(chunks), len(turns_of(studio))
+        assert finish_of(chunks) == "length"
+        assert 0 < len(said) < len(text)
+        more = text_of(chunks_of(await stream_bytes(served, talk(said, "Please go on with the log where it ended."))))
+        assert more
+        assert text.startswith(said + more)
+        told = "".join(content_of(each) for turn in turns_of(studio)[asked:] for each in turn.body["messages"])
+        assert DONE not in told
+        assert all("it is not finished" in content_of(order.body["messages"][-1]) for order in orders_of(studio))

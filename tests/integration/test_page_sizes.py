@@ -1,0 +1,61 @@
+"""No view of the page is wider than its window, whatever names people and models have."""
+
+from pathlib import Path
+
+import chromium
+import pytest
+from chromium import go, opened
+from page_scene import LONG_TALK, lived_in
+from playwright.async_api import Browser
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+browser = chromium.browser
+SIZES = ((320, 640), (768, 900), (1024, 768), (1280, 800), (1920, 1080))
+VIEWS = (
+    "home",
+    "conversations",
+    "agents",
+    "agents/long",
+    "models",
+    "settings/compaction",
+    "settings/vault",
+    "connect",
+    "logs",
+)
+LONG = "Summaries_of_everything_that_was_ever_said_in_any_of_the_conversations_about_the_garden_by_the_wall" * 2
+AGENT = f"""
+[[agents]]
+id = "long"
+name = "{LONG}"
+instructions = "{LONG}"
+model = "{LONG}"
+tools = ["vault.read", "tool_output_cache"]
+"""
+
+
+async def test_no_view_is_wider_than_its_window(tmp_path: Path, browser: Browser) -> None:
+    """Names of 200 letters without a space are broken or cut, at five sizes."""
+    async with lived_in(tmp_path, talks=[LONG_TALK], more=AGENT) as (served, _):
+        wide = []
+        for size in SIZES:
+            async with opened(browser, served.url, size=size) as page:
+                for view in VIEWS:
+                    await go(page, view)
+                    width = await page.evaluate("document.scrollingElement.scrollWidth")
+                    if width > size[0]:
+                        wide.append((view, size[0], width))
+        assert not wide
+
+
+async def test_words_of_people_find_their_direction(tmp_path: Path, browser: Browser) -> None:
+    """A title and a message in Arabic stand from right to left, beside English ones; what is typed does so too."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        await served.chat("writer", "\u0645\u0627 \u0647\u064a \u0627\u0644\u062d\u062f\u064a\u0642\u0629\u061f")
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            title = page.locator(".card-title")
+            assert await title.evaluate("one => getComputedStyle(one).direction") == "rtl"
+            await title.click()
+            said = page.locator(".from-user .said")
+            assert await said.evaluate("one => getComputedStyle(one).direction") == "rtl"
+            answered = page.locator(".message:not(.from-user) .said").last
+            assert await answered.evaluate("one => getComputedStyle(one).direction") == "ltr"

@@ -1,0 +1,114 @@
+"""What code quotes of a removed part: what adds most rare words for its tokens, whoever wrote it."""
+
+import pytest
+from compacting import said, used
+
+from elbowroom.context.compaction.coverage import Coverage, quoted, words_of
+from elbowroom.context.compaction.division import summary_message
+from elbowroom.context.transcript import Group, Transcript
+
+CHAT = (
+    "the deploy went fine and the checks passed again",
+    "the deploy went fine and the checks passed again",
+    "btw our codename is ESZYC-417, keep it off the slides",
+    "the deploy went fine and the checks failed once",
+)
+
+
+def groups_of(*texts: str, role: str = "user") -> tuple[Group, ...]:
+    """Return a group for each text."""
+    return Transcript.of([said(role, text) for text in texts]).groups
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Its port: 8080, (see https://a.example/x.)", {"its", "port", "8080", "see", "https", "//a.example/x"}),
+        ("締切は3月", {"締切", "切は", "3", "月"}),
+        ("Срок — 5 мая", {"срок", "—", "5", "мая"}),
+        ("", set()),
+    ],
+)
+def test_words(text: str, words: set[str]) -> None:
+    """Words in small letters; of scripts without spaces each two letters in a row."""
+    assert words_of(text) == words
+
+
+def test_what_is_said_once_comes_before_what_is_said_again_and_again() -> None:
+    """In a room for one line the line with the rarest words stays."""
+    lines = quoted(groups_of(*CHAT), len, 60)
+    assert lines == ["- btw our codename is ESZYC-417, keep it off the slides"]
+
+
+def test_order_and_room() -> None:
+    """Lines stand in the order in which they were said, each once, within the room."""
+    lines = quoted(groups_of(*CHAT), len, 200)
+    assert lines == [f"- {CHAT[0]}", f"- {CHAT[2]}", f"- {CHAT[3]}"] or lines == [f"- {text}" for text in CHAT[1:]]
+    assert quoted(groups_of(*CHAT), len, 20) == []
+
+
+def test_what_stays_anyway_is_not_quoted() -> None:
+    """Words that stand in the prompt already add nothing, nor does a sentence of the user that stands there whole."""
+    groups = groups_of(*CHAT)
+    assert Coverage(groups, len).chosen(groups, (), "; ".join(CHAT[1:]), 1000, 0) == []
+    assert Coverage(groups, len).chosen(groups, (), "; ".join(CHAT), 1000, 1000) == []
+    assert [unit.text for unit in Coverage(groups, len).chosen(groups[:3], groups[3:], "", 1000, 1000)] == [
+        CHAT[0],
+        CHAT[2],
+    ]
+
+
+def test_the_users_words_come_before_those_of_others() -> None:
+    """The same words weigh more in the user's mouth; who else speaks is named."""
+    groups = (*groups_of("alpha beta gamma delta", role="assistant"), *groups_of("epsilon zeta theta iota"))
+    assert quoted(groups, len, 30) == ["- epsilon zeta theta iota"]
+    assert quoted(groups, len, 100) == ["- Assistant: alpha beta gamma delta", "- epsilon zeta theta iota"]
+
+
+def test_calls_and_results_are_quoted_by_their_names() -> None:
+    """A call stands with its arguments, and no result passes for words of the user."""
+    groups = Transcript.of(used("read_file", {"path": "src/a.py"}, "MAX_ROWS = 417", "c1")).groups
+    assert quoted(groups, len, 200) == ['- Call: read_file {"path": "src/a.py"}', "- Tool: MAX_ROWS = 417"]
+
+
+def test_lines_of_an_earlier_summary_compete_as_they_stand() -> None:
+    """A second compaction leaves the lines byte for byte, with their headings."""
+    text = summary_message("Be brief.", "", ["- The hall is booked.", "- Tool: 12 seats"], "done")
+    groups = groups_of(text, "And the boat?")
+    units = Coverage(groups, len).chosen(groups, (), "", 1000, 0)
+    assert [(unit.heading, unit.line, unit.speaker) for unit in units] == [
+        ("What must hold", "Be brief.", "summary"),
+        ("Word for word", "- The hall is booked.", "user"),
+        ("Word for word", "- Tool: 12 seats", "tool"),
+        ("", "- And the boat?", "user"),
+    ]
+
+
+def test_a_text_without_end_is_read_at_both_ends() -> None:
+    """Hostile lengths cost bounded time: no spaces, one line, nothing but marks."""
+    for text in ("x" * 200_000, "a " * 200_000, "." * 200_000, "- \n" * 100_000):
+        assert sum(map(len, quoted(groups_of(text), len, 1000))) <= 1000
+
+
+def test_shortened_results_are_quoted_from_the_whole_ones() -> None:
+    """What a tool told may be quoted though a line stands for it in the prompt by now."""
+    [group] = Transcript.of(used("read_file", {"path": "src/a.py"}, "MAX_ROWS = 417", "c1")).groups
+    stub = {**group.messages[1], "content": "[tool output trimmed; ref=abcdefghjkmn]"}
+    shortened = Group((group.messages[0], stub), unshortened=group.messages)
+    assert quoted([shortened], len, 200) == ['- Call: read_file {"path": "src/a.py"}', "- Tool: MAX_ROWS = 417"]
+
+
+def test_what_came_back_unasked_is_nothing_that_the_user_said() -> None:
+    """The note at the end of a message is left out."""
+    group = Group(
+        (said("user", "And the boat?\n\n<earlier>\nThe hall is booked.\n</earlier>"),),
+        note="\n\n<earlier>\nThe hall is booked.\n</earlier>",
+    )
+    assert quoted([group], len, 200) == ["- And the boat?"]
+
+
+def test_a_line_of_a_log_weighs_less_than_a_sentence_of_its_own() -> None:
+    """Lines that differ in their figures alone are worth less, each, the more of them there are."""
+    log = [f"row {number} took {number * 7} ms" for number in range(100, 140)]
+    lines = quoted(groups_of(*log, "the key is under pot 4417", *log, role="tool"), len, 60)
+    assert "- Tool: the key is under pot 4417" in lines
