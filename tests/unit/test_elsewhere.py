@@ -89,7 +89,7 @@ def test_nothing_waits_for_a_pipe(tmp_path: Path) -> None:
     folder.mkdir()
     file.write_bytes(b"12345")
     for path in (pipe, folder, Path("/dev/null")):
-        with pytest.raises(OSError, match="no plain file|directory"):
+        with pytest.raises(OSError, match=r"no plain file|directory"):
             read_plain(path)
     assert read_plain(file, 5) == b"12345"
     with pytest.raises(ValueError, match="too large"):
