@@ -4,7 +4,7 @@ A failure names its seed, as `seed-17`; `test_seeds` with `range(17, 18)` plays 
 """
 
 import asyncio
-import warnings
+import logging
 from collections.abc import Sequence as Numbers
 from pathlib import Path
 
@@ -40,4 +40,4 @@ async def test_seeds(tmp_path: Path, seeds: Numbers[int]) -> None:
                 await one.check()
     assert [wrong for one in played for wrong in one.wrong] == []
     for told in (told for one in played for told in one.doubtful):
-        warnings.warn(told, stacklevel=1)
+        logging.getLogger(__name__).warning(told)
