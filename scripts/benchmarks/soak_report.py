@@ -61,6 +61,23 @@ def rows(steady: Soaked, killed: Soaked) -> list[Row]:
     ]
 
 
+def kills(rounds: Mapping[str, Sequence[Any]]) -> list[Row]:
+    """Return the lines of the rounds of kills, by their conditions."""
+    found = {name: some for name, some in rounds.items() if some}
+    return [
+        row
+        for name, some in found.items()
+        for row in (
+            Row(
+                f"{len(some)} kills of chats, {name}: words lost that were older",
+                sum(one.lost.words for one in some),
+                0,
+            ),
+            Row("the same: oldest word taken (ms)", max(one.lost.oldest for one in some) * MILLISECONDS, 500),
+        )
+    ]
+
+
 def lost(founds: Sequence[Found]) -> int:
     """Return how many words are missing of those that had to be there."""
     return sum(found.lost for found in founds)

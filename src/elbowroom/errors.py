@@ -23,6 +23,7 @@
     ├── TooManyRequests                429 queue_full, with Retry-After
     ├── StoreOpening                   503 store_opening, with Retry-After
     ├── StoreAway                      503 store_unreachable, with Retry-After
+    ├── StoreUnwritable                503 store_unwritable
     └── UpstreamError                  502 upstream_error
         ├── UpstreamUnreachable        503 no server listens at the address
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
@@ -312,6 +313,19 @@ class StoreAway(ElbowroomError):
         super().__init__(
             "The database server cannot be used now, so what is kept there cannot be told. It is not lost, and chats "
             f"go on. Ask again in {self.retry_after} s; 'elbowroom doctor' tells what is wrong."
+        )
+
+
+class StoreUnwritable(ElbowroomError):
+    """What was deleted is still in the database, which cannot be written."""
+
+    status = 503
+    code = "store_unwritable"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database of conversations cannot be written now. This is gone from lists, and from the database as "
+            "soon as that works; if elbowroom ends before, it is there again. /health says how the store is."
         )
 
 

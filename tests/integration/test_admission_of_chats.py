@@ -142,8 +142,8 @@ def continued(answer: str, number: int, last: int) -> str:
 async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
     """Beyond the limit a chat is told at once to come back, and when; those before it are answered."""
     ended = asyncio.Event()
-    async with one_pool(tmp_path, lambda body: Script(WaitFor(ended), "Yes.")) as (served, studio):
-        served.app[SHARED].admission.max_waiting = 1
+    says = Script(WaitFor(ended), "Yes.")
+    async with one_pool(tmp_path, lambda body: says, server="max_waiting = 1") as (served, studio):
         full = chat_body(1, exchanges=LONG)
         first = asyncio.create_task(ask_whole(served, full))
         await eventually(lambda: len(studio.chats) == 1, "the first is not sent")
@@ -160,6 +160,22 @@ async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
         for status, answer in (await first, await second):
             assert status == 200
             assert answer["choices"][0]["message"]["content"] == "Yes."
+
+
+async def test_three_hundred_chats_at_once_are_all_answered(tmp_path: Path) -> None:
+    """They wait as long as their clients do, in the order in which they came, and are told how many are before them."""
+    begun: list[str] = []
+
+    def says(body: Body) -> Script:
+        begun.append(body["messages"][-1]["content"])
+        return Script("Yes.")
+
+    async with one_pool(tmp_path, says) as (served, _):
+        bodies = [chat_body(number, exchanges=LONG) for number in range(300)]
+        asking = [asyncio.create_task(streamed(served, body)) for body in bodies]
+        answers = await asyncio.gather(*asking)
+        assert {answer.strip() for answer in answers} == {"Yes."}
+        assert len(begun) == 300
 
 
 async def test_who_waits_is_told(tmp_path: Path) -> None:

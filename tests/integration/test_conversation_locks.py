@@ -11,12 +11,15 @@ from chatting import AGENT, MODEL, elbowroom_with_studio, eventually
 from openai import APIStatusError, AsyncOpenAI, BadRequestError, ConflictError, DefaultAsyncHttpxClient
 from openai.types.responses import Response
 from openai_client import Trio, client_of
+from read_conversations import kept_of
 from serving import Served, serve, settings_for
 
+from elbowroom.context.branch import ConversationTree
 from elbowroom.demo import Cut, Script, SimulatedLMStudio, SimulatedModel, WaitFor
-from elbowroom.server.conversations import LOCKS
+from elbowroom.server.conversations import hold
 from elbowroom.server.responses import background
 from elbowroom.server.state import SHARED
+from elbowroom.store.sql.conversations import SqlConversations
 
 BEGUN = "One two three. "
 WAYS = {"whole": {}, "stream": {"stream": True}, "background": {"background": True}}
@@ -63,9 +66,14 @@ async def runs(served: Served) -> None:
     await eventually(lambda: served.app[SHARED].running.phases() == ["streaming"], "no answer begins")
 
 
+def locked(served: Served) -> list[str]:
+    """Return the conversations that somebody answers or changes."""
+    return list(served.app[SHARED].recording.locks._locks)
+
+
 async def is_free(served: Served) -> None:
     """Wait until no conversation is kept for an answer."""
-    await eventually(lambda: not served.app[LOCKS].answered, "a conversation stays locked")
+    await eventually(lambda: not locked(served), "a conversation stays locked")
 
 
 @pytest.mark.fault("two clients at once", "streaming", "of one `conversation` the second is told to wait")
@@ -149,7 +157,7 @@ async def fail_in_background(client: AsyncOpenAI, conversation: str, studio: Sim
     """Ask in the background where the engine breaks off."""
     studio.enqueue(Script(BEGUN, Cut()))
     asked = await answering(client, conversation, background=True)
-    await eventually(lambda: not served.app[LOCKS].answered, "it does not end")
+    await eventually(lambda: not locked(served), "it does not end")
     assert (await client.responses.retrieve(asked.id)).status == "failed"
 
 
@@ -190,12 +198,12 @@ async def ask_wrongly(client: AsyncOpenAI, conversation: str, _: SimulatedLMStud
     for body in wrong:
         with pytest.raises(APIStatusError):
             await client.responses.create(conversation=conversation, **body)
-        assert not served.app[LOCKS].answered
+        assert not locked(served)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(background, "MOST_AT_ONCE", 0)
         with pytest.raises(APIStatusError):
             await answering(client, conversation, background=True)
-    assert not served.app[LOCKS].answered
+    assert not locked(served)
 
 
 Leaving = Callable[[AsyncOpenAI, str, SimulatedLMStudio, Served], Awaitable[None]]
@@ -220,8 +228,8 @@ async def test_the_end_of_the_server_releases_it(tmp_path: Path, way: Way) -> No
         async with serve(tmp_path, settings_for(studio.base_url, agents=AGENT)) as served, client_of(served) as client:
             asked = answering(client, await conversation_of(client), **way)
             await runs(served)
-            assert len(served.app[LOCKS].answered) == 1
-        assert not served.app[LOCKS].answered
+            assert len(locked(served)) == 1
+        assert not locked(served)
         await asyncio.wait([asked])
         _ = asked.exception()
 
@@ -252,7 +260,7 @@ async def test_the_lock_is_the_owners(trio: Trio) -> None:
     client, _, served = trio
     conversation = await conversation_of(client.with_options(default_headers={"X-Elbowroom-User": "ada"}))
     with ExitStack() as until:
-        await served.app[LOCKS].hold("ada", conversation, until)
+        await hold(served.app[SHARED], "ada", conversation, until)
         for owner, status in (("ada", 400), ("bob", 404)):
             with pytest.raises(APIStatusError) as refused:
                 await answering(client.with_options(default_headers={"X-Elbowroom-User": owner}), conversation)
@@ -272,8 +280,78 @@ async def test_nothing_is_deleted_between_reading_and_answering(trio: Trio) -> N
     client, _, served = trio
     conversation = await conversation_of(client)
     with ExitStack() as until:
-        await served.app[LOCKS].hold("", conversation, until)
+        await hold(served.app[SHARED], "", conversation, until)
         with pytest.raises(BadRequestError) as refused:
             await client.conversations.delete(conversation)
         assert refused.value.code == "conversation_locked"
     assert (await client.conversations.delete(conversation)).deleted
+
+
+async def test_an_answer_that_begins_while_its_conversation_is_deleted_is_kept_whole(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the deletion, and is then one whole conversation, with one beginning, under the same name."""
+    _, studio, served = trio
+    studio.enqueue("The ninth.", "The tenth.")
+    first = {"role": "user", "content": "Which pier?"}
+    said = [first, {"role": "assistant", "content": "The ninth."}, {"role": "user", "content": "And tomorrow?"}]
+
+    async def ask(messages: list[dict[str, str]]) -> str:
+        body = {"model": "writer", "messages": messages}
+        async with served.http.post(served.chat_url, json=body, headers={"X-Conversation-Id": "trip"}) as answered:
+            assert answered.status == 200
+            return str(answered.headers["X-Conversation-Id"])
+
+    conversation = await ask([first])
+    await kept_of(served)
+    is_deleting, goes_on = asyncio.Event(), asyncio.Event()
+    delete_some = SqlConversations.delete_some
+
+    async def held(conversations: SqlConversations, wanted: str) -> bool:
+        is_deleting.set()
+        await goes_on.wait()
+        return await delete_some(conversations, wanted)
+
+    monkeypatch.setattr(SqlConversations, "delete_some", held)
+    deleting = asyncio.create_task(served.http.delete(f"{served.url}/v1/conversations/{conversation}"))
+    await is_deleting.wait()
+    asking = asyncio.create_task(ask(said))
+    await eventually(lambda: len(served.app[SHARED].running) == 1, "nobody asks")
+    await asyncio.wait([asking], timeout=0.1)
+    goes_on.set()
+    assert (await deleting).status == 200
+    assert await asking == conversation
+    kept = await kept_of(served)
+    assert [(one.message["role"], one.message["content"]) for one in kept.messages] == [
+        *((one["role"], one["content"]) for one in said),
+        ("assistant", "The tenth."),
+    ]
+    assert len(ConversationTree.of(kept.messages).ends()) == 1
+
+
+async def test_no_queued_message_is_accepted_and_deleted(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes while its conversation is deleted is told that this is gone, and never 202 and lost."""
+    _, studio, served = trio
+    studio.enqueue("The ninth.")
+    body = {"model": "writer", "messages": [{"role": "user", "content": "Which pier?"}]}
+    async with served.http.post(served.chat_url, json=body) as answered:
+        conversation = answered.headers["X-Conversation-Id"]
+    await kept_of(served)
+    is_deleting, goes_on = asyncio.Event(), asyncio.Event()
+    delete_some = SqlConversations.delete_some
+
+    async def held(conversations: SqlConversations, wanted: str) -> bool:
+        is_deleting.set()
+        await goes_on.wait()
+        return await delete_some(conversations, wanted)
+
+    monkeypatch.setattr(SqlConversations, "delete_some", held)
+    one = f"{served.url}/v1/conversations/{conversation}"
+    deleting = asyncio.create_task(served.http.delete(one))
+    await is_deleting.wait()
+    queueing = asyncio.create_task(served.http.post(f"{one}/queue", json={"content": "And May?"}))
+    await asyncio.wait([queueing], timeout=0.1)
+    goes_on.set()
+    assert (await deleting).status == 200
+    assert (await queueing).status == 404
+    assert served.app[SHARED].queue.length == 0

@@ -24,7 +24,8 @@ async def health(client: TestClient[web.Request, web.Application]) -> dict[str, 
         answer = await response.json()
         assert response.status == 200
     assert answer["status"] == "ok"
-    assert set(answer) == {"status", "version", "providers"}
+    assert set(answer) == {"status", "version", "store", "providers"}
+    assert answer["store"] == {"status": "opening"} or answer["store"] == {"status": "ok"}
     assert all(set(state) == {"id", "reachable"} for state in answer["providers"])
     return {state["id"]: state["reachable"] for state in answer["providers"]}
 

@@ -75,12 +75,11 @@ def test_callbacks_run_in_every_order() -> None:
 
 
 def test_finds_a_recorder_that_drops_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words that came before their conversation was found are missed in the file."""
+    """What was said before a conversation was found is missed in the file."""
     belongs_to = TurnRecorder.belongs_to
 
-    def forgetful(recorder: TurnRecorder, *found: Any) -> None:
-        recorder._unplaced.clear()
-        belongs_to(recorder, *found)
+    def forgetful(recorder: TurnRecorder, known: Any, _: Any, release: Any) -> None:
+        belongs_to(recorder, known, (), release)
 
     monkeypatch.setattr(TurnRecorder, "belongs_to", forgetful)
     assert "kept is" in first_wrong(tmp_path)

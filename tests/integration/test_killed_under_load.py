@@ -1,12 +1,14 @@
-"""A hundred kills while twenty chats are answered and the CPU has no time left: words that clients had are kept."""
+"""Two hundred kills while twenty chats are answered, half on new stores and half beside programs that take the CPU."""
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from kill_rounds import busy, kill_rounds
 
 CHATS = 20
+ROUNDS = 50
 MAY_TAKE = 0.5
 """Seconds after which a word that a client has received is on the disk."""
 
@@ -14,9 +16,11 @@ MAY_TAKE = 0.5
 @pytest.mark.fault("kill -9 under load", "streaming", "nothing older than half a second is missing")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-async def test_a_hundred_kills_under_full_load(tmp_path: Path) -> None:
-    """Nothing that a client received half a second before a SIGKILL is missing, while other programs take the CPU."""
-    with busy(os.cpu_count() or 1):
-        rounds = await kill_rounds(tmp_path, 100, chats=CHATS, may_take=MAY_TAKE, seed=1)
-    assert sum(each.received for each in rounds) > 100 * CHATS
-    assert [each.lost.words for each in rounds] == [0] * 100, max(each.lost.oldest for each in rounds)
+@pytest.mark.parametrize("is_busy", [True, False], ids=["beside spinners", "alone"])
+@pytest.mark.parametrize("is_fresh", [True, False], ids=["new stores", "one store"])
+async def test_two_hundred_kills(tmp_path: Path, *, is_fresh: bool, is_busy: bool) -> None:
+    """Nothing that a client received half a second before a SIGKILL is missing, from the first commit of a file on."""
+    with busy(os.cpu_count() or 1) if is_busy else nullcontext():
+        rounds = await kill_rounds(tmp_path, ROUNDS, chats=CHATS, may_take=MAY_TAKE, seed=1, is_fresh=is_fresh)
+    assert sum(each.received for each in rounds) > ROUNDS * CHATS
+    assert [each.lost.words for each in rounds] == [0] * ROUNDS, max(each.lost.oldest for each in rounds)

@@ -102,6 +102,21 @@ async def test_odd_answers_are_told_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("count", "taken"), [(500, 500), (501, 500), (20_000, 500)])
+async def test_a_server_with_too_many_tools_is_named_and_cut(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, taken: int
+) -> None:
+    """Its first five hundred tools can be used, in its order; the log names the server and where it was cut."""
+    command = [sys.executable, str(SCRIPT.with_name("mcp_odd_server.py")), str(count)]
+    sample = Sample.of(tmp_path, program("many", command, "timeout = 20"))
+    try:
+        assert [tool.name for tool in await sample.tools("many")] == [f"tool_{at}" for at in range(taken)]
+    finally:
+        await sample.servers.aclose()
+    told = "The MCP server 'many' offers more than 500 tools: those from 'tool_500' on are left out."
+    assert warnings_in(caplog) == [told] * (count > taken)
+
+
 async def test_a_server_that_comes_later_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A server that could not be started is tried again in the background, without a request that waits for it."""
     ready = tmp_path / "ready"

@@ -1,8 +1,12 @@
 """`/api/obsidian`: the page installs the plugin in vaults of Obsidian's own list, and in no other folder."""
 
+import asyncio
 import json
+import os
 import sys
+import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +16,9 @@ from aiohttp import web
 from serving import Served, serve, settings_for
 from settings_calls import NOBODY, ask, change, in_file
 
+from elbowroom.connect.obsidian import Vault, described
 from elbowroom.connect.obsidian.plugin import FILES, packaged, version_of
+from elbowroom.elsewhere import look
 
 VERSION = version_of(packaged()["manifest.json"])
 INSTALL, REMOVE = "/api/obsidian/install", "/api/obsidian/remove"
@@ -147,3 +153,50 @@ async def test_a_computer_without_obsidian(tmp_path: Path) -> None:
         _, answer = await ask(served, "GET", "/api/obsidian")
     assert answer["data"] == []
     assert "cannot be read" in answer["problems"][0]
+
+
+@pytest.mark.fault("folder that hangs", "first", "no chat waits for it; the page says which vault does not answer")
+async def test_a_vault_that_does_not_answer_holds_nobody_up(
+    served: Served, vault: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often as the page looks, other vaults are shown and chats answered; that one is told by name."""
+    end = threading.Event()
+
+    def hanging(one: Vault) -> dict[str, Any]:
+        if one.id == "abc":
+            end.wait(30)
+        return described(one)
+
+    monkeypatch.setattr("elbowroom.server.obsidian.routes.described", hanging)
+    monkeypatch.setattr("elbowroom.server.obsidian.routes.look", partial(look, seconds=0.2))
+    try:
+        for _ in range(12):
+            _, listed = await ask(served, "GET", "/api/obsidian")
+            known, empty = listed["data"]
+            assert (known["id"], known["problem"][: len(str(vault))]) == ("abc", str(vault))
+            assert "does not answer" in known["problem"]
+            assert "is no vault of Obsidian" in empty["problem"]
+        hung = [thread for thread in threading.enumerate() if thread.name == "elsewhere"]
+        assert len(hung) <= 4
+        status, answer = await ask(served, "POST", INSTALL, {"vault": "abc"})
+        assert (status, answer["error"]["code"]) == (503, "folder_not_answering")
+        async with asyncio.timeout(10):  # read in a thread of the default pool
+            body = {"model": "nobody", "messages": [{"role": "user", "content": "a" * 300_000}]}
+            async with served.http.post(served.chat_url, json=body) as response:
+                assert response.status == 503  # since nobody is there to answer
+    finally:
+        end.set()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes")
+async def test_a_pipe_in_the_place_of_a_file_is_told(served: Served, vault: Path) -> None:
+    """Nothing waits for it: the list and the installation say which file it is."""
+    plugin = vault / ".obsidian" / "plugins" / "elbowroom"
+    plugin.mkdir(parents=True)
+    os.mkfifo(plugin / "manifest.json")
+    async with asyncio.timeout(5):
+        _, listed = await ask(served, "GET", "/api/obsidian")
+        assert "manifest.json cannot be read" in listed["data"][0]["problem"]
+        status, answer = await ask(served, "POST", INSTALL, {"vault": "abc"})
+        assert status == 500
+        assert "manifest.json cannot be read" in answer["error"]["message"]

@@ -98,6 +98,11 @@ FAULTS: Final[dict[str, tuple[Fault, ...]]] = {
         Fault("disk full", {"first tool compaction flush stop": ONE_WRITER}),
         Fault("database held"),
         Fault("database damaged"),
+        Fault("database file replaced", {"tool compaction flush stop": ONE_WRITER}),
+        Fault(
+            "back-up under the log of another file",
+            {"streaming tool compaction flush stop": "It is there when elbowroom starts."},
+        ),
         Fault(
             "kill -9",
             {
@@ -135,6 +140,7 @@ FAULTS: Final[dict[str, tuple[Fault, ...]]] = {
         Fault("question while the store opens", {"streaming tool compaction flush": ANY_TIME}),
     ),
     "Somebody waits for others": (
+        Fault("folder that hangs", {"streaming compaction flush stop tool": ANY_TIME}),
         Fault("search beside chats", {"streaming tool compaction flush stop": "A turn's questions come at its begin."}),
         Fault("huge body", {" ".join(LATER): BODY}),
         Fault("endless pruning", {"first streaming tool flush stop": "It is about compactions."}),

@@ -44,8 +44,10 @@ def busy(processes: int) -> Iterator[None]:
             process.wait()
 
 
-async def kill_rounds(folder: Path, count: int, *, chats: int, may_take: float, seed: int) -> list[Round]:
-    """Kill the program again and again while chats are answered, each time on the same data."""
+async def kill_rounds(
+    folder: Path, count: int, *, chats: int, may_take: float, seed: int, is_fresh: bool = False
+) -> list[Round]:
+    """Kill the program again and again while chats are answered, each time on the same data, or on a new store."""
     rng, said = random.Random(seed), iter(range(10**9))
 
     def words(_: object) -> Script:
@@ -56,19 +58,24 @@ async def kill_rounds(folder: Path, count: int, *, chats: int, may_take: float, 
     async with SimulatedLMStudio([model], on_request=words, tokens_per_second=30) as studio:
         settings = folder / "settings.toml"
         settings.write_text(settings_for(studio.base_url), encoding="utf-8")
-        kept = Kept(folder / "data" / "elbowroom.db")
-        rounds = []
+        data, rounds = folder / "data", []
+        kept = Kept(data / "elbowroom.db")
         for number in range(count):
-            rounds.append(await _round(folder, kept, number, chats, may_take, rng))
+            if is_fresh:
+                data = folder / f"data {number}"
+                kept = Kept(data / "elbowroom.db")
+            rounds.append(await _round(folder, data, kept, number, chats, may_take, rng))
             studio.requests.clear()
         return rounds
 
 
-async def _round(folder: Path, kept: Kept, number: int, chats: int, may_take: float, rng: random.Random) -> Round:
-    data = {"ELBOWROOM_DATA_DIR": str(folder / "data")}
+async def _round(
+    folder: Path, data: Path, kept: Kept, number: int, chats: int, may_take: float, rng: random.Random
+) -> Round:
+    variables = {"ELBOWROOM_DATA_DIR": str(data)}
     command = ("serve", "--config", str(folder / "settings.toml"))
     received = Received()
-    async with running(folder, *command, variables=data, is_fresh=True) as program:
+    async with running(folder, *command, variables=variables, is_fresh=True) as program:
         address = await program.address()
         timeout = aiohttp.ClientTimeout(total=PATIENCE)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:

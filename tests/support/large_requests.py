@@ -59,6 +59,19 @@ def _result(text: str) -> Body:
     return {"messages": [said("hi"), answer, {"role": "tool", "tool_call_id": "c", "content": text}]}
 
 
+def _results(count: int, text: str) -> Body:
+    asked = _called(count, lambda at: f"c{at}")
+    return {"messages": [one | {"content": text} if one["role"] == "tool" else one for one in asked["messages"]]}
+
+
+def _deep_tool(depth: int) -> Body:
+    schema: Body = {"type": "object", "properties": {}}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"inner": schema}}
+    told = {"name": "deep", "description": "d", "parameters": schema}
+    return {"messages": [said("hi")], "tools": [{"type": "function", "function": told}] * 200}
+
+
 def _parts(count: int, text: str) -> Body:
     return {"messages": [said([{"type": "text", "text": text}] * count)]}
 
@@ -93,6 +106,10 @@ BODIES: Final[Mapping[str, Callable[[], Body]]] = {
     "a tool with 15 MB of description": lambda: _tools_of(1, 15_000_000),
     "a result of 15 MB in one line": lambda: _result("word " * 3_000_000),
     "300 parts of 200,000 spaces": lambda: _parts(300, " " * 200_000),
+    "15 MB without a space": lambda: {"messages": [said("x" * 15_000_000)]},
+    "1,000 results of 15 kB": lambda: _results(1000, "word " * 3000),
+    "100,000 parts of one letter": lambda: _parts(100_000, "a"),
+    "a tool with a schema 60 deep": lambda: _deep_tool(60),
     "300,000 values": lambda: _beside([1] * 299_990),
     "1,000,000 spaces": lambda: {"messages": [said(" " * 1_000_000)]},
     "deep nesting": lambda: _beside([_nested(100)] * 2900),

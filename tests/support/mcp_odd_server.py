@@ -1,4 +1,7 @@
-"""A program that speaks just enough of an older MCP to be called, and answers oddly. It needs nothing but Python."""
+"""A program that speaks just enough of an older MCP to be called, and answers oddly. It needs nothing but Python.
+
+With a number it offers so many tools.
+"""
 
 import json
 import sys
@@ -19,6 +22,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         about = {"name": "odd", "version": "1"}
         version = parameters["protocolVersion"]
         return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}}
+    if method == "tools/list" and len(sys.argv) > 1:
+        return {"result": {"tools": [{"name": f"tool_{at}", "inputSchema": {}} for at in range(int(sys.argv[1]))]}}
     if method == "tools/list":
         schemas = zip(RESULTS, ({}, {"type": "string"}, {"properties": {"x": True}}, None), strict=True)
         odd = {"outputSchema": {"type": "object", "required": ["never there"]}}

@@ -15,6 +15,7 @@ PACKAGE = REPOSITORY / "src" / "elbowroom"
 ROOMS = (
     "errors",
     "caches",
+    "elsewhere",
     "settings",
     "logs",
     "vault",
@@ -43,8 +44,8 @@ INSIDE = {
         "| manager put_back | fitting | planner | reuse"
     ),
     "store": (
-        "base questions said | lock place | changes packed message_parts inspection | index "
-        "| sql sql.dialect sql.search sql.sharing sql.moving | write_behind | rows outputs stand_by sharing "
+        "base questions said | lock identity place | changes packed message_parts inspection | index "
+        "| backlog sql sql.dialect sql.search sql.sharing sql.moving | write_behind | rows outputs stand_by sharing "
         "| conversations | store"
     ),
     "agents": (

@@ -6,7 +6,7 @@ import importlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +21,7 @@ from elbowroom.agents.tools.recall import RECALL_TOOL, Recaller
 from elbowroom.agents.turn import RunSettings
 from elbowroom.context.memories import Memories
 from elbowroom.context.outputs import READ_TOOL, SEARCH_TOOL, ToolOutputRef
+from elbowroom.elsewhere import WORK_SECONDS, NotAnswering, look
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.fields import data_dir, expanded
 from elbowroom.settings.load import LoadedSettings
@@ -322,7 +323,9 @@ class SettingsToolbox:
 
     async def _read_vault(self, agent: AgentSettings, settings: VaultSettings) -> None:
         await asyncio.to_thread(importlib.import_module, VAULT_MODULE)
-        await asyncio.to_thread(_read, self._changes(settings, agent.id, agent.vault).vault)
+        vault = self._changes(settings, agent.id, agent.vault).vault
+        with suppress(NotAnswering):
+            await look(vault.root, lambda: _read(vault), WORK_SECONDS)
 
     def notes(self) -> "Changes | None":
         """Return the vault of the settings as a person may change it; None where there is none. Imports its room."""

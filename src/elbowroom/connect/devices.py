@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from elbowroom.errors import Conflict, SettingsNotSaved
-from elbowroom.settings.files import not_saved, put_in_place, sync_folder
+from elbowroom.settings.files import not_saved, put_in_place, sync_folder, write_new
 
 log = logging.getLogger(__name__)
 FILE_NAME: Final = "paired.json"
@@ -23,6 +23,8 @@ TOKENS_BEGIN: Final = "elbp_"
 TOKEN_BYTES: Final = 32
 ID_BYTES: Final = 8
 MOST_DEVICES: Final = 50
+MOST_COPIES: Final = 9
+"""How many files that could not be understood are kept beside the one that took their place."""
 WRITTEN_AGAIN_SECONDS: Final = 3600.0
 """How much later a use is than the one in the file when the file is written again."""
 
@@ -149,8 +151,26 @@ class PairedDevices:
         try:
             return _DECODER.decode(self._path.read_bytes())
         except (OSError, ValueError) as error:
-            log.warning("The programs that are paired cannot be read from %s: %s. Pair them anew.", self._path, error)
+            kept = _set_aside(self._path)
+            log.warning(
+                "The programs that are paired cannot be read from %s: %s. Pair them anew; %s.", self._path, error, kept
+            )
             return []
+
+
+def _set_aside(path: Path) -> str:
+    """Keep a copy of a file that cannot be understood, before another one takes its place; say where it is."""
+    try:
+        content = path.read_bytes()
+        for number in range(1, MOST_COPIES + 1):
+            copy = path.with_name(f"{path.name}.damaged-{number}")
+            if not copy.exists():
+                write_new(copy, content)
+            if copy.read_bytes() == content:
+                return f"it is kept as {copy.name}"
+    except OSError as error:
+        return f"it cannot be copied ({error.strerror or error})"
+    return "the copies that are beside it are those of earlier ones"
 
 
 def _hash(token: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from elbowroom.connect.client import Part
 from elbowroom.connect.json_text import with_values
+from elbowroom.elsewhere import read_plain
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.files import not_saved, put_in_place, take_over, write_new
@@ -70,7 +71,7 @@ class ClientFile:
     def content(self) -> bytes | None:
         """Return what the file holds, None where there is none. Raises ElbowroomError."""
         try:
-            return self.path.read_bytes()
+            return read_plain(self.path)
         except FileNotFoundError:
             return None
         except OSError as error:

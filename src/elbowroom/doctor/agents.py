@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.agents.request import Caller
-from elbowroom.doctor.subject import Finding, Subject, in_thread, names, names_of
+from elbowroom.doctor.subject import Finding, Subject, names, names_of
+from elbowroom.elsewhere import NotAnswering, look
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
@@ -218,7 +219,12 @@ def judge_named_tools(agent: AgentSettings, server: str, offer: Sequence["McpToo
 
 async def check_vault(subject: Subject) -> list[Finding]:
     """Return what is wrong with the folder of notes."""
-    return await in_thread(lambda: judge_vault(subject.loaded.settings))
+    settings = subject.loaded.settings
+    try:
+        return await look(expanded(settings.vault.path), lambda: judge_vault(settings)) if settings.vault.path else []
+    except NotAnswering as error:
+        where = f"vault.path = {settings.vault.path!r}"
+        return [Finding("fail", NOTES, error.message, where, "Mend it, or take vault.path out of the settings.")]
 
 
 def judge_vault(settings: Settings) -> list[Finding]:

@@ -108,15 +108,16 @@ def _page(query: Mapping[str, str], rows: Sequence[dict[str, Any]]) -> dict[str,
 
 
 async def health(request: web.Request) -> web.Response:
-    """Answer 200 while the server runs, 503 while it stops; the body names upstreams that are down, and wrong settings.
+    """Answer 200 while the server runs, 503 while it stops; the body tells of the store, upstreams and wrong settings.
 
     What is wrong with these is told only to whom may see the settings.
     """
     providers = request.app[PROVIDERS].of((live := request.app[SETTINGS]).current())
     states = await asyncio.gather(*(_state(provider) for provider in providers.values()))
     status, code = ("stopping", 503) if request.app[SHARED].running.is_closed else ("ok", 200)
+    told = {"status": status, "version": __version__, "store": request.app[SHARED].store.state, "providers": states}
     wrong = {"wrong_settings": [name for name, _ in live.wrong]} if live.wrong else {}
-    return web.json_response({"status": status, "version": __version__, "providers": states, **wrong}, status=code)
+    return web.json_response({**told, **wrong}, status=code)
 
 
 async def ready(request: web.Request) -> web.Response:

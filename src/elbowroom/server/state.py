@@ -76,6 +76,7 @@ def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
     """
     settings, shared = app[SETTINGS].current().settings, app[SHARED]
     memory = settings.memory
+    shared.admission.max_waiting = settings.server.max_waiting
     if caller.is_temporary and shared.temporary is not None:
         shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
     return RunSettings(

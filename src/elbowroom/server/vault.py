@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import hdrs, web
 
 from elbowroom.agents.offered import SettingsToolbox
+from elbowroom.elsewhere import WORK_SECONDS, look
 from elbowroom.errors import NotFound
 from elbowroom.server.guard import for_paired
 
@@ -37,7 +38,8 @@ class VaultRoutes:
 
     async def undo(self, request: web.Request) -> web.Response:
         """Undo one change. Raises NoSuchChange, Moved where a note has changed since, and NotFound without a vault."""
-        told = await asyncio.to_thread(lambda: self._notes().undo_change(request.match_info["id"]))
+        notes = await asyncio.to_thread(self._notes)
+        told = await look(notes.vault.root, lambda: notes.undo_change(request.match_info["id"]), WORK_SECONDS)
         return _answer({"id": request.match_info["id"], "told": told})
 
     def _newest(self) -> list[dict[str, Any]]:

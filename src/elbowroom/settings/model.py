@@ -202,6 +202,7 @@ class ServerSettings(Section):
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
     side_requests: bool = True
+    max_waiting: Whole = Field(1000, ge=0, le=100_000)
     stop_notice_seconds: Whole = Field(0, ge=0, le=600)
     drain_seconds: Whole = Field(5, ge=0, le=86_400)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from elbowroom.context.conversation import Change, KeptMessage, Known
+from elbowroom.context.conversation import Change, KeptMessage, Known, TurnBegun, TurnEnded
 from elbowroom.store.base import ALONE, Servers, StoreUnavailable
 from elbowroom.store.changes import (
     Batch,
@@ -68,15 +68,22 @@ class WriteBehindConversations(Conversations):
         self._replacing = asyncio.Lock()
         self.index = ConversationIndex()
         self._filling: asyncio.Task[None] | None = None
+        self._begun: dict[str, TurnBegun] = {}  # the turns that have not ended
         self._expected: dict[asyncio.Future[None], float] = {}
         store.add(self)
         store.when_open(self._has_opened)
+        store.when_replaced(self._carry_over)
 
     def note(self, changes: Sequence[Change]) -> None:
         """Keep changes; they are written a moment later, or at once when there are many."""
         if self._servers.may_remember:
             self.index.note(changes)
         self._waiting.note(changes)
+        for change in changes:
+            if isinstance(change, TurnBegun):
+                self._begun[change.turn] = change
+            elif isinstance(change, TurnEnded):
+                self._begun.pop(change.turn, None)
         self._write_in_time()
 
     def note_when_writing(self, hand_on: Callable[[], None]) -> None:
@@ -289,6 +296,15 @@ class WriteBehindConversations(Conversations):
             self.index.clear()
         sql.ask_before_deleting(self.index.may_go, self._stays)
         self._fill_soon()
+
+    async def _carry_over(self, old: "SqlStore", new: "SqlStore") -> None:
+        """Bring the conversations that are being answered, or wait to be written, into the file that is there now."""
+        self.index.clear()
+        self._drop_stand_by()
+        self._has_started = False
+        await self._start(new.conversations)
+        changes = [*self._begun.values(), *(change for batch in self._waiting.batches() for change in batch.changes)]
+        await new.conversations.take_over(await old.conversations.copied(changes, ()))
 
     def _stays(self, conversation: str) -> None:
         """Read a conversation again that was to be deleted and is still there."""

@@ -3,8 +3,10 @@
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -25,11 +27,82 @@ KEYED: Final = "-secret"
 SECRET_BYTES: Final = 32
 Doubt = Literal["unclean", "suspected"]
 """A process did not close the database, or something in it could not be read."""
+FileId = tuple[int, int]
+"""The device and the inode of a file, which links and other names of it have in common."""
+
+
+@dataclass(slots=True)
+class HeldFile:
+    """A database's file that this process holds open, with the system's lock on it, for so many users.
+
+    It is closed after all connections to it: closing any descriptor of a file ends SQLite's own locks on it.
+    """
+
+    id: FileId
+    descriptor: int
+    users: int = 0
+
+    def head(self, count: int) -> bytes:
+        """Return the first bytes of the file."""
+        return os.pread(self.descriptor, count, 0) if hasattr(os, "pread") else b""
+
+    def release(self) -> None:
+        """Give it back; the last user's ends the lock."""
+        self.users -= 1
+        if not self.users:
+            HELD.pop(self.id, None)
+            os.close(self.descriptor)
+
+
+HELD: Final[dict[FileId, HeldFile]] = {}
+"""The files that this process holds."""
+
+
+class FileTaken(OSError):
+    """Another process holds a database's file."""
+
+
+def hold(path: Path) -> HeldFile | None:
+    """Hold a database's file itself, by whatever name others know it; None where the system has no such locks.
+
+    Raises FileTaken where another process has it, and other OSErrors where it cannot be opened.
+    """
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    if (mine := HELD.get(_id_of(path.stat()))) is None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise FileTaken(f"another process has {path} open") from None
+        except OSError as error:  # a file system without such locks
+            log.debug("%s cannot be locked itself: %s", path, error)
+        mine = HeldFile(_id_of(os.fstat(descriptor)), descriptor)
+        HELD[mine.id] = mine
+    mine.users += 1
+    return mine
+
+
+def id_of(path: Path) -> FileId | None:
+    """Return which file is at a path; None where there is none."""
+    try:
+        return _id_of(path.stat())
+    except OSError:
+        return None
+
+
+def _id_of(found: os.stat_result) -> FileId:
+    return found.st_dev, found.st_ino
 
 
 @contextmanager
 def only_process(database: Path | None) -> Iterator[None]:
     """Hold the database's lock; the system frees it however the process ends. A database in memory needs none.
+
+    It is on the file itself, so that links to it are no way around it, and on one beside it, which every system has.
 
     Where no lock can be had at all, as in a folder that nobody may write, the log says so and all goes on without.
     Raises ElbowroomError where another process holds it.
@@ -37,22 +110,28 @@ def only_process(database: Path | None) -> Iterator[None]:
     if database is None:
         yield
         return
-    lock = _lock_beside(database)
+    lock, held = _lock_beside(database), None
     try:
-        _make_folder(database)
+        prepare_file(database)
         lock.acquire(blocking=False)
-    except Timeout:
+        held = hold(database)
+    except (Timeout, FileTaken):
+        lock.release()
         raise ElbowroomError(_taken(database)) from None
     except OSError as error:
         log.warning("%s cannot be locked (%s): make sure that no second elbowroom uses it.", database, error)
     try:
         yield
     finally:
+        if held is not None:
+            held.release()
         lock.release()
 
 
 def is_in_use(database: Path) -> bool:
     """Tell whether a server holds the database's lock. For threads."""
+    if database.exists() and _is_held(database):
+        return True
     lock = _lock_beside(database)
     if not Path(lock.lock_file).exists():
         return False
@@ -63,6 +142,20 @@ def is_in_use(database: Path) -> bool:
     except OSError:
         return False
     lock.release()
+    return False
+
+
+def _is_held(database: Path) -> bool:
+    if id_of(database) in HELD:
+        return True
+    try:
+        held = hold(database)
+    except FileTaken:
+        return True
+    except OSError:
+        return False
+    if held is not None:
+        held.release()
     return False
 
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.outputs import Block, ToolOutputRef, ref_to, ref_to_media
+from elbowroom.store.backlog import Waiting
 from elbowroom.store.base import BYTES_IN_MEMORY, StoreUnavailable
 from elbowroom.store.packed import Chunk, PackedOutput, block_from, packed, packed_media, unpacked
-from elbowroom.store.write_behind import Waiting, WriteBehindStore
+from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore

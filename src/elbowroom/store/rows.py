@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory, memory_of, room_of
 from elbowroom.context.transcript import Message
+from elbowroom.store.backlog import Waiting
 from elbowroom.store.base import ALONE, Servers
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry, packed_entry
-from elbowroom.store.write_behind import Waiting, WriteBehindStore
+from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elbowroom.context.observations import Observations
-from elbowroom.errors import StoreAway, StoreOpening
+from elbowroom.errors import StoreAway, StoreOpening, StoreUnwritable
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers
 from elbowroom.store.conversations import WriteBehindConversations
@@ -77,6 +77,11 @@ class Store:
         if isinstance(self._place, ServerPlace) and self._behind.current is None:
             raise StoreAway
 
+    async def check_deleted(self) -> None:
+        """Raise StoreUnwritable where a deletion is not written, so that after a restart it would not have happened."""
+        if self._place is not None and not await self.conversations.settled():
+            raise StoreUnwritable
+
     def news(self) -> list[str]:
         """Return short sentences for people about what has happened to the database, each once."""
         return self._behind.news()
@@ -85,6 +90,12 @@ class Store:
     def is_failing(self) -> bool:
         """Tell whether the database does not work, so that new rows are only in memory."""
         return self._behind.is_failing
+
+    @property
+    def state(self) -> Mapping[str, str]:
+        """Return whether the database works, as `status` of ok, opening or failing, with what there is to know."""
+        status = "failing" if self.is_failing else "opening" if self._behind.current is None else "ok"
+        return {"status": status, **({"note": self._behind.trouble} if self._behind.trouble else {})}
 
     @property
     def can_be_written(self) -> bool:

@@ -4,13 +4,15 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.context.observations import Observations
+from elbowroom.store.backlog import Backlog
 from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
+from elbowroom.store.identity import StoreReplaced
 from elbowroom.store.lock import SECRET_BYTES
 
 if TYPE_CHECKING:
@@ -25,6 +27,13 @@ FAILS: Final = (
     "that works again."
 )
 WORKS_AGAIN: Final = "Conversations are saved again, and so is what had been kept in memory."
+REPLACED: Final = (
+    "The file with the conversations was deleted, moved or replaced while elbowroom was running. What was not in it "
+    "yet, and the conversations that are being answered, are in the file that is there now; what else the old one had "
+    "is not."
+)
+LOOK_SECONDS: Final = 2.0
+"""How often it is looked whether the file is still where it was, also where nothing is written."""
 DAMAGED: Final = (
     "The database of conversations was damaged. It is kept as {aside} in its folder, and a new one has been begun, "
     "without what was in the old one."
@@ -45,119 +54,6 @@ class Patience:
     asking: float = 2.0
     again: float = 15.0
     closing: float = 10.0
-
-
-class Backlog(Protocol[Item]):
-    """Items of one kind that are not written yet; `plural` is their name in the log."""
-
-    plural: str
-
-    def waiting(self) -> Sequence[Item]:
-        """Return the items that are not written, in the order in which they are to be."""
-
-    async def write(self, store: "SqlStore", item: Item) -> None:
-        """Write an item. Raises StoreUnavailable."""
-
-    def written(self, item: Item) -> None:
-        """Note that an item has been written."""
-
-    def refused(self, item: Item) -> None:
-        """Note that an item could not be written: it waits after all others, in case only this one is refused."""
-
-    def trim(self) -> None:
-        """Drop items that are too many to be held."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held(Generic[Key, Item]):
-    """An item under its key, its size in bytes, and when it was put there by the clock of the backlog."""
-
-    key: Key
-    item: Item
-    size: int
-    since: float
-
-
-class Waiting(Generic[Key, Item]):
-    """A backlog of items with keys, of which a later one takes the place of an earlier one.
-
-    Beyond the bounds those go that were used longest ago, but none for `safe_seconds` after it was put: the answer
-    that put it may still need it.
-    """
-
-    def __init__(
-        self,
-        plural: str,
-        write: Callable[["SqlStore", Item], Awaitable[None]],
-        *,
-        most: int = 10_000,
-        most_bytes: float = float("inf"),
-        safe_seconds: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.plural = plural
-        self._write = write
-        self._most = most
-        self._most_bytes = most_bytes
-        self._safe_seconds = safe_seconds
-        self._clock = clock
-        self._held: dict[Key, Held[Key, Item]] = {}  # in the order of last use
-        self._size = 0
-
-    def put(self, key: Key, item: Item, size: int = 0) -> None:
-        """Let an item wait, in place of one with the same key."""
-        if before := self._held.get(key):
-            self.written(before)
-        self._held[key] = Held(key, item, size, self._clock())
-        self._size += size
-
-    def get(self, key: Key) -> Item | None:
-        """Return the item that waits under a key; it counts as used now."""
-        if held := self._held.pop(key, None):
-            self._held[key] = held
-        return held.item if held else None
-
-    def renew(self, key: Key) -> bool:
-        """Put the item that waits under a key once more; tell whether there is one."""
-        if held := self._held.get(key):
-            self.put(key, held.item, held.size)
-        return held is not None
-
-    def keys(self) -> set[Key]:
-        """Return the keys of all items that wait."""
-        return set(self._held)
-
-    def items(self) -> list[Item]:
-        """Return all items that wait, the one used longest ago first."""
-        return [held.item for held in self._held.values()]
-
-    def waiting(self) -> Sequence[Held[Key, Item]]:
-        """Return what waits, the one used longest ago first."""
-        return list(self._held.values())
-
-    async def write(self, store: "SqlStore", item: Held[Key, Item]) -> None:
-        """Write an item. Raises StoreUnavailable."""
-        await self._write(store, item.item)
-
-    def written(self, item: Held[Key, Item]) -> None:
-        """Let an item go, unless another has taken its place."""
-        if self._held.get(item.key) is item:
-            del self._held[item.key]
-            self._size -= item.size
-
-    def refused(self, item: Held[Key, Item]) -> None:
-        """Let an item wait after all others, unless another has taken its place."""
-        if self._held.get(item.key) is item:
-            self.get(item.key)
-
-    def trim(self) -> None:
-        """Drop items until the rest is within the bounds, or safe."""
-        unsafe = self._clock() - self._safe_seconds
-        for held in self.waiting():
-            if len(self._held) <= self._most and self._size <= self._most_bytes:
-                return
-            if held.since <= unsafe:
-                self.written(held)
 
 
 class WriteBehindStore:
@@ -192,6 +88,11 @@ class WriteBehindStore:
         self._trying: asyncio.TimerHandle | None = None
         self.is_failing = False
         self.is_closed = False
+        self._left: SqlStore | None = None
+        self._carriers: list[Callable[[SqlStore, SqlStore], Awaitable[None]]] = []
+        self._looking: asyncio.Task[None] | None = None
+        self.trouble = ""
+        """What was last told of a failure, while it lasts, and of a file that is gone."""
         self._news: dict[str, None] = {}
 
     def add(self, backlog: Backlog[Any]) -> None:
@@ -201,6 +102,10 @@ class WriteBehindStore:
     def when_open(self, tell: Callable[["SqlStore"], object]) -> None:
         """Have this called with the database's rows whenever it has been opened."""
         self._told_of_opening.append(tell)
+
+    def when_replaced(self, carry: Callable[["SqlStore", "SqlStore"], Awaitable[None]]) -> None:
+        """Have this called with the old rows and the new ones, where another file has taken the place of one."""
+        self._carriers.append(carry)
 
     @property
     def is_opening(self) -> bool:
@@ -286,7 +191,9 @@ class WriteBehindStore:
 
     def failed(self, sql: "SqlStore", error: StoreUnavailable) -> None:
         """Note that reading failed: the database is closed, and opened and checked anew with the next try."""
-        if self.current is sql and not self.is_closed:
+        if isinstance(error, StoreReplaced):
+            self._replaced(sql, error)
+        elif self.current is sql and not self.is_closed:
             self._fails(error)
             self.current = None
             self._closing = self.tasks.start(sql.aclose())
@@ -306,6 +213,10 @@ class WriteBehindStore:
                 _ = self.tasks.start(self._write(backlog, turn, even_if_failing=True))
         await self.tasks.finished(self._patience.closing)
         self.is_closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._left is not None:
+            await self._left.aclose()
         for backlog, _ in self._backlogs:
             if lost := len(backlog.waiting()):
                 log.warning(
@@ -324,7 +235,10 @@ class WriteBehindStore:
         try:
             if self._closing:
                 await self._closing
+            if self._left is not None:
+                await self._left.leave()
             sql = await self._begin()
+            await self._carry_over(sql)
         except Exception as error:  # noqa: BLE001  # chats go on, whatever is wrong with the store
             self._fails(error)
         else:
@@ -334,6 +248,7 @@ class WriteBehindStore:
                 await sql.aclose()
             else:
                 self.current = sql
+                self._looking = self._looking or asyncio.create_task(self._look())
                 sql.check_soon(partial(self._open_anew, sql))
                 for tell in self._told_of_opening:
                     tell(sql)
@@ -341,6 +256,41 @@ class WriteBehindStore:
                     _ = self.tasks.start(self._write(backlog, turn))
         finally:
             self._opening = None
+
+    async def _carry_over(self, sql: "SqlStore") -> None:
+        """Bring into the database what is to go on in it of the one in whose place it is."""
+        left = self._left
+        if left is None:
+            return
+        try:
+            for carry in self._carriers:
+                await carry(left, sql)
+        except BaseException:
+            await sql.aclose()
+            raise
+        self._left = None
+        self._closing = self.tasks.start(left.aclose())
+        self._tell(REPLACED)
+
+    async def _look(self) -> None:
+        """Look again and again whether the file is still where it was."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if (sql := self.current) is not None:
+                try:
+                    await sql.check_place()
+                except StoreReplaced as error:
+                    self._replaced(sql, error)
+                except StoreUnavailable as error:
+                    log.debug("It cannot be seen where the store %s is: %s", self._name, error)
+
+    def _replaced(self, sql: "SqlStore", error: StoreReplaced) -> None:
+        """Stand by while another file is opened, or made, in the place of this one."""
+        if self.current is sql and not self.is_closed:
+            self._fails(error)
+            self.current, self._left = None, sql
+            self._next_try = 0.0
+            self.open_soon()
 
     async def _write(self, backlog: Backlog[Any], turn: asyncio.Lock, *, even_if_failing: bool = False) -> None:
         async with turn:
@@ -353,6 +303,9 @@ class WriteBehindStore:
             began = time.monotonic()
             try:
                 await backlog.write(sql, item)
+            except StoreReplaced as error:
+                self._replaced(sql, error)
+                return
             except StoreDamaged as error:
                 self.failed(sql, error)
                 return
@@ -398,5 +351,6 @@ class WriteBehindStore:
             self._tell(FAILS.format(why=error.plainly if isinstance(error, StoreUnavailable) else UNKNOWN))
 
     def _tell(self, sentence: str) -> None:
+        self.trouble = sentence if sentence != WORKS_AGAIN else self.trouble if self.trouble == REPLACED else ""
         self._news.pop(sentence, None)  # what happens again and again is told once, as the last thing that happened
         self._news[sentence] = None

@@ -12,7 +12,7 @@ import pytest
 from command_line import run, running
 
 from elbowroom.errors import ElbowroomError
-from elbowroom.store import only_process
+from elbowroom.store import is_in_use, only_process
 
 HOLDER = """
 import sys
@@ -59,6 +59,30 @@ def test_a_killed_process_frees_the_lock(tmp_path: Path) -> None:
             holder.wait()
             with only_process(path):
                 pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there the lock is by the path")
+@pytest.mark.parametrize("way", ["symbolic link", "hard link", "lock file removed", "link to the folder"])
+def test_the_lock_is_on_the_file_itself(tmp_path: Path, way: str) -> None:
+    """No other name of the file, and no lock file that somebody removes, lets a second server in."""
+    path, other = tmp_path / "data" / "elbowroom.db", tmp_path / "other" / "elbowroom.db"
+    with held_by_another_process(path):
+        if way == "link to the folder":
+            other.parent.symlink_to(path.parent)
+        else:
+            other.parent.mkdir()
+        if way == "symbolic link":
+            other.symlink_to(path)
+        elif way == "hard link":
+            other.hardlink_to(path)
+        elif way == "lock file removed":
+            path.with_name("elbowroom.db.lock").unlink()
+            other = path
+        assert is_in_use(other)
+        with pytest.raises(ElbowroomError, match="Another elbowroom is running"), only_process(other):
+            pass
+    with only_process(other):
+        pass
 
 
 def test_memory_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

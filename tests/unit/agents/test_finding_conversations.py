@@ -18,6 +18,7 @@ from elbowroom.context.conversation import (
     StepUsage,
     TurnBegun,
 )
+from elbowroom.errors import ConversationLocked
 from elbowroom.providers.base import TextDelta
 from elbowroom.store.changes import Deleted, KeptChange
 from elbowroom.store.index import ConversationIndex
@@ -231,3 +232,47 @@ async def test_many_new_messages_are_noted_some_at_a_time(monkeypatch: pytest.Mo
     assert max(sizes) <= AT_ONCE + 4
     assert conversations.looked_up == 0
     assert await kept(conversations, live.conversation) == [*(one["content"] for one in said), "The tenth."]
+
+
+async def test_a_long_history_is_not_deleted_while_it_is_noted() -> None:
+    """Between the pieces in which it is noted its conversation is answered already, so that no half of it is left."""
+    conversations = SlowConversations()
+    conversations.answers.set()
+    recording = Recording(conversations)
+    long = [{"role": role, "content": f"{number}"} for number in range(AT_ONCE) for role in ("user", "assistant")]
+    live = begin(recording, *long, SECOND)
+    while not conversations.changes:  # noqa: ASYNC110  # a piece of it, after which others have their turn
+        await asyncio.sleep(0)
+    assert not live.is_placed
+    with pytest.raises(ConversationLocked):
+        async with recording.locks.changing(live.conversation):
+            pass
+    assert await live.is_found(is_patient=True)
+    say(live)
+    async with recording.locks.changing(live.conversation):
+        await conversations.delete("ada", live.conversation)
+    assert await kept(conversations, live.conversation) == []
+
+
+async def test_turns_wait_for_a_change_of_their_conversation() -> None:
+    """Those that come while it is deleted begin it anew and whole; two changes wait for each other."""
+    conversations = SlowConversations()
+    conversations.answers.set()
+    recording = Recording(conversations)
+    named = replace(ADA, chat_id="pier")
+    first = begin(recording, FIRST, caller=named)
+    assert await first.is_found(is_patient=True)
+    say(first)
+    async with recording.locks.changing(first.conversation):
+        lives = [begin(recording, FIRST, ANSWER, SECOND, caller=named) for _ in range(2)]
+        assert [await live.is_found() for live in lives] == [False, False]
+        other = asyncio.create_task(recording.locks.changed(first.conversation))
+        await conversations.delete("ada", first.conversation)
+        conversations.note([Deleted(first.conversation)])
+        assert not other.done()
+    for live in lives:
+        assert await live.is_found(is_patient=True)
+        say(live, "The tenth.")
+    assert {live.conversation for live in lives} == {first.conversation}
+    assert (await kept(conversations, first.conversation))[:3] == ["Which pier?", "The ninth.", "And tomorrow?"]
+    assert not recording.locks._locks

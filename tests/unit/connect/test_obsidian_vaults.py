@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from elbowroom.connect.obsidian import config_folder, known_vaults
-from elbowroom.connect.obsidian.vaults import MOST_BYTES, Vault, chosen_vault
+from elbowroom.connect.obsidian import config_folder
+from elbowroom.connect.obsidian.vaults import MOST_BYTES, Vault, chosen_vault, known_vaults
 from elbowroom.errors import ElbowroomError
 
 NATIVE = ".config/obsidian"

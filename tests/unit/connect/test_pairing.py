@@ -147,9 +147,11 @@ async def test_a_broken_file_pairs_nobody(tmp_path: Path, caplog: pytest.LogCapt
     file.write_text('[{"id": 5}]', encoding="utf-8")
     devices = PairedDevices(file)
     assert devices.listed() == []
-    assert "Pair them anew." in caplog.text
+    assert "Pair them anew" in caplog.text
     await devices.add("Phone")
     assert [each.name for each in PairedDevices(file).listed()] == ["Phone"]
+    assert file.with_name("paired.json.damaged-1").read_text(encoding="utf-8") == '[{"id": 5}]'
+    assert "it is kept as paired.json.damaged-1" in caplog.text
 
 
 async def test_devices_are_bounded() -> None:

@@ -27,6 +27,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "server.tool_events": "true   (default)",
         "server.task_history": "'ends'   (default)",
         "server.side_requests": "true   (default)",
+        "server.max_waiting": "1000   (default)",
         "server.stop_notice_seconds": "0   (default)",
         "server.drain_seconds": "5   (default)",
         "providers[0].id": "'lmstudio'   (default)",

@@ -9,11 +9,12 @@ from standing_clock import Clock
 from stored_conversations import queued, whole
 
 from elbowroom.context.conversation import Queued, ReplyGrew
+from elbowroom.store.backlog import Waiting
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.changes import WaitingChanges, with_joined_deltas
 from elbowroom.store.outputs import SAFE_SECONDS, WriteBehindToolOutputs
 from elbowroom.store.sql import SqlStore
-from elbowroom.store.write_behind import Waiting, WriteBehindStore
+from elbowroom.store.write_behind import WriteBehindStore
 
 
 async def never(store: SqlStore, item: str) -> None:

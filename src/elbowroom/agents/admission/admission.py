@@ -34,7 +34,7 @@ from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
 from elbowroom.store import ALONE, Servers
 
 log = logging.getLogger(__name__)
-MAX_WAITING: Final = 128
+MAX_WAITING: Final = 1000
 QUIET_SECONDS: Final = 0.3
 """A person is not told of a wait that is no longer."""
 TASK_PATIENCE: Final = 0.3
@@ -100,9 +100,9 @@ class Admission:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
         Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
-        `on_wait` is called once after a moment of waiting, with the ranks of those before this one: none where the
-        engine only reads the prompt of a cancelled request to its end. Raises TooManyRequests where too many wait, and
-        RoomElsewhere as soon as it `leaves` for another machine.
+        `on_wait` is called after a moment of waiting, with the ranks of those before this one, and again whenever half
+        of them have gone: none where the engine only reads the prompt of a cancelled request to its end. Raises
+        TooManyRequests where too many wait, and RoomElsewhere as soon as it `leaves` for another machine.
 
         Everything is given back at the end. Where the block is left before the ticket's `first_token` by a
         cancellation, or by an error that the upstream does not know of, the tokens stay held until the engine has
@@ -228,13 +228,16 @@ class Admission:
         if ticket.priority is not Priority.BACKGROUND:
             pool.make_room()
         await self._sleep(QUIET_SECONDS, ticket.admitted)
-        if ticket.state == "waiting" and on_wait is not None:
-            await on_wait(pool.ahead(ticket))
-        while leaves is not None and ticket.state == "waiting":
-            if leaves(self._clock.time() - since):
+        told: int | None = None
+        while ticket.state == "waiting":
+            before = pool.ahead(ticket)
+            if on_wait is not None and (told is None or len(before) <= told // 2 < told):
+                told = len(before)
+                await on_wait(before)
+            if leaves is not None and leaves(self._clock.time() - since):
                 raise RoomElsewhere(f"{key[1]} has room on another machine than {key[0]}.")
-            await self._sleep(LOOK_SECONDS, ticket.admitted)
-        await asyncio.wait([ticket.admitted])
+            # Counting who is before takes as long as many wait: so those at the end of a long queue look less often.
+            await self._sleep(LOOK_SECONDS * (1 if leaves is not None else 1 + len(before) // 32), ticket.admitted)
 
     async def _share(
         self,

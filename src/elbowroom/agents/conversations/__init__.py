@@ -5,4 +5,13 @@ from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue
 from elbowroom.agents.conversations.recording import HANDED_OVER, TurnRecorder
 from elbowroom.agents.conversations.shared_queue import queue_of
 
-__all__ = ["HANDED_OVER", "STEER", "Intake", "MessageQueue", "Recording", "TurnRecorder", "new_id", "queue_of"]
+__all__ = [
+    "HANDED_OVER",
+    "STEER",
+    "Intake",
+    "MessageQueue",
+    "Recording",
+    "TurnRecorder",
+    "new_id",
+    "queue_of",
+]

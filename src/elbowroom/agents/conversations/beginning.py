@@ -13,6 +13,7 @@ from itertools import chain, islice
 from typing import Final
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.conversations.locks import ConversationLocks
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import ChatRequest
 from elbowroom.context.conversation import NONE_KNOWN, Change, ConversationBegun, Heard, Known, TurnBegun
@@ -68,11 +69,22 @@ class Asked:
         return cls(owner, name, agent, chain, nodes, [*system, *chain.keys], len(system) + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed(Known):
+    """The conversation that a turn belongs to, which `is_new` where none was known."""
+
+    is_new: bool = False
+
+
 class Recording:
-    """Begins the recording of turns in `conversations`; where that is None, turns have ids and nothing is kept."""
+    """Begins the recording of turns in `conversations`; where that is None, turns have ids and nothing is kept.
+
+    A turn that is kept holds the lock of its conversation from its first change to its end.
+    """
 
     def __init__(self, conversations: Conversations | None) -> None:
         self.conversations = conversations
+        self.locks = ConversationLocks()
         self._patience = OPENING_SECONDS
         self._finding: set[asyncio.Task[None]] = set()
 
@@ -99,13 +111,15 @@ class Recording:
             self.conversations, likely, asked.owner, asked.agent, asked.chain, is_patient=is_patient, turn=turn
         )
         known = _remembered(self.conversations, asked)
-        if known is not None and len(asked.nodes) - len(known.kept) <= AT_ONCE:
-            live.belongs_to(*_placed(live, asked, known))
+        placed = _placed(asked, known) if known is not None else None
+        is_short = placed is not None and len(asked.nodes) - len(placed.kept) <= AT_ONCE
+        if placed is not None and is_short and not self.locks.is_changing(placed.conversation):
+            live.belongs_to(placed, _begun(live, asked, placed), self.locks.answering(placed.conversation))
         else:
-            finding = asyncio.create_task(self._find(self.conversations, live, asked, known))
+            noted = _expected(self.conversations)
+            finding = asyncio.create_task(self._find(self.conversations, live, asked, placed, noted))
             self._finding.add(finding)
             finding.add_done_callback(self._finding.discard)
-            self.conversations.expect(finding)
             live.found_by(finding)
         return live
 
@@ -136,25 +150,47 @@ class Recording:
         if self._finding:
             await asyncio.wait(self._finding, timeout=CLOSING_SECONDS)
 
-    async def _find(self, conversations: Conversations, live: TurnRecorder, asked: Asked, known: Known | None) -> None:
+    async def _find(
+        self,
+        conversations: Conversations,
+        live: TurnRecorder,
+        asked: Asked,
+        placed: Placed | None,
+        noted: "asyncio.Future[None]",
+    ) -> None:
         """Find the conversation of a turn, unless it is known, and note what is new in it, some messages at a time.
 
-        Another request that was quicker may have begun it meanwhile.
+        Another request that was quicker may have begun it meanwhile. A change of it is waited for, which nobody waits
+        for who waits until this has `noted` what was said.
         """
-        if known is None:
-            found = await self._look_up(conversations, asked)
-            if found is None:
-                live.not_found_in_time()
-            known = found or NONE_KNOWN
-            known = (_remembered(conversations, asked) or known) if not known.conversation else known
-        placed, changes = _placed(live, asked, known)
+        try:
+            while placed is None or self.locks.is_changing(placed.conversation):
+                if placed is not None:
+                    noted.set_result(None)
+                    await self.locks.changed(placed.conversation)
+                    noted = _expected(conversations)
+                placed = await self._looked_for(conversations, live, asked)
+            await self._note(conversations, live, asked, placed)
+        finally:
+            noted.set_result(None)
+
+    async def _looked_for(self, conversations: Conversations, live: TurnRecorder, asked: Asked) -> Placed:
+        found = await self._look_up(conversations, asked)
+        if found is None:
+            live.not_found_in_time()
+        known = found or NONE_KNOWN
+        return _placed(asked, known if known.conversation else _remembered(conversations, asked) or known)
+
+    async def _note(self, conversations: Conversations, live: TurnRecorder, asked: Asked, placed: Placed) -> None:
+        release = self.locks.answering(placed.conversation)
         live.conversation = placed.conversation
+        changes = _begun(live, asked, placed)
         some = list(islice(changes, AT_ONCE))
         while more := list(islice(changes, AT_ONCE)):
             conversations.note(some)
             await asyncio.sleep(0)
             some = more
-        live.belongs_to(placed, some)
+        live.belongs_to(placed, some, release)
 
     async def _look_up(self, conversations: Conversations, asked: Asked) -> Known | None:
         """Return what the store knows of a request's conversation; None where it fails, or does not tell in time."""
@@ -168,6 +204,13 @@ class Recording:
         return known or NONE_KNOWN
 
 
+def _expected(conversations: Conversations) -> "asyncio.Future[None]":
+    """Let what people ask wait until the result of this is set."""
+    noted = asyncio.get_running_loop().create_future()
+    conversations.expect(noted)
+    return noted
+
+
 def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
     """Return the conversation of a request, NONE_KNOWN for a new one; None where only the store can tell.
 
@@ -178,16 +221,20 @@ def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
     return conversations.remembered(asked.owner, asked.name, asked.keys, asked.common)
 
 
-def _placed(live: TurnRecorder, asked: Asked, known: Known) -> tuple[Known, Iterator[Change]]:
-    """Return the conversation that a turn belongs to, a new one where none is known, and what is new in the request."""
-    now, is_new = time.time(), not known.conversation
-    live.is_first = is_new
-    if is_new:
-        known = replace(known, conversation=new_id(asked.owner, asked.name))
-    conversation = known.conversation
-    begun = [ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now)] if is_new else []
+def _placed(asked: Asked, known: Known) -> Placed:
+    """Return the conversation that a request belongs to, a new one where none is known."""
+    is_new = not known.conversation
+    conversation = new_id(asked.owner, asked.name) if is_new else known.conversation
+    return Placed(conversation, known.kept, known.may_have_hidden, is_new)
+
+
+def _begun(live: TurnRecorder, asked: Asked, placed: Placed) -> Iterator[Change]:
+    """Return what is new with a turn: its conversation, its messages, and itself."""
+    now, conversation = time.time(), placed.conversation
+    live.is_first = placed.is_new
+    begun = [ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now)] if placed.is_new else []
     turn = TurnBegun(live.id, conversation, live.parent, asked.agent, now)
-    return known, chain(begun, _heard(asked, known, now), [turn])
+    return chain(begun, _heard(asked, placed, now), [turn])
 
 
 def _heard(asked: Asked, known: Known, now: float) -> Iterator[Change]:

@@ -108,19 +108,26 @@ class TurnRecorder:
         self._may_have_hidden = True
         self._tell: Callable[[], object] = lambda: None
         self._show: Sink = _shown_to_nobody
+        self._release: Callable[[], None] = lambda: None
         self._is_missed = False
 
     def found_by(self, finding: "asyncio.Task[None]") -> None:
         """Let changes wait until this task has told, with `belongs_to`, which conversation they belong to."""
         self._finding = finding
 
-    def belongs_to(self, known: Known, begun: Iterable[Change]) -> None:
-        """Record in this conversation from now on, `begun` first and then all that has waited for it."""
+    def belongs_to(self, known: Known, begun: Iterable[Change], release: Callable[[], None]) -> None:
+        """Record in this conversation from now on, `begun` first and then all that has waited for it.
+
+        `release` gives back the conversation's lock, with the end of the turn.
+        """
         self.conversation, self._may_have_hidden = known.conversation, known.may_have_hidden
         unplaced, self._unplaced, self._finding = self._unplaced, [], None
         self._send([*begun])
         for changes in unplaced:
             self._send(changes)
+        self._release = release
+        if self._is_ended:
+            release()
         self._tell()
 
     def not_found_in_time(self) -> None:
@@ -241,6 +248,7 @@ class TurnRecorder:
         self._end_reply(status)
         self._note(TurnEnded(self.id, status, key, time.time()))
         self._is_ended = True
+        self._release()
 
     async def hidden(self, chain: Chain, place: int) -> list[KeptTurn]:
         """Return the turns of this conversation after a place in the chain, -1 for its beginning.

@@ -1,6 +1,5 @@
 """The vault as tools of an agent: each takes a few arguments, works in a thread, and answers in short text."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,6 +7,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from elbowroom.agents.tools.tool import ServerTool, ToolArguments, ToolResult, schema_of
+from elbowroom.elsewhere import WORK_SECONDS, look
 from elbowroom.settings.model import ToolKind
 from elbowroom.settings.references import VAULT
 from elbowroom.vault.changes import Changes
@@ -193,7 +193,7 @@ def _server_tool(tool: VaultTool, changes: Changes, kind: ToolKind) -> ServerToo
     async def call(written: Mapping[str, Any]) -> str | ToolResult:
         arguments = tool.arguments.read(written)
         # A thread that has begun finishes its work even after a cancellation: no change stays half done.
-        told = await asyncio.to_thread(tool.work, changes, arguments)
+        told = await look(changes.vault.root, lambda: tool.work(changes, arguments), WORK_SECONDS)
         return told if isinstance(told, str) else ToolResult(told.within(), page=told.within)
 
     return ServerTool(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from elbowroom.connect.json_text import with_item, without_item
 from elbowroom.connect.obsidian.plugin import ID, Change
+from elbowroom.elsewhere import read_plain
 from elbowroom.errors import Conflict
 from elbowroom.settings.files import not_saved, put_in_place, take_over
 
@@ -75,7 +76,7 @@ def _replace(file: Path, before: bytes | None, new: bytes) -> None:
 
 def _read(file: Path) -> bytes | None:
     try:
-        return file.read_bytes()
+        return read_plain(file)
     except FileNotFoundError:
         return None
     except OSError as error:

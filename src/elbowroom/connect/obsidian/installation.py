@@ -116,7 +116,6 @@ def is_installed(vault: Vault) -> bool:
 
 def described(vault: Vault) -> dict[str, Any]:
     """Return how the plugin stands in a vault, as JSON values; `problem` says why that is not known."""
-    row: dict[str, Any] = {"id": vault.id, "name": vault.name, "path": str(vault.folder), "open": vault.is_open}
     try:
         config = config_folder(vault)
         plugin = PluginFolder(config)
@@ -128,5 +127,15 @@ def described(vault: Vault) -> dict[str, Any]:
             "problem": None,
         }
     except ElbowroomError as error:
-        state = {"installed": None, "linked": False, "up_to_date": False, "enabled": False, "problem": error.message}
-    return row | state
+        return unknown(vault, error)
+    return _named(vault) | state
+
+
+def unknown(vault: Vault, error: ElbowroomError) -> dict[str, Any]:
+    """Return a vault of which the plugin's state is not known, as JSON values; the error is its `problem`."""
+    state = {"installed": None, "linked": False, "up_to_date": False, "enabled": False, "problem": error.message}
+    return _named(vault) | state
+
+
+def _named(vault: Vault) -> dict[str, Any]:
+    return {"id": vault.id, "name": vault.name, "path": str(vault.folder), "open": vault.is_open}

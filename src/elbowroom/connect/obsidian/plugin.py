@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from elbowroom.elsewhere import read_plain
 from elbowroom.errors import Conflict, ElbowroomError
 from elbowroom.settings.files import not_saved, take_over, write_new
 
@@ -129,7 +130,7 @@ class PluginFolder:
 
     def _read(self, name: str) -> bytes | None:
         try:
-            return (self.path / name).read_bytes()
+            return read_plain(self.path / name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

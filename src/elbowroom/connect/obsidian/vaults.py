@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from elbowroom.elsewhere import read_plain
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.fields import expanded
 
@@ -48,15 +49,25 @@ class KnownVaults:
 
 
 def known_vaults(environ: Mapping[str, str], platform: str = sys.platform) -> KnownVaults:
-    """Read the lists of all ways to install Obsidian."""
+    """Read the lists of all ways to install Obsidian, and see which of the folders are there."""
+    listed = listed_vaults(environ, platform)
     found: dict[str, Vault] = {}
+    for vault in listed.vaults:
+        if os.path.isdir(vault.folder):
+            found.setdefault(os.path.realpath(vault.folder), vault)
+    return KnownVaults([*found.values()], listed.problems)
+
+
+def listed_vaults(environ: Mapping[str, str], platform: str = sys.platform) -> KnownVaults:
+    """Read the lists of all ways to install Obsidian; whether the folders are there is not seen, for one may hang."""
+    found: dict[Path, Vault] = {}
     problems = []
     for file in _lists(environ, platform):
         try:
             for vault in _vaults_of(_parsed(file)):
-                known = found.setdefault(os.path.realpath(vault.folder), vault)
+                known = found.setdefault(vault.folder, vault)
                 if (vault.is_open, vault.opened_at) > (known.is_open, known.opened_at):
-                    found[os.path.realpath(vault.folder)] = vault
+                    found[vault.folder] = vault
         except (OSError, ValueError, RecursionError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or "it is not in the form that is known"
             problems.append(f"Obsidian's list of vaults in {file} cannot be read: {reason}.")
@@ -83,11 +94,7 @@ def _lists(environ: Mapping[str, str], platform: str) -> list[Path]:
 
 def _parsed(file: Path) -> Mapping[str, Any]:
     """Return the table of vaults in a list. Raises OSError, ValueError and RecursionError."""
-    with file.open("rb") as opened:
-        content = opened.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError("it is too large")
-    match json.loads(content):
+    match json.loads(read_plain(file, MOST_BYTES)):
         case {"vaults": dict(rows)}:
             return rows
         case {**others} if "vaults" not in others:  # a fresh Obsidian
@@ -97,10 +104,10 @@ def _parsed(file: Path) -> Mapping[str, Any]:
 
 
 def _vaults_of(rows: Mapping[str, Any]) -> Iterator[Vault]:
-    """Yield the vaults whose folders are there; rows in another form are passed over."""
+    """Yield the vaults of a list; rows in another form are passed over."""
     for name, row in list(rows.items())[:MOST_VAULTS]:
         path = row.get("path") if isinstance(row, dict) else None
-        if isinstance(path, str) and _is_printed(path) and Path(path).is_absolute() and os.path.isdir(path):
+        if isinstance(path, str) and _is_printed(path) and Path(path).is_absolute():
             at = row.get("ts")
             is_number = isinstance(at, int | float) and not isinstance(at, bool) and abs(at) < 1e18
             yield Vault(Path(path), name, row.get("open") is True, float(at) if is_number else 0.0)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from elbowroom.caches import Recent
+from elbowroom.elsewhere import NotAnswering, look
 from elbowroom.errors import ElbowroomError, UpstreamError
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.lmstudio.files import find_home, find_model_path
@@ -24,6 +25,7 @@ from elbowroom.tokens.file_counter import CountingTools, FileCounter
 from elbowroom.tokens.files import LoadedModel, StreamCounter
 
 log = logging.getLogger(__name__)
+MODELS: Final = "LM Studio's folder of models"
 SAMPLE: Final[tuple[dict[str, str], ...]] = (
     {"role": "system", "content": "You are brief."},
     {"role": "user", "content": "Which of 3 rivers is longest, and how long (in km)?"},
@@ -58,12 +60,20 @@ class LMStudioCounting:
         load = replace(info, state=None, instances=None)  # which stays while it is loaded, whatever else comes and goes
         if (known := self._counters.get(info.id)) is not None and known[0] == load:
             return known[1]
-        path = await asyncio.to_thread(self._path_of, info)
+        path = await self._found_file(info)
         if (known := self._counters.get(info.id)) is not None and known[0] == load:
             return known[1]  # another request has made it meanwhile
         counter = TokenCounter(info.key or info.id, info.architecture, self._ways(info, path), describes_tools=True)
         self._counters[info.id] = (load, counter)
         return counter
+
+    async def _found_file(self, info: ModelInfo) -> Path | None:
+        """Return the model's file among LM Studio's; None where that folder does not answer."""
+        try:
+            return await look(self._home or MODELS, lambda: self._path_of(info))
+        except NotAnswering as error:
+            log.warning("The file of %s cannot be looked for: %s", info.id, error)
+            return None
 
     async def aclose(self) -> None:
         """End the comparisons that are under way."""

@@ -12,13 +12,12 @@ from elbowroom.server.conversations.live import (
     owner_asking,
     writer_elsewhere,
 )
-from elbowroom.server.conversations.locks import LOCKS
+from elbowroom.server.conversations.locks import changing, hold
 from elbowroom.server.conversations.queue import add_queue_routes
 from elbowroom.server.conversations.routes import add_conversation_routes
 from elbowroom.server.conversations.search import add_search_route, hits_in
 
 __all__ = [
-    "LOCKS",
     "add_by_hand_routes",
     "add_cancel_route",
     "add_conversation_routes",
@@ -28,11 +27,13 @@ __all__ = [
     "add_search_route",
     "branch_used_last",
     "cancelled_elsewhere",
+    "changing",
     "describe_for_openai",
     "ended_elsewhere",
     "events_of",
     "history_of",
     "hits_in",
+    "hold",
     "owner_asking",
     "writer_elsewhere",
 ]

@@ -1,8 +1,7 @@
 """What a person does about compactions: `/v1/conversations/{id}/compact`, its preview, undo, summary, and pins."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,8 +18,7 @@ from elbowroom.context.seam import LONGEST_FOCUS
 from elbowroom.context.transcript import readable
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.conversations.history import branch_used_last, history_of
-from elbowroom.server.conversations.live import owner_asking, refuse_running
-from elbowroom.server.conversations.locks import LOCKS
+from elbowroom.server.conversations.live import changing_idle, owner_asking, refuse_running
 from elbowroom.server.conversations.routes import asked
 from elbowroom.server.event_stream import json_answer
 from elbowroom.server.middleware import note_target
@@ -145,7 +143,7 @@ def _described_message(each: Foreseen) -> dict[str, Any]:
 async def undo_compaction(request: web.Request) -> web.StreamResponse:
     """Take the newest compaction back: the next request has what stood there before it."""
     conversation, chat = await _kept(request, "take the compaction back then")
-    async with _changing(request, conversation):
+    async with changing_idle(request, conversation.row, "take the compaction back then"):
         summary, size = await by_hand.undo(chat)
         if (made := _with_summary(conversation, summary)) is not None:
             await request.app[SHARED].store.conversations.undo_compaction(conversation.row.id, made.at)
@@ -156,20 +154,12 @@ async def edit_summary(request: web.Request) -> web.StreamResponse:
     """Put a person's words in the place of the newest summary."""
     words = _words_of(await read_json(request) if request.can_read_body else {})
     conversation, chat = await _kept(request, "change its summary then")
-    async with _changing(request, conversation):
+    async with changing_idle(request, conversation.row, "change its summary then"):
         before, summary, size = await by_hand.edit(chat, words)
         if (made := _with_summary(conversation, before)) is not None:
             await request.app[SHARED].store.conversations.edit_summary(conversation.row.id, made.at, summary)
     edited = {"id": conversation.row.id, "object": "conversation.summary", "summary": summary, "tokens": size}
     return await json_answer(edited)
-
-
-@asynccontextmanager
-async def _changing(request: web.Request, conversation: Conversation) -> AsyncIterator[None]:
-    """Keep other changes of a conversation out of the block, a compaction in the background too."""
-    async with request.app[LOCKS].changing(owner_asking(request), conversation.row.id):
-        await request.app[SHARED].background.end(conversation.row.id)
-        yield
 
 
 def _words_of(body: Any) -> str:
@@ -211,7 +201,7 @@ async def forget_passage(request: web.Request) -> web.StreamResponse:
     """Let a passage that came back unasked with a message stand there no longer, and never come back here."""
     conversation, chat = await _kept(request, "forget it then")
     message = _message_named(request, conversation)
-    async with _changing(request, conversation):
+    async with changing_idle(request, conversation.row, "forget it then"):
         passage = await by_hand.forget(chat, message.key or "", int(request.match_info["number"]))
     gone = {"id": message.id, "object": "conversation.passage.forgotten", "text": passage.text}
     return await json_answer(gone)
@@ -220,8 +210,8 @@ async def forget_passage(request: web.Request) -> web.StreamResponse:
 async def _pinned(
     request: web.Request, conversation: Conversation, message: KeptMessage, *, is_pinned: bool
 ) -> web.StreamResponse:
-    store = request.app[SHARED].store.conversations
-    await store.pin(conversation.row.id, message.id, is_pinned=is_pinned)
+    async with changing_idle(request, conversation.row, "pin it then" if is_pinned else "unpin it then"):
+        await request.app[SHARED].store.conversations.pin(conversation.row.id, message.id, is_pinned=is_pinned)
     return await json_answer({"id": message.id, "object": "conversation.message.pin", "pinned": is_pinned})
 
 

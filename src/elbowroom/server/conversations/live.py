@@ -4,8 +4,8 @@ Where several servers share a database, another one may run the answer: then tha
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
@@ -52,6 +52,20 @@ async def refuse_running(request: web.Request, row: ConversationRow, then: str) 
             f"/v1/conversations/{row.id}/cancel, and {then}.",
             code="conversation_running",
         )
+
+
+@asynccontextmanager
+async def changing_idle(request: web.Request, row: ConversationRow, then: str) -> AsyncIterator[None]:
+    """Keep answers and other changes of a conversation out of the block, a compaction in the background too.
+
+    Raises Conflict where it is being answered, `then` is what can be done after that, and ConversationLocked where an
+    answer begins meanwhile.
+    """
+    shared = request.app[SHARED]
+    await refuse_running(request, row, then)
+    async with shared.recording.locks.changing(row.id):
+        await shared.background.end(row.id)
+        yield
 
 
 async def answering_elsewhere(shared: Shared, conversation: str) -> list[str]:

@@ -1,51 +1,30 @@
-"""Lets one request at a time change a conversation, so that no answer is given to what is being changed meanwhile."""
+"""Finds the conversation that a request names, and takes its lock."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from weakref import WeakValueDictionary
-
-from aiohttp import web
 
 from elbowroom.agents.turn import Shared
-from elbowroom.errors import ConversationLocked
 from elbowroom.server.state import find_conversation
 
 
-class ConversationLocks:
-    """One lock for each conversation: short changes wait for each other, and an answer refuses what comes meanwhile."""
+@asynccontextmanager
+async def changing(shared: Shared, owner: str, named: str) -> AsyncIterator[str]:
+    """Keep answers and other changes of a conversation, named by its id or name, out of the block, which gets its id.
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._changed: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self.answered: set[tuple[str, str]] = set()
-        """The owners and ids of the conversations for which a response has begun that has not ended."""
-
-    @asynccontextmanager
-    async def changing(self, owner: str, named: str) -> AsyncIterator[str]:
-        """Keep other changes of a conversation, named by its id or name, out of the block, which gets its id.
-
-        Waits for changes that are under way. Raises ConversationLocked where the conversation is being answered, and
-        StoreOpening. Where there is no such conversation the block gets the name, and nothing is kept out.
-        """
-        conversation = await find_conversation(self._shared, owner, named)
-        if conversation is None:
-            yield named
-            return
-        self._refuse_answered(owner, conversation)
-        async with self._changed.setdefault((owner, conversation), asyncio.Lock()):
-            self._refuse_answered(owner, conversation)  # its answer may have begun meanwhile
-            yield conversation
-
-    async def hold(self, owner: str, named: str, until: ExitStack) -> None:
-        """Refuse all that would change a conversation until the stack is closed. Raises what `changing` raises."""
-        async with self.changing(owner, named) as conversation:
-            self.answered.add((owner, conversation))
-            until.callback(self.answered.discard, (owner, conversation))
-
-    def _refuse_answered(self, owner: str, conversation: str) -> None:
-        if (owner, conversation) in self.answered or self._shared.running.of(owner, conversation):
-            raise ConversationLocked(conversation)
+    Waits for changes that are under way. Raises ConversationLocked where the conversation is being answered, and
+    StoreOpening. Where there is no such conversation the block gets the name, and nothing is kept out.
+    """
+    conversation = await find_conversation(shared, owner, named)
+    if conversation is None:
+        yield named
+        return
+    async with shared.recording.locks.changing(conversation):
+        yield conversation
 
 
-LOCKS: web.AppKey[ConversationLocks] = web.AppKey("LOCKS", ConversationLocks)
+async def hold(shared: Shared, owner: str, named: str, until: ExitStack) -> None:
+    """Let one response alone answer a conversation until the stack is closed. Raises what `changing` raises."""
+    conversation = await find_conversation(shared, owner, named)
+    if conversation is not None:
+        async with shared.recording.locks.changing(conversation):
+            until.enter_context(shared.recording.locks.claimed(conversation))

@@ -33,9 +33,10 @@ async def add_message(request: web.Request) -> web.Response:
         raise RequestError('The body has to be a JSON object, such as {"content": "Also check May."}.')
     message, mode = _message_of(body), _mode_of(body)
     owner = keeper_of(request, body)
-    conversation = await _conversation(request, owner)
     shared = request.app[SHARED]
-    accepted = await shared.queue.add(conversation, message, mode)
+    async with shared.recording.locks.beside_answers(await _conversation(request, owner)):
+        conversation = await _conversation(request, owner)  # unless it was deleted meanwhile, with its queue
+        accepted = await shared.queue.add(conversation, message, mode)
     answer = {
         "id": accepted.id,
         "object": "conversation.queued_message",

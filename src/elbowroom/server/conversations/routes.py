@@ -24,8 +24,7 @@ from elbowroom.server.conversations.encode import (
     message_list,
     send_export,
 )
-from elbowroom.server.conversations.live import answering_elsewhere, fill_elsewhere, owner_asking, refuse_running
-from elbowroom.server.conversations.locks import LOCKS, ConversationLocks
+from elbowroom.server.conversations.live import answering_elsewhere, changing_idle, fill_elsewhere, owner_asking
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.state import SHARED
@@ -48,7 +47,6 @@ SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.A
 def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     app[SEARCHES] = {}
-    app[LOCKS] = ConversationLocks(app[SHARED])
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
     app.router.add_get(f"{one}{end}", show_conversation)
@@ -138,7 +136,9 @@ async def rename_conversation(request: web.Request) -> web.Response:
         raise RequestError('The body has to be a JSON object, such as {"title": "Travel plans"}.', param="title")
     title = _title(body["title"])
     row = await asked(request, _conversations(request).find)
-    await request.app[SHARED].store.conversations.rename(row.id, title)
+    shared = request.app[SHARED]
+    async with shared.recording.locks.beside_answers(row.id):
+        await shared.store.conversations.rename(row.id, title)
     return answer_json(await _described_row(request, await asked(request, _conversations(request).find)))
 
 
@@ -155,14 +155,16 @@ def _title(given: Any) -> str:
 
 
 async def delete_conversation(request: web.Request) -> web.Response:
-    """Delete a conversation with all that belongs to it. Raises Conflict where it is being answered."""
+    """Delete a conversation with all that belongs to it.
+
+    Raises Conflict where it is being answered, and StoreUnwritable where that cannot be written.
+    """
     row = await asked(request, _conversations(request).find)
-    await refuse_running(request, row, "delete it then")
-    owner, queue = owner_asking(request), request.app[SHARED].queue
-    async with request.app[LOCKS].changing(owner, row.id):
-        await queue.taken_back(row.id)
-        if not await _conversations(request).delete(owner, row.id):
+    async with changing_idle(request, row, "delete it then"):
+        await request.app[SHARED].queue.taken_back(row.id)
+        if not await _conversations(request).delete(owner_asking(request), row.id):
             raise _unknown(request)
+        await request.app[SHARED].store.check_deleted()
     return answer_json({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
 

@@ -4,6 +4,7 @@ Only a vault on that list can be named, by its name there: a page never says whi
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,25 +12,29 @@ from typing import Any, Final
 from aiohttp import web
 
 from elbowroom.connect.obsidian import (
+    KnownVaults,
     Plan,
     Vault,
     choosing,
     config_folder,
     described,
     installation,
-    is_chosen,
-    known_vaults,
     leaving,
+    listed_vaults,
     removal,
+    unknown,
 )
+from elbowroom.elsewhere import NotAnswering, look
 from elbowroom.errors import Forbidden, NotFound, RequestError
 from elbowroom.server.guard import arrival, for_own_page
 from elbowroom.server.request import is_from_here, read_json
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 from elbowroom.settings.doubts import own_address
+from elbowroom.settings.fields import expanded
 from elbowroom.settings.model import Settings
 
 ROUTE: Final = "/api/obsidian"
+LIST: Final = "Obsidian's list of vaults"
 MOST_BYTES: Final = 65_536
 Planned = Callable[[Vault, Path], Plan]
 
@@ -45,7 +50,12 @@ async def show(request: web.Request) -> web.Response:
     """Answer `{"data": [vaults], "problems": [sentences], "agents_vault": path}`, which is empty where none is set."""
     _check_computer(request)
     settings = request.app[SETTINGS].current().settings
-    return web.json_response(await asyncio.to_thread(_shown, request.app[ENVIRONMENT], settings))
+    listed = await _lists(request.app[ENVIRONMENT])
+    chosen = await _chosen(settings)
+    found = await asyncio.gather(*(_row(vault, chosen) for vault in listed.vaults))
+    rows = {row.pop("real"): row for row in reversed(found) if row is not None}  # of two names of a folder the first
+    data = list(reversed(rows.values()))
+    return web.json_response({"data": data, "problems": [*listed.problems], "agents_vault": settings.vault.path})
 
 
 async def install(request: web.Request) -> web.Response:
@@ -78,38 +88,68 @@ async def remove(request: web.Request) -> web.Response:
     return await _carried_out(request, body["vault"], planned)
 
 
-def _shown(environ: Mapping[str, str], settings: Settings) -> dict[str, Any]:
-    known = known_vaults(environ)
-    rows = [_row(vault, settings) for vault in known.vaults]
-    return {"data": rows, "problems": [*known.problems], "agents_vault": settings.vault.path}
+async def _lists(environ: Mapping[str, str]) -> KnownVaults:
+    """Return the vaults on Obsidian's lists, be their folders there or not."""
+    return await look(LIST, lambda: listed_vaults(environ))
 
 
-def _row(vault: Vault, settings: Settings) -> dict[str, Any]:
-    return {**described(vault), "agents": is_chosen(settings, vault)}
+async def _chosen(settings: Settings) -> str:
+    """Return the folder in which agents work, without links as far as it answers; empty for none."""
+    path = settings.vault.path
+    if not path:
+        return ""
+    folder = expanded(path)
+    try:
+        return await look(folder, lambda: os.path.realpath(folder))
+    except NotAnswering:
+        return str(folder)
+
+
+async def _row(vault: Vault, chosen: str) -> dict[str, Any] | None:
+    """Return how the plugin stands in a vault, and its `real` folder; None where it is not there."""
+
+    def seen() -> dict[str, Any] | None:
+        if not os.path.isdir(vault.folder):
+            return None
+        real = os.path.realpath(vault.folder)
+        return {**described(vault), "agents": real == chosen, "real": real}
+
+    try:
+        return await look(vault.folder, seen)
+    except NotAnswering as error:
+        folder = str(vault.folder)
+        return {**unknown(vault, error), "agents": folder == chosen, "real": folder}
 
 
 async def _carried_out(request: web.Request, vault_id: str, planned: Planned) -> web.Response:
     """Answer `{"changes": [lines], "notes": [sentences], "vault": ...}`; what was begun is finished in its thread."""
-    environ = request.app[ENVIRONMENT]
-    vault, plan = await asyncio.to_thread(_carry_out, environ, vault_id, planned)
-    settings = request.app[SETTINGS].current().settings
-    row = await asyncio.to_thread(_row, vault, settings)
+    vault = await _listed(request.app[ENVIRONMENT], vault_id)
+
+    def carry_out() -> Plan:
+        if not os.path.isdir(vault.folder):
+            raise _not_there()
+        plan = planned(vault, config_folder(vault))
+        plan.make()
+        return plan
+
+    plan = await look(vault.folder, carry_out)
+    row = await _row(vault, await _chosen(request.app[SETTINGS].current().settings))
+    if row is None:
+        raise _not_there()
+    del row["real"]
     return web.json_response({"changes": plan.lines, "notes": [*plan.notes], "vault": row})
 
 
-def _carry_out(environ: Mapping[str, str], vault_id: str, planned: Planned) -> tuple[Vault, Plan]:
-    vault = _listed(environ, vault_id)
-    plan = planned(vault, config_folder(vault))
-    plan.make()
-    return vault, plan
-
-
-def _listed(environ: Mapping[str, str], vault_id: str) -> Vault:
+async def _listed(environ: Mapping[str, str], vault_id: str) -> Vault:
     """Return the vault with this name in Obsidian's list. Raises NotFound."""
-    for vault in known_vaults(environ).vaults:
+    for vault in (await _lists(environ)).vaults:
         if vault.id == vault_id:
             return vault
-    raise NotFound("Obsidian's list has no such vault. Load the page again.", code="vault_not_found", param="vault")
+    raise _not_there()
+
+
+def _not_there() -> NotFound:
+    return NotFound("Obsidian's list has no such vault. Load the page again.", code="vault_not_found", param="vault")
 
 
 async def _read(request: web.Request, *switches: str) -> dict[str, Any]:

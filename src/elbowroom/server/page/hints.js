@@ -79,6 +79,7 @@ const HINTS = {
 		allowed_origins: ["Web pages that may call", "One origin a line."],
 		client_tools: ["Tools of the chat program", "For models without an agent."],
 		calls_in_text: ["Take calls written as text", "Where they name a tool that was offered.", { rare: true }],
+		max_waiting: ["Most requests that wait for a model", "", { rare: true }],
 		task_history: ["What titles are made from", "", { rare: true }],
 		side_requests: ["Know side requests of coding agents", "Titles and summaries wait, and are not kept.", { rare: true }],
 		tool_events: ["Tell what tools do", "A status in the chat for each call and its result.", { rare: true }],

@@ -21,13 +21,16 @@ export async function homeView({ main, signal }) {
 	const savedPart = panel("Saved", since, saved);
 	savedPart.hidden = true;
 	const state = { rows: [], agents: [], loaded: [], isUp: false, turns: new Map(), background: new Set(), cards: new Map(), gauges: new Map() };
-	main.append(heading("Home", searchBox()), steps.element, models, runningPart, recentPart, savedPart);
+	const store = h("p.warning", { role: "status", hidden: true });
+	main.append(heading("Home", searchBox()), store, steps.element, models, runningPart, recentPart, savedPart);
 
 	async function look() {
 		const nothing = () => null;
-		const [page, agents, providers, told] = await Promise.all([
+		const [page, agents, providers, told, health] = await Promise.all([
 			api(`${ROUTE}?limit=20`, { signal }), loadAgents().catch(() => []),
-			loadProviders({ signal, quiet: true }).catch(() => []), savings(signal).catch(nothing)]);
+			loadProviders({ signal, quiet: true }).catch(() => []), savings(signal).catch(nothing), api("/health", { signal }).catch(nothing)]);
+		store.textContent = health?.store?.note ?? "";
+		store.hidden = !store.textContent;
 		const up = providers.filter(({ reachable }) => reachable);
 		Object.assign(state, { rows: page.data, agents, isUp: up.length > 0,
 			loaded: up.flatMap(({ id, kind, models: offered }) => offered.filter((model) => model.state === "loaded" && model.window && model.kind !== "embedding").map((model) => ({ ...model, provider: id, isStudio: kind === "lmstudio" }))) });

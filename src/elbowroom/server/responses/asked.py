@@ -17,7 +17,7 @@ from elbowroom.context.compaction import Seal
 from elbowroom.context.transcript import Message, as_dicts
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
-from elbowroom.server.conversations import LOCKS
+from elbowroom.server.conversations import hold
 from elbowroom.server.dialect import as_chat
 from elbowroom.server.request import at_leisure, conversation_name, keeper_of, read_request
 from elbowroom.server.responses.body import ResponsesRequest, parse_responses_request
@@ -75,7 +75,7 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     asked = await read_request(request, partial(parse_responses_request, needs_input=not only_compacts))
     owner = keeper_of(request, asked.body)
     if asked.conversation and until is not None:
-        await request.app[LOCKS].hold(owner, conversation_name(asked.conversation), until)
+        await hold(request.app[SHARED], owner, conversation_name(asked.conversation), until)
     before = await _before(request, owner, asked)
     given, is_ordered = without_trigger(asked.input)
     references = await at_leisure(request, lambda: references_in(given))

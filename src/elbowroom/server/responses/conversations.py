@@ -13,7 +13,7 @@ from elbowroom.context.compaction import Seal
 from elbowroom.context.conversation import ConversationBegun
 from elbowroom.context.transcript import Message
 from elbowroom.errors import Conflict, NotFound, RequestError
-from elbowroom.server.conversations import LOCKS, describe_for_openai, owner_asking
+from elbowroom.server.conversations import changing, describe_for_openai, owner_asking
 from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.responses.asked import kept_conversation, read_messages
@@ -88,7 +88,7 @@ async def add_items(request: web.Request) -> web.Response:
     new = await _messages(request, items, owner)
     if not new:
         raise RequestError("items has to hold at least one message, call or result.", param="items")
-    async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
+    async with changing(request.app[SHARED], owner, conversation_name(request.match_info["id"])):
         before = await _asked(request)
         said = [*await asyncio.to_thread(before.history), *new]
         await shared.recording.add(owner, before.conversation.row.id, before.agent, said)
@@ -107,7 +107,7 @@ async def show_item(request: web.Request) -> web.Response:
 async def delete_item(request: web.Request) -> web.Response:
     """Delete one item; answer with its conversation. Raises Conflict for one that other items stand on."""
     owner = owner_asking(request)
-    async with request.app[LOCKS].changing(owner, conversation_name(request.match_info["id"])):
+    async with changing(request.app[SHARED], owner, conversation_name(request.match_info["id"])):
         kept = await _asked(request)
         await _delete(request, owner, kept)
     return _answer(describe_for_openai(kept.conversation.row))

@@ -13,7 +13,7 @@ from elbowroom.agents.answering import Begun, answer, ignore
 from elbowroom.agents.turn import RunSettings
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import counted
-from elbowroom.server.conversations import cancelled_elsewhere, ended_elsewhere
+from elbowroom.server.conversations import cancelled_elsewhere, changing, ended_elsewhere
 from elbowroom.server.dialect import answered
 from elbowroom.server.encode import PassedEncoder, to_json
 from elbowroom.server.event_stream import EventStream
@@ -209,24 +209,26 @@ def _whole_number(request: web.Request, name: str, usual: int, least: int, most:
 
 async def delete_response(request: web.Request) -> web.Response:
     """Delete a response; with the only one of a conversation, delete the conversation."""
-    owner, response_id = keeper_of(request), request.match_info["id"]
+    shared, owner, response_id = request.app[SHARED], keeper_of(request), request.match_info["id"]
     await refuse_running(request, owner, response_id)
-    kept = await find_response(request.app[SHARED], owner, response_id)
-    if kept is None:
+    if (kept := await find_response(shared, owner, response_id)) is None:
         raise _unknown(response_id)
-    shared, conversation = request.app[SHARED], kept.conversation.row.id
-    if not kept.is_last:
-        raise Conflict(
-            f"Something was said after the response {kept.id!r}, which would lose its beginning. Delete the responses "
-            f"behind it first, or all of it with DELETE /v1/conversations/{conversation}.",
-            code="response_in_use",
-        )
-    await shared.queue.load()
-    if kept.is_alone and not shared.running.of(owner, conversation):
-        shared.queue.clear(conversation)
-        await shared.store.conversations.delete(owner, conversation)
-    else:
-        await shared.store.conversations.delete_turn(owner, turn_of(kept.id))
+    async with changing(shared, owner, kept.conversation.row.id) as conversation:
+        kept = await find_response(shared, owner, response_id)  # as other changes have left it
+        if kept is None:
+            raise _unknown(response_id)
+        if not kept.is_last:
+            raise Conflict(
+                f"Something was said after the response {kept.id!r}, which would lose its beginning. Delete the "
+                f"responses behind it first, or all of it with DELETE /v1/conversations/{conversation}.",
+                code="response_in_use",
+            )
+        if kept.is_alone:
+            await shared.queue.taken_back(conversation)
+            await shared.store.conversations.delete(owner, conversation)
+        else:
+            await shared.store.conversations.delete_turn(owner, turn_of(kept.id))
+        await shared.store.check_deleted()
     request.app[BACKGROUND].forget(owner, response_id)
     return web.json_response({"id": kept.id, "object": "response", "deleted": True})
 

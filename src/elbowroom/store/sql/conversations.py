@@ -35,7 +35,8 @@ from elbowroom.store.questions import (
     Times,
     Turns,
 )
-from elbowroom.store.sql.database import Database, browsing, reading, writing
+from elbowroom.store.sql.asking import browsing, reading, writing
+from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
 from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
 from elbowroom.store.sql.limits import GOING, delete_messages
@@ -132,6 +133,17 @@ class SqlConversations(AskedConversations):
         for table, rows in copied.items():
             if rows:
                 connection.execute(insert(table), list(rows))
+
+    @writing
+    def take_over(self, connection: Connection, copied: Copied) -> None:
+        """Keep rows that were copied from a database in whose place this one is, with numbers of this one.
+
+        Those that are here already stay as they are.
+        """
+        for table, rows in copied.items():
+            new = [{name: value for name, value in row.items() if name != "number"} for row in rows]
+            if new:
+                connection.execute(insert(table).prefix_with("OR IGNORE", dialect="sqlite"), new)
 
     @writing
     def number_apart(self, connection: Connection) -> None:

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import Connection, Engine
 
 from elbowroom.store.base import SCHEMA_VERSION, StoreDamaged, StoreUnavailable
+from elbowroom.store.identity import OwnFile, StoreReplaced
 from elbowroom.store.lock import (
     doubt_about,
     forget_doubt,
@@ -28,9 +29,11 @@ from elbowroom.store.place import Place, ServerPlace
 from elbowroom.store.sql.dialect import (
     UNWRITABLE,
     break_off,
+    bring_log_into_file,
     bring_to_disk,
     check,
     create_engines,
+    give_id,
     has_lost,
     lock_tables,
     plain_errors,
@@ -54,7 +57,6 @@ REST_SECONDS: Final = 0.01
 LATER_AGAIN_SECONDS: Final = 60.0
 MIGRATING: Final = threading.Lock()
 """Held while tables change: Alembic knows one migration in a process."""
-Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
@@ -80,6 +82,8 @@ class Database:
         self._syncing = ThreadPoolExecutor(1, "store-syncer")
         self._is_unsynced = threading.Event()
         self._is_disk_failing = False
+        self._file: OwnFile | None = None
+        self._is_left = False
         self._readers: Engine
         self._writer: Engine
         self._at_once: Engine
@@ -127,7 +131,12 @@ class Database:
 
     async def write(self, change: Callable[[Connection], Result]) -> Result:
         """Make a change on the thread that writes, in one transaction: all or nothing. Raises StoreUnavailable."""
-        return await self._on(self._writing, partial(_transact, self._writer, change))
+
+        def made() -> Result:
+            self.check_place()
+            return _transact(self._writer, change)
+
+        return await self._on(self._writing, made)
 
     async def settle(self, change: Callable[[Connection], Result]) -> Result:
         """Make a change that servers settle among each other, while others write; each statement is over at once.
@@ -140,9 +149,34 @@ class Database:
         """Do work on the thread that writes, which opens its transactions itself. Raises StoreUnavailable."""
         return await self._on(self._writing, work)
 
+    def check_place(self) -> None:
+        """Raise StoreReplaced where another file, or none, is where this one was; for the thread that writes."""
+        if self.path is not None and self._file is not None and not (self._is_left or self._file.is_there):
+            raise StoreReplaced(self.path)
+
+    def mark(self) -> None:
+        """Let the file be known again after a crash; for the thread that writes. Raises StoreUnavailable."""
+        if self._file is not None and not self.is_read_only and (drawn := self._file.mark_soon()) is not None:
+            with plain_errors():
+                give_id(self._writer, drawn)
+            self._file.marked(drawn)
+
+    def leave(self) -> None:
+        """Let the file go that is not at its place any more, whole and without what is beside that place.
+
+        It can still be read until it is closed; for the thread that writes. Raises StoreUnavailable.
+        """
+        if self._file is None or self._is_left:
+            return
+        self._is_left = True
+        with plain_errors():
+            bring_log_into_file(self._writer)
+            self._file.leave()
+
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Hold the only transaction that writes; for work on the thread that writes. Raises StoreUnavailable."""
+        self.check_place()
         with plain_errors(), self._writer.begin() as connection:
             yield connection
 
@@ -153,6 +187,7 @@ class Database:
         A PostgreSQL server is waited for until its disk has it: when it fails, this process lives on, and would go on
         after words that are lost.
         """
+        self.check_place()
         with plain_errors(), self._at_once.begin() as connection:
             yield connection
         if self.path is not None:
@@ -281,8 +316,12 @@ class Database:
             return
         self._is_unsynced.clear()
         try:
+            if self._is_left:
+                return
             bring_to_disk(self.path)
             self._is_disk_failing = False
+            if self._file is not None:
+                self._file.note_log()
         except OSError as error:
             if not self._is_disk_failing:
                 log.warning("The disk does not take what was written; a power cut would take it back: %s", error)
@@ -302,6 +341,7 @@ class Database:
             self._close_engines()
             if self.path is None:
                 raise
+            self._release_file()
             with plain_errors():
                 self.set_aside = set_aside(self.path, datetime.now().astimezone())
             text = "The store %s is damaged: %s. It is kept as %s, and a new one is begun."
@@ -313,6 +353,7 @@ class Database:
             was_closed = self.path is None or not has_log(self.path)
             if self.path:
                 prepare_file(self.path)
+                self._file = self._file or OwnFile(self.path)
                 self.is_read_only = not may_be_written(self.path)
             self._readers, self._writer = create_engines(self.place, CONNECTIONS, is_read_only=self.is_read_only)
             self._at_once = without_waiting(self._writer)
@@ -356,6 +397,12 @@ class Database:
         if self._settled is not None:
             self._settled.close()
         self._close_engines()
+        self._release_file()
+
+    def _release_file(self) -> None:
+        if self._file is not None:
+            self._file.release()
+            self._file = None
 
     def _close_engines(self) -> None:
         for engine in self._engines():
@@ -365,65 +412,6 @@ class Database:
         """Return what has been made to connect with; the connection closed last writes the log into the file."""
         made = (getattr(self, name, None) for name in ("_settler", "_readers", "_writer"))
         return [engine for engine in made if engine]
-
-
-class OnDatabase(Protocol):
-    """Rows in a database."""
-
-    @property
-    def database(self) -> Database:
-        """Return the database that has the rows."""
-
-
-Rows = TypeVar("Rows", bound=OnDatabase)
-
-
-def reading(
-    question: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: it is answered on a thread for turns."""
-
-    @wraps(question)
-    async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.read(lambda connection: question(rows, connection, *args, **named))
-
-    return ask
-
-
-def browsing(
-    question: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: it is answered on a thread no turn waits for."""
-
-    @wraps(question)
-    async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.browse(lambda connection: question(rows, connection, *args, **named))
-
-    return ask
-
-
-def writing(
-    change: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: it is carried out on the thread that writes."""
-
-    @wraps(change)
-    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.write(lambda connection: change(rows, connection, *args, **named))
-
-    return make
-
-
-def settling(
-    change: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: servers settle it, and wait for nothing else."""
-
-    @wraps(change)
-    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.settle(lambda connection: change(rows, connection, *args, **named))
-
-    return make
 
 
 def _transact(engine: Engine, work: Callable[[Connection], Result]) -> Result:

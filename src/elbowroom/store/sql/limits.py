@@ -7,7 +7,8 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, delete, func, select, true, update
 
 from elbowroom.store.base import JUMP_SECONDS, SECONDS_A_DAY, Limits, Share, WatchedClock
-from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.asking import reading, writing
+from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import content_bytes
 from elbowroom.store.sql.schema import (
     compactions,

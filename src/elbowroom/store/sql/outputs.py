@@ -9,7 +9,8 @@ from sqlalchemy import Connection, Result, Tuple, insert, literal, select, tuple
 from elbowroom.context.outputs import ToolOutputRef, is_ref_id
 from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
 from elbowroom.store.packed import Chunk, PackedOutput
-from elbowroom.store.sql.database import Database, reading, writing
+from elbowroom.store.sql.asking import reading, writing
+from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.rows import replace_uses
 from elbowroom.store.sql.schema import tool_output_chunks, tool_outputs

@@ -14,7 +14,8 @@ from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, Share, decoded_text, encoded, owner_key
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
-from elbowroom.store.sql.database import Database, reading, settling, writing
+from elbowroom.store.sql.asking import reading, settling, writing
+from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import batched, insertion_order, selected
 from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
 from elbowroom.store.sql.statements import bound, values

@@ -70,6 +70,7 @@ class SqlStore:
         store = cls(database, limits, clock, server)
         try:
             await store.ledger.load()
+            await database.on_writer(database.mark)
         except BaseException:
             await database.aclose()
             raise
@@ -94,6 +95,14 @@ class SqlStore:
     def can_be_written_again(self) -> bool:
         """Tell whether the file could not be written when it was opened, and can be now."""
         return self._database.can_be_written_again()
+
+    async def check_place(self) -> None:
+        """Raise StoreReplaced where another file, or none, is where this one was."""
+        await self._database.on_writer(self._database.check_place)
+
+    async def leave(self) -> None:
+        """Let the file go that is not at its place any more; it can be read until this is closed."""
+        await self._database.on_writer(self._database.leave)
 
     def check_soon(self, when_damaged: Callable[[StoreDamaged], object]) -> None:
         """Check the file in the background where the last process did not close it; call this if it is damaged."""

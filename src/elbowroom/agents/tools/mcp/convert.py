@@ -26,6 +26,10 @@ class McpTool:
     tool: ServerTool
 
 
+MOST_TOOLS: Final = 500
+"""How many tools of a server are taken: no window has room for more, and reading them holds up all others."""
+
+
 def mcp_tools(server: str, listed: Sequence[types.Tool], call: Call) -> list[McpTool]:
     """Return the tools of a server, in its order, under names that models can call and that are distinct."""
     tools: dict[str, McpTool] = {}
@@ -48,8 +52,11 @@ def _callable_name(name: str, used: set[str]) -> str:
 def mend_tool_list(result: Mapping[str, Any]) -> None:
     """Repair a server's list of tools in place: one malformed tool would make the whole list invalid.
 
-    Schemas of results are removed: results are taken as they are, whether they keep to the schema or not.
+    Schemas of results are removed: results are taken as they are, whether they keep to the schema or not. Of more than
+    MOST_TOOLS only one more is left, by which it is seen that there were more.
     """
+    if isinstance(listed := result.get("tools"), list):
+        del listed[MOST_TOOLS + 1 :]
     for tool in tools if isinstance(tools := result.get("tools"), list) else ():
         if not isinstance(tool, dict):
             continue

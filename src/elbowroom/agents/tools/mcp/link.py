@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -22,7 +22,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.message import SessionMessage
 
 from elbowroom.agents.tools.mcp.bounded import bound_answer
-from elbowroom.agents.tools.mcp.convert import Call, McpTool, as_tool_result, mcp_tools, mend_tool_list
+from elbowroom.agents.tools.mcp.convert import MOST_TOOLS, Call, McpTool, as_tool_result, mcp_tools, mend_tool_list
 from elbowroom.agents.tools.mcp.lines import read_whole_lines
 from elbowroom.agents.tools.tool import ToolResult
 from elbowroom.errors import ElbowroomError, LinkLost, McpUnavailable, SettingsError
@@ -285,7 +285,7 @@ class McpLink:
         self._server.invalidate_tools_cache()  # type: ignore[no-untyped-call]
         try:
             async with asyncio.timeout(self._settings.connect_timeout):
-                self.tools = await self._server.list_tools()
+                self.tools = self._bounded(await self._server.list_tools())
         except asyncio.CancelledError:
             self.is_stale = True
             raise
@@ -327,7 +327,14 @@ class McpLink:
         await manager.connect_all()
         if error := manager.errors.get(self._server):
             raise error
-        self.tools = await self._server.list_tools()
+        self.tools = self._bounded(await self._server.list_tools())
+
+    def _bounded(self, listed: Sequence[types.Tool]) -> list[types.Tool]:
+        """Return the tools that are taken of those that the server lists."""
+        if len(listed) > MOST_TOOLS:
+            text = "The MCP server %r offers more than %d tools: those from %r on are left out."
+            log.warning(text, self._settings.name, MOST_TOOLS, listed[MOST_TOOLS].name)
+        return list(listed[:MOST_TOOLS])
 
     async def _stay(self) -> None:
         watch = asyncio.create_task(self._watch_tools())

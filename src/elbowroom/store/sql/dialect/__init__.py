@@ -24,7 +24,7 @@ from elbowroom.store.sql.dialect.kinds import (
     stopped_when,
     try_lock,
 )
-from elbowroom.store.sql.dialect.sqlite import UNWRITABLE, bring_to_disk
+from elbowroom.store.sql.dialect.sqlite import UNWRITABLE, bring_log_into_file, bring_to_disk, give_id
 from elbowroom.store.sql.dialect.words import (
     KEY,
     batched,
@@ -43,6 +43,7 @@ __all__ = [
     "UNWRITABLE",
     "batched",
     "break_off",
+    "bring_log_into_file",
     "bring_to_disk",
     "carry_out",
     "check",
@@ -50,6 +51,7 @@ __all__ = [
     "create_engines",
     "execute_all",
     "found_secret",
+    "give_id",
     "has_lost",
     "insertion_order",
     "is_postgresql",

@@ -168,6 +168,19 @@ def bring_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def give_id(writer: Engine, drawn: int) -> None:
+    """Let the first page of a file say this number, and bring its log into the file."""
+    with closing(writer.raw_connection()) as lent:
+        lent.cursor().execute(f"PRAGMA application_id = {drawn:d}")
+    bring_log_into_file(writer)
+
+
+def bring_log_into_file(writer: Engine) -> None:
+    """Write all that the log has into the file, as far as nobody reads what was there before."""
+    with closing(writer.raw_connection()) as lent:
+        lent.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def _engine(url: URL, connections: int, pragmas: Sequence[str], begin: str) -> Engine:
     engine = create_engine(
         url,

@@ -10,7 +10,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, func, select
 
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.sql.database import Database, writing
+from elbowroom.store.sql.asking import writing
+from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import is_postgresql, try_lock
 from elbowroom.store.sql.schema import messages, search_leaving
 from elbowroom.store.sql.search import letters, trigrams

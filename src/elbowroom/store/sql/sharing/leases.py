@@ -11,7 +11,8 @@ from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from elbowroom.store.base import LeaseRow, WindowShare
-from elbowroom.store.sql.database import Database, settling
+from elbowroom.store.sql.asking import settling
+from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import carry_out
 from elbowroom.store.sql.schema import admission
 from elbowroom.store.sql.sharing.servers import CHANNEL, LEASE_SECONDS, wake

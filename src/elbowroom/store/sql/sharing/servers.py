@@ -31,7 +31,8 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from elbowroom.context.conversation import QueuedMessage
 from elbowroom.store.base import HOUR, encoded
-from elbowroom.store.sql.database import Database, reading, settling, writing
+from elbowroom.store.sql.asking import reading, settling, writing
+from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import is_postgresql, selected
 from elbowroom.store.sql.reading import queued
 from elbowroom.store.sql.schema import admission, agent_list, queue, server_batches, server_calls, servers, turns
