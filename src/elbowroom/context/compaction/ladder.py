@@ -39,7 +39,7 @@ from elbowroom.context.compaction.order import (
 )
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge, without_made_up
-from elbowroom.context.divisible import within
+from elbowroom.context.divisible import LEAST, within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
 from elbowroom.context.transcript import Group, Transcript, text_of
 
@@ -143,7 +143,8 @@ class Ladder:
             if target < budget.trigger and target - occupied >= self._least_beside:
                 return replace(self, target=target, exchange=start)
         least = yield from self._fixed(_divided(groups, shortest, last_words(groups)))
-        if budget.room(least, budget.trigger - 1) <= self._least_beside:
+        is_short = len(groups[place].text) <= LEAST
+        if is_short or budget.room(least, budget.trigger - 1) <= self._least_beside:
             return None
         return replace(self, target=max(self.target, budget.trigger - 1), answer=place)
 
