@@ -176,14 +176,24 @@ async def test_unknown_tool_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("bad arguments of a tool", "tool", "an error for the model")
-@pytest.mark.parametrize("arguments", ['{"path": ', "", "[]", '{"path": 7}', "{'path': 'a'}"])
+@pytest.mark.parametrize("arguments", ['{"path": ', '{"path": "a', "", "[]", '{"path": 7}', "{'path': 7,}"])
 async def test_arguments_that_do_not_fit(tmp_path: Path, arguments: str) -> None:
-    """Arguments that are no JSON or not what the tool takes become an error for the model, and the run goes on."""
+    """Arguments that have no end or are not what the tool takes become an error for the model, and the run goes on."""
     async with tooled(tmp_path) as (served, studio):
         studio.enqueue(Script(ToolCall("read_note", arguments)), "Sorry.")
         assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Sorry."
-        assert studio.chats[1].body["messages"][-1]["role"] == "tool"
-        assert ran == []
+        assert (results_of(studio.chats[1].body)[0].startswith("Error: "), ran) == (True, [])
+
+
+@pytest.mark.parametrize("arguments", ["{'path': 'a'}", '{"path": "a",}', '{"path": "a"'])
+async def test_arguments_that_are_repaired(tmp_path: Path, arguments: str) -> None:
+    """A tool runs with arguments whose meaning is plain, and the model reads its call as it was repaired."""
+    async with tooled(tmp_path) as (served, studio):
+        studio.enqueue(Script(ToolCall("read_note", arguments)), "Done.")
+        assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Done."
+        call, result = studio.chats[1].body["messages"][-2:]
+        assert call["tool_calls"][0]["function"]["arguments"] == '{"path": "a"}'
+        assert (result["content"], ran) == ("The note a says: water the plants.", ["a"])
 
 
 @pytest.mark.parametrize(

@@ -168,13 +168,16 @@ REPAIRED = [
     ('{"a":1}', '{"a":1}'),
     ("[1, 2", "[1, 2"),
     ("notes/a.md", "notes/a.md"),
-    ("{" * 20_000, "{" * 20_000),
+    ('{"path": "a.md"}}\x00', '{"path": "a.md"}'),
+    *((same, same) for same in ('{"path": ', '{"path": "a', '{"path": "a", "n": 1', "{'path': 'a", '{"path"')),
+    *((same, same) for same in ("{" * 200, "[" * 5000, '{"path": [' * 400, "{" * 20_000, "{" * 100 + "a" * 15_000)),
+    *((same, same) for same in ('{"path": ' + "9" * 5000 + "}", "{'path': '" + "a" * 16_000 + "'}")),
 ]
 
 
 @pytest.mark.parametrize(("written", "meant"), REPAIRED, ids=[str(number) for number in range(len(REPAIRED))])
 def test_broken_arguments_are_repaired(written: str, meant: str) -> None:
-    """What means an object becomes its JSON; sound JSON keeps its bytes, and what means none is left as it is."""
+    """What means an object becomes its JSON; what is sound, or means none, or has no end, is left as it is."""
     assert calls_from((0, "get", ""), (0, None, written)) == [ToolCall("id-0", "get", meant)]
 
 

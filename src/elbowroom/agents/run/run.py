@@ -1,10 +1,8 @@
 """Runs an agent to its answer by the SDK: its Model, whose every call is a step of a turn, its tools and handoffs."""
 
 import asyncio
-import itertools
 import json
 import logging
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -47,6 +45,7 @@ from openai.types.responses.response_reasoning_item import Summary
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall, read_failure
+from elbowroom.agents.broken_json import levels
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
@@ -69,8 +68,6 @@ ENDING_SECONDS: Final = 2.0
 """How long a run that is cancelled may take to close what it has open."""
 DEEPEST: Final = 128
 """Levels of nesting in a call's arguments. The SDK walks through them by recursion, which ends at some hundreds."""
-STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-DEPTH_OF: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 STAND_IN: TResponseInputItem = {"role": "user", "content": "(the conversation, which the model has from its request)"}
 """The Runner's whole input. The client's history never passes through the Runner, which would re-key and drop
 parts of it; the model puts it where this stands."""
@@ -361,7 +358,7 @@ def _encodable(arguments: str) -> str:
 
     Of arguments that are nested too deep only the beginning is left, which is not JSON: the tool says so to the model.
     """
-    if _is_too_deep(arguments):
+    if levels(arguments) > DEEPEST:
         return f"{whole_characters(arguments[:DEEPEST])}..."
     try:
         parsed = json.loads(arguments)
@@ -370,13 +367,6 @@ def _encodable(arguments: str) -> str:
     text = json.dumps(parsed, ensure_ascii=False)
     whole = whole_characters(text)
     return arguments if whole == text else whole
-
-
-def _is_too_deep(arguments: str) -> bool:
-    if arguments.count("[") + arguments.count("{") <= DEEPEST:
-        return False
-    depths = itertools.accumulate(DEPTH_OF.get(found[0], 0) for found in STRING_OR_BRACKET.finditer(arguments))
-    return max(depths, default=0) > DEEPEST
 
 
 def _response_usage(usage: dict[str, Any]) -> ResponseUsage:
