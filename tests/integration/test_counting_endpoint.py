@@ -78,6 +78,7 @@ WRONG: dict[str, tuple[Any, str | None]] = {
     "no messages": ({"model": "writer"}, "messages"),
     "no message": ({"model": "writer", "messages": []}, "messages"),
     "no role": ({"model": "writer", "messages": [{}]}, "messages[0].role"),
+    "a role that is none": ({"model": "writer", "messages": [*HELLO, {"role": "nobody"}]}, "messages[1].role"),
     "tools": ({"model": "writer", "messages": HELLO, "tools": 7}, "tools"),
 }
 
@@ -98,7 +99,6 @@ ODD: list[dict[str, Any]] = [
     {"role": "assistant", "tool_calls": [{}]},
     {"role": "assistant", "tool_calls": [{"function": {"arguments": 7}}]},
     {"role": "tool", "content": "x", "tool_call_id": 7},
-    {"role": "nobody", "content": "x"},
     {"role": "user", "content": "\ud800 \x00 <|im_end|>"},
     {"role": "user", "content": "x", "more": {"deep": [1]}},
 ]
