@@ -1,5 +1,6 @@
 """Counts a chat request as it would be sent, or compacts its history, without answering it."""
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.agents.turn import Asking, RunSettings
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill
+from elbowroom.context.ledger import Chain
 from elbowroom.context.seam import without_notices
 from elbowroom.errors import ModelNotFound, RequestError
 from elbowroom.providers.base import ModelInfo
@@ -123,7 +125,9 @@ async def compact_request(
     if settings.live is not None:
         await settings.shared.background.end(settings.live.conversation)  # this compaction takes its place
     offered = await offered_unasked(target, request, settings)
-    asking = Asking(target, offered.request, sink, settings, keeper=offered.keeper, recaller=offered.recaller)
+    said = without_notices(offered.request.messages)
+    chain = await asyncio.to_thread(Chain.of, request.caller.keeps_as, target.name, said)  # of thousands takes long
+    asking = Asking(target, offered.request, sink, settings, None, offered.keeper, offered.recaller, chain)
     fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     messages = fit.manager.history.messages
     before, outcome = await fit.run(fit.planner.by_hand(fit.recall.begun_with()))

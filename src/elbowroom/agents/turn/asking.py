@@ -24,6 +24,7 @@ from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import NO_WINDOW, Budget
 from elbowroom.context.conversation import ContextFill, StepUsage
+from elbowroom.context.ledger import Chain
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.reuse import Talk, talk_of
@@ -44,6 +45,7 @@ class Asking:
     `target` is bound to a machine while a step runs, and `request` has its tools in short where they leave no room.
     `manager` has the history, `recall` the compactions of its conversation. `last` is the last step in a window, None
     where there was none; before it there were `usages_before` reports. `asked` is what was asked last, and of whom.
+    `chain` is that of the request's messages where it was made before.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Asking:
         answer: Answer | None = None,
         keeper: OutputKeeper | None = None,
         recaller: Recaller | None = None,
+        chain: Chain | None = None,
     ) -> None:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
         self._stops, request = stops_of(request)
@@ -62,7 +65,7 @@ class Asking:
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
         self._answer, self.sink, self._live = answer or Answer(), sink, live
         self._keeper, self._recaller = keeper, recaller
-        chain = live.chain if live is not None and live.agent == target.name else None
+        chain = live.chain if live is not None and live.agent == target.name else chain
         self.recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
         chosen, history = settings.compaction, Prompt(self.recall.items, self.recall.items)
         self.manager = AgentContextManager(NO_WINDOW, chosen.max_restarts, chosen.enabled and chosen.auto, history)

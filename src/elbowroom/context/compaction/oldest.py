@@ -51,13 +51,14 @@ def _looked_through(older: Sequence[Group], newer: Sequence[Group]) -> tuple[lis
     read: set[str] = set()
     users = number = 0
     for group in older:
-        is_request = group.kind == "user" and not is_summary(group)
-        is_kept = group.is_pinned or group.kind == "system" or (group.kind == "user" and not is_request)
+        kind = group.kind
+        is_request = kind == "user" and not is_summary(group)
+        is_kept = group.is_pinned or kind == "system" or (kind == "user" and not is_request)
         if is_kept or (is_request and users in pinned):
             staying.append(group)
         else:
             number += 1
-            if (text := group.text) not in read or group.kind == "tools":
+            if (text := group.text) not in read or kind == "tools":
                 read.add(text)
                 going.append(group)
         users += is_request
