@@ -43,7 +43,7 @@ async def test_form(pair: Pair, model: str) -> None:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": "Yes.", "refusal": None},
+                "message": {"role": "assistant", "content": "Yes.", "refusal": None, "annotations": []},
                 "logprobs": None,
                 "finish_reason": "stop",
             }
@@ -78,7 +78,13 @@ async def test_reasoning_stands_apart(pair: Pair, field: str) -> None:
     served, studio = pair
     studio.enqueue(Script(Raw(delta_frame({field: "Let me see."})), "Yes."))
     message = (await served.chat("writer"))["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": "Yes.", "refusal": None, **both_names("Let me see.")}
+    assert message == {
+        "role": "assistant",
+        "content": "Yes.",
+        "refusal": None,
+        "annotations": [],
+        **both_names("Let me see."),
+    }
 
 
 async def test_thoughts_alone(pair: Pair) -> None:
@@ -86,7 +92,13 @@ async def test_thoughts_alone(pair: Pair) -> None:
     served, studio = pair
     studio.enqueue(Script(Reasoning("Hm."), finish_reason="length"))
     [choice] = (await served.chat("writer"))["choices"]
-    assert choice["message"] == {"role": "assistant", "content": "", "refusal": None, **both_names("Hm.")}
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": "",
+        "refusal": None,
+        "annotations": [],
+        **both_names("Hm."),
+    }
     assert choice["finish_reason"] == "length"
 
 

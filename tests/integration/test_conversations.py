@@ -103,6 +103,8 @@ async def test_one(served: Served) -> None:
             "fill": 0.7446,
             "trigger": 6553,
             "stop_at": 7372,
+            "turn": 210,
+            "turns_left": 2,
             "thresholds": {"trigger": 0.7999, "stop": 0.8999},
         },
         "usage": {

@@ -75,7 +75,7 @@ class Noted:
         self.changes.append(ReplyBegun(turn, reply, self.at))
         if reasoning:
             self.changes.append(ReplyGrew(reply, "reasoning", reasoning))
-        fill = ContextFill(tokens=6100, window=8192, trigger=6553, stop_at=7372)
+        fill = ContextFill(tokens=6100, window=8192, trigger=6553, stop_at=7372, turn=210)
         usage = StepUsage(input=900, output=120, cache_read=300)
         self.changes += [
             ReplyGrew(reply, "text", text),
