@@ -91,5 +91,6 @@ async def test_whole_answer_waits_in_silence(tmp_path: Path, notices: str) -> No
         status, answer = await ask_whole(served, LONG)
         assert status == 200
         assert orders_of(studio)
-        assert answer["choices"][0]["message"] == {"role": "assistant", "content": ANSWER, "refusal": None}
+        message = {"role": "assistant", "content": ANSWER, "refusal": None, "annotations": []}
+        assert answer["choices"][0]["message"] == message
         assert "ompact" not in str(answer)

@@ -86,7 +86,7 @@ async def test_turn_behind_turn(pair: tuple[Served, SimulatedLMStudio]) -> None:
     assert usage["input"] + usage["output"] + usage["cache_creation"] + usage["cache_read"] == usage["total"] > 0
     assert shown["context"]["window"] == 32_768
     assert 0 < shown["context"]["tokens"] < usage["total"]
-    assert shown["context"]["thresholds"] == {"trigger": 0.8, "stop": 0.9}
+    assert shown["context"]["thresholds"] == {"trigger": 0.75, "stop": 0.9}
     assert [row["id"] for row in (await get(served, q="WATER the plants"))["data"]] == [first]
 
 

@@ -15,7 +15,8 @@ from ledger_files import query
 from read_conversations import kept_of, once_kept, told
 from serving import Served, text_of
 
-from elbowroom.agents.conversations.recording import MISSED, OPENED
+from elbowroom.agents.conversations import recording
+from elbowroom.agents.conversations.recording import MISSED, OPENED, QUIET_SECONDS
 from elbowroom.agents.conversations.recording import OPENING as OPENING_STORE
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
@@ -136,7 +137,7 @@ async def test_an_answer_that_broke_off_is_read_once_the_store_is_open(
         with blocked(monkeypatch) as waiting:
             asking = asyncio.create_task(stream_of(served, going_on, model=model, **headers))
             await eventually(lambda: waiting() == 1, "it is not being opened")
-            done, _ = await asyncio.wait([asking], timeout=0.3)
+            done, _ = await asyncio.wait([asking], timeout=2 * QUIET_SECONDS)
             assert not done
             assert not studio.chats
         _, stream = await asking
@@ -147,6 +148,22 @@ async def test_an_answer_that_broke_off_is_read_once_the_store_is_open(
         kept = await kept_of(served)
         assert kept.row.id == before.row.id
         assert told(kept) == [*TOLD[:3], ("assistant", "Two and"), ("user", "Go on."), ("assistant", "Three.")]
+
+
+@pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+async def test_of_a_short_wait_nobody_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    """A store that opens within the blink of an eye, as at every start, leaves no line in the answer."""
+    monkeypatch.setattr(recording, "QUIET_SECONDS", 10.0)
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue("Two.")
+        with blocked(monkeypatch) as waiting:
+            asking = asyncio.create_task(stream_of(served, HISTORY, model=model))
+            await eventually(lambda: waiting() == 1, "it is not being opened")
+            done, _ = await asyncio.wait([asking], timeout=0.05)
+            assert not done
+        _, stream = await asking
+        assert text_of(chunks_of(stream)) == "Two."
+        assert b"database" not in stream
 
 
 @pytest.mark.parametrize("model", [RAW_MODEL, "writer"])

@@ -53,6 +53,8 @@ BRANCH_SECONDS: Final = 30.0
 """How long all of a conversation may take to be read for a tool."""
 MOMENT_SECONDS: Final = 0.005
 """How long an answer waits for its conversation to be found where it can go on without: at its first frame."""
+QUIET_SECONDS: Final = 0.3
+"""A person is not told of a wait for the store that is no longer."""
 OPENING: Final = "Waiting for the database of conversations, which is still being opened."
 OPENED: Final = "The database of conversations is open."
 MISSED: Final = (
@@ -148,10 +150,10 @@ class TurnRecorder:
         """Tell whether the conversation is found, or begun."""
         return self._finding is None
 
-    async def is_found(self, *, is_patient: bool = False) -> bool:
+    async def is_found(self, *, is_patient: bool = False, seconds: float = MOMENT_SECONDS) -> bool:
         """Wait a moment for the conversation to be found, or as long as it takes; tell whether it is."""
         if self._finding is not None:
-            await asyncio.wait([self._finding], timeout=None if is_patient else MOMENT_SECONDS)
+            await asyncio.wait([self._finding], timeout=None if is_patient else seconds)
         return self.is_placed
 
     @property
@@ -272,16 +274,16 @@ class TurnRecorder:
         return [turn for turn in after if not any(map(_hands_over, turn.messages))]
 
     async def looked_up(self) -> None:
-        """Wait until the store has told which conversation it is; the person is told while the store is opened."""
+        """Wait until the store has told which conversation it is; the person is told where opening it takes long."""
         if self._conversations is None or await self.is_found():
             return
-        is_opening = self._conversations.is_opening
-        if is_opening:
+        is_told = self._conversations.is_opening and not await self.is_found(seconds=QUIET_SECONDS)
+        if is_told:
             await self._show([Notice("store", OPENING, is_done=False)])
         await self.is_found(is_patient=True)
         if self._is_missed:
             await self._tell_missed()
-        elif is_opening:
+        elif is_told:
             await self._show([Notice("store", OPENED)])
 
     async def _tell_missed(self) -> None:
