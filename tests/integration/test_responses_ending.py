@@ -99,7 +99,7 @@ async def test_the_last_response_takes_its_conversation_with_it(tmp_path: Path) 
 
 
 async def test_deleted_while_another_is_given(tmp_path: Path) -> None:
-    """An answer that is being given beside it stays, with what was asked and what waits; after it all of that goes."""
+    """It is refused until the answer beside it is given, which stays; with the last one goes all that waits too."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         release = asyncio.Event()
         named = {"conversation_id": "notes"}
@@ -107,9 +107,12 @@ async def test_deleted_while_another_is_given(tmp_path: Path) -> None:
         studio.enqueue(Script(WaitFor(release), "Again."))
         going = asyncio.create_task(respond(served, "First?", metadata=named))
         await eventually(lambda: studio.open_requests, "nobody is asked")
-        assert (await send(served, f"/{first['id']}", "DELETE"))["deleted"] is True
+        refused = await send(served, f"/{first['id']}", "DELETE")
+        assert (refused["status_code"], refused["error"]["code"]) == (400, "conversation_locked")
         release.set()
         again = await going
+        assert (await send(served, f"/{first['id']}", "GET"))["status_code"] == 200
+        assert (await send(served, f"/{first['id']}", "DELETE"))["deleted"] is True
         assert text_in(await send(served, f"/{again['id']}", "GET")) == "Again."
         url = f"{served.url}/v1/conversations/notes/queue"
         async with served.http.post(url, json={"content": "And then?"}) as queued:
