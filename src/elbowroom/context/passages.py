@@ -37,7 +37,10 @@ class Span:
 
 
 def passages_of(text: str) -> Iterator[Span]:
-    """Yield the passages of a text, word for word: whole sentences and lines as far as they are short enough."""
+    """Yield the passages of a text, word for word: whole sentences and lines as far as they are short enough.
+
+    A longer one is cut between words, where it has some.
+    """
     begin = end = 0
     for sentence in _sentences(text):
         if end > begin and sentence.end - begin > LONGEST:
@@ -45,8 +48,9 @@ def passages_of(text: str) -> Iterator[Span]:
             begin = sentence.begin
         end = sentence.end
         while end - begin > LONGEST:
-            yield Span(begin, begin + LONGEST)
-            begin += LONGEST
+            cut = text.rfind(" ", begin, begin + LONGEST) + 1 or begin + LONGEST
+            yield Span(begin, cut)
+            begin = cut
     if text[begin:end].strip():
         yield Span(begin, end)
 

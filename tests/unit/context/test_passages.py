@@ -14,6 +14,7 @@ from elbowroom.context.passages import LONGEST, asked_words, asks, in_pieces, pa
         ("  \n ", []),
         ("One. Two? Three!", ["One. Two? Three!"]),
         ("a" * LONGEST + " b", ["a" * LONGEST, " b"]),
+        (f"{'words ' * 70}end", ["words " * 66, "words " * 4 + "end"]),
         (f"{'One word. ' * 50}", [("One word. " * 40).rstrip(), ("One word. " * 10).rstrip()]),
         (f"{'東京は雨。' * 100}", ["東京は雨。" * 80, "東京は雨。" * 20]),
         ("first line\n\nsecond line", ["first line\n\nsecond line"]),

@@ -9,6 +9,7 @@ from elbowroom.agents.tools.outputs import LinearPattern
 from elbowroom.agents.tools.recall.past import PastMessage
 from elbowroom.agents.tools.recall.past_index import PastIndex
 from elbowroom.context.outputs import utf8
+from elbowroom.context.passages import END
 from elbowroom.errors import RequestError
 
 LONGEST_QUERY: Final = 1000
@@ -66,10 +67,16 @@ def by_pattern(messages: Sequence[PastMessage], pattern: str, clock: Callable[[]
 
 
 def excerpt(hit: Hit) -> str:
-    """Return the passage that fits, or some words around the place that does, on one line."""
+    """Return the passage that fits, or some words around the place that does, on one line.
+
+    A passage that ends within a sentence is read on to its end, as far as an excerpt goes.
+    """
     text = hit.message.text
     begin, end = hit.place, hit.place + len(hit.passage)
-    if not hit.passage:
+    if hit.passage:
+        stop = END.search(text, end, end + LENGTH)
+        end = stop.start() if stop else end + LENGTH
+    else:
         begin = max(0, min(hit.place - BEFORE, len(text) - LENGTH))
         end = begin + LENGTH
     line = " ".join(text[begin:end].split())
