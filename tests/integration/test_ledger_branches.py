@@ -17,8 +17,8 @@ Message = dict[str, Any]
 WINDOW: Final = 4096
 FULL: Final = 33
 """Exchanges that fill the small window past the trigger."""
-FULL_AGAIN: Final = 55
-"""Exchanges that do so once more where the first of them have been compacted."""
+FULL_AGAIN: Final = 51
+"""Exchanges that do so once more where the first of them have been compacted, and that one order still lists."""
 IN_TURN: Final = "background = false"
 EDITOR: Final = f'{AGENT}[[agents]]\nid = "editor"\nname = "The Editor"\ninstructions = "You help with notes."\n'
 TWO_AGENTS: Final = f'{EDITOR}model = "{MODEL}"\n'
