@@ -139,8 +139,17 @@ def chosen(
 
 
 def note_of(passages: Sequence[Passage]) -> str:
-    """Return passages as the block of text that follows the person's message; nothing in it can end the block."""
-    quoted = "\n".join(f"[{_said_by(each)}]\n{_quoted(each.text)}" for each in passages)
+    """Return passages as the block of text that follows the person's message; nothing in it can end the block.
+
+    Each has its speaker above it, and the day where that is another one than before.
+    """
+    lines: list[str] = []
+    before = None
+    for each in passages:
+        day = each.at is not None and f"{datetime.fromtimestamp(each.at, UTC):%A %Y-%m-%d}"
+        lines += [f"[{each.role}, {day}]" if day and day != before else f"[{each.role}]", _quoted(each.text)]
+        before = day or before
+    quoted = "\n".join(lines)
     return f"<{FENCE}>\n{ABOUT}\n\n{quoted}\n</{FENCE}>"
 
 
@@ -186,12 +195,6 @@ def _named(day: date, today: date) -> str:
     if ago <= 0:
         return "earlier today"
     return f"{day:%A}" if ago < WEEK else f"{day.day} {day:%B %Y}"
-
-
-def _said_by(passage: Passage) -> str:
-    if passage.at is None:
-        return passage.role
-    return f"{passage.role}, {datetime.fromtimestamp(passage.at, UTC):%A %Y-%m-%d %H:%M} UTC"
 
 
 def _quoted(text: str) -> str:
