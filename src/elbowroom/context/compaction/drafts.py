@@ -148,10 +148,14 @@ class Drafts:
     def shrunk(self, draft: Draft) -> Draft | None:
         """Return a draft with only the newer half of the groups that it keeps, or of the lines that it quotes.
 
-        None where it can get no smaller.
+        One without any goes on without the part of a message that it has shown. None where it can get no smaller.
         """
-        if draft.is_whole or not (draft.kept or draft.lines):
+        if draft.is_whole:
             return None
+        if not (draft.kept or draft.lines):
+            parts = [part for id_, part in draft.division.parts.items() if id_ not in self.division.parts]
+            room = draft.most + sum(map(self._size_shown, parts))
+            return self._draft(self.division, draft.plan, (), room) if parts else None
         kept = draft.kept[(len(draft.kept) + 1) // 2 :]
         room = draft.most if draft.kept else draft.most - max(LEAST_LEFT // 8, draft.most // 8)
         return self._draft(draft.division, draft.plan, kept, room)
@@ -195,8 +199,11 @@ class Drafts:
         if (parts := within(largest, left, self._size)) is None:
             return draft
         part = Excerpt.of(newest.group, parts)
-        room = draft.most - sum(self._size(written(message)) + FRAME for message in part.shown.messages)
+        room = draft.most - self._size_shown(part)
         return self._draft(draft.division.showing(newest.id, part), draft.plan, draft.kept, room)
+
+    def _size_shown(self, part: Excerpt) -> int:
+        return sum(self._size(written(message)) + FRAME for message in part.shown.messages)
 
     def _newest(self, kept: Iterable[NumberedGroup], left: int) -> list[NumberedGroup]:
         """Return the newest groups that are not kept yet, as many as there is room for.
