@@ -25,7 +25,7 @@ OLDER = (
     "DROP TABLE servers, server_calls, server_batches, agent_list, admission",
     "ALTER TABLE turns DROP COLUMN server",
     "ALTER TABLE queue DROP COLUMN server",
-    "ALTER TABLE conversations DROP COLUMN renamed",
+    "ALTER TABLE conversations DROP COLUMN renamed, DROP COLUMN fill_turn",
     "UPDATE schema_version SET version = 8",
     "UPDATE alembic_version SET version_num = '8'",
 )

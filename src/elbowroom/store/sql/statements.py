@@ -168,9 +168,9 @@ ADD_USE: Final = (
         }
     )
 )
-_FILLED: Final = update(conversations).values({name: bound(name) for name in FILL})
-FILL_WINDOW: Final = _FILLED.where(conversations.c.id == bound("conversation"))
-FILL_WINDOW_OF_TURN: Final = _FILLED.where(conversations.c.id == _conversation_of_turn())
+_FILLED: Final = {name: bound(name) for name in FILL}
+FILL_WINDOW: Final = update(conversations).where(conversations.c.id == bound("conversation")).values(_FILLED)
+FILL_WINDOW_OF_TURN: Final = update(conversations).where(conversations.c.id == _conversation_of_turn()).values(_FILLED)
 COMPACT: Final = _inserting(compactions, _AS_MADE, _is_there(conversations, "conversation"))
 _SAME_COMPACTION: Final = select(compactions.c.conversation).where(
     compactions.c.conversation == bound("conversation"),
