@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -91,6 +92,6 @@ async def test_whole_answer_waits_in_silence(tmp_path: Path, notices: str) -> No
         status, answer = await ask_whole(served, LONG)
         assert status == 200
         assert orders_of(studio)
-        message = {"role": "assistant", "content": ANSWER, "refusal": None, "annotations": []}
+        message: dict[str, Any] = {"role": "assistant", "content": ANSWER, "refusal": None, "annotations": []}
         assert answer["choices"][0]["message"] == message
         assert "ompact" not in str(answer)
