@@ -115,7 +115,9 @@ async def test_compactions_and_originals_are_shown(tmp_path: Path, browser: Brow
             await expect(entry).to_contain_text("tokens freed")
             await expect(entry).to_contain_text("by the pruning agent")
             await entry.get_by_text("The summary that stands for it").click()
-            await expect(entry.locator(".summary")).to_contain_text("frost ends about 10 May")
+            await expect(entry.locator(".summary")).to_contain_text("Agreed so far: peppers along the wall, peas from")
+            await expect(entry.locator(".summary")).to_contain_text("What grows in bed 1?")
+            await expect(entry.locator(".summary")).not_to_contain_text("10 May")  # nobody has said that
             await entry.get_by_text("The originals, word for word").click()
             await expect(entry.locator(".message").first).to_contain_text("What grows in bed 0?")
             async with page.expect_download() as saving:
@@ -206,7 +208,7 @@ async def test_a_coding_agent_is_told_the_window(tmp_path: Path, browser: Browse
         await expect(told).to_contain_text('model = "writer"')
         await expect(told).to_contain_text(re.compile(r"model_context_window = [0-9]{4,}\n"))
         assert "$" not in await told.inner_text()
-        command = page.get_by_role("region", name="command")
+        command = page.get_by_role("region", name="command", exact=True)
         await expect(command).to_have_text('elbowroom connect codex --write --model "writer"')
 
 

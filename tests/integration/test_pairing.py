@@ -215,6 +215,11 @@ async def test_a_paired_program_has_its_conversations(tmp_path: Path) -> None:
         assert (await ask(served, "GET", "/v1/conversations", Origin=OBSIDIAN))[0] == 403
         status, listed = await ask(served, "GET", "/v1/conversations", **plugin)
         assert (status, len(listed["data"])) == (200, 1)
+        search, wanted = "/api/recall/search_conversations", {"query": "Hello"}
+        assert (await ask(served, "POST", search, wanted, Origin=OBSIDIAN))[0] == 403
+        status, found = await ask(served, "POST", search, wanted, **plugin)
+        assert (status, found["text"].count("[conversation ")) == (200, 1), found
+        assert "Hello" in found["text"]
 
 
 async def test_a_restart_knows_what_is_paired(tmp_path: Path) -> None:
@@ -351,6 +356,7 @@ FOR_PAIRED = {
     *(("GET", f"/api/{name}") for name in ("agents", "doctor", "hello", "live", "providers", "settings")),
     *(("GET", f"/api/{name}") for name in ("v1/models", "v1/models/download/status/x", "vault/changes")),
     *(("POST", f"/api/v1/models/{name}") for name in ("download", "load", "unload")),
+    ("POST", "/api/recall/x"),
     ("PATCH", "/api/agents/x"),
     ("PATCH", "/api/settings"),
     ("POST", "/api/pairing/claim"),

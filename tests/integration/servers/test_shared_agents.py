@@ -1,18 +1,18 @@
 """Agents in the database: whoever changes one at any server changes it for all, with the next request."""
 
 import asyncio
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 from command_line import run
 from postgresql import new_place, shared_server
 from serving import Served
 from several_servers import MODEL, several_servers
 
-from elbowroom.errors import SettingsError
 from elbowroom.settings.live import LiveSettings
+from elbowroom.settings.model import StoreSettings
 
 IN_DATABASE = 'agents = "database"'
 
@@ -80,11 +80,15 @@ async def test_without_the_database_the_last_agents_answer(tmp_path: Path) -> No
 
 
 def test_a_file_cannot_keep_agents_for_several_servers(tmp_path: Path) -> None:
-    """`store.agents = "database"` is refused where the store is no PostgreSQL database."""
+    """`store.agents = "database"` does not count without a PostgreSQL database: that is told, and nothing is kept."""
     path = tmp_path / "settings.toml"
     path.write_text(f"[store]\n{IN_DATABASE}\n")
-    with pytest.raises(SettingsError, match=r"store\.agents = 'database' is not accepted; it takes .*PostgreSQL"):
-        LiveSettings(path, {}, {})
+    live = LiveSettings(path, {}, {})
+    assert (live.started.store.agents, live.started.store.conversations) == (StoreSettings().agents, False)
+    [(key, told)] = live.wrong
+    assert key == "store.agents"
+    assert re.search(r"store\.agents = 'database' is not accepted; it takes .*PostgreSQL", told)
+    assert any(told in warning for warning in live.warnings)
 
 
 async def test_commands_say_where_the_agents_are(tmp_path: Path) -> None:
