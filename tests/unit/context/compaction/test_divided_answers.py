@@ -1,7 +1,10 @@
 """The answer just read is never gone: of one that does not fit, the end stays word for word."""
 
+import json
+from collections.abc import Sequence
+
 import pytest
-from compacting import FORGETFUL, ScriptedPruner, ladder, qwen, said, size
+from compacting import FORGETFUL, FamilyPrompts, ScriptedPruner, ladder, qwen, said, size
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.outcome import Compaction
@@ -57,3 +60,29 @@ async def test_short_answer_raises_no_target() -> None:
     assert isinstance(done, Compaction)
     assert messages[1] in done.messages
     assert Budget(8192).occupied(done.after) <= 5500
+
+
+class CountsMore(FamilyPrompts):
+    """Counts so many tokens more of each prompt with a message of which a part is shown."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+
+    async def prompt(self, messages: Sequence[Message]) -> int:
+        """Return the size of a prompt."""
+        return await super().prompt(messages) + self.more * ("from its middle on" in str(messages))
+
+
+@pytest.mark.parametrize(("more", "is_shown"), [(0, True), (100, False)])
+async def test_part_that_is_too_large_goes_and_the_summary_stays(more: int, *, is_shown: bool) -> None:
+    """Where the tokens were estimated too low, nobody is asked a second time, and no summary is thrown away."""
+    plan = json.dumps({"retain": "The log is kept in full.", "summary": "They spoke of boats.", "keep": []})
+    answer = said("assistant", " ".join(["the boat and the sea"] * 300))
+    messages = [*asked(0, None)[:2], answer, said("user", "go on"), said("assistant", "Yes."), said("user", "And now?")]
+    climber = ladder(2048, ScriptedPruner(plan), messages[:1], counter=CountsMore(more))
+    done = await climber.climb(Transcript.of(messages))
+    assert isinstance(done, Compaction)
+    assert (done.rung, len(climber.pruner.asked), climber.told) == ("plan", 1, [])
+    assert ("from its middle on" in done.summary) is is_shown
+    assert "They spoke of boats." in done.summary
