@@ -12,7 +12,7 @@ from serving import Served, serve, settings_for
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.journal import RecordedRequest
-from elbowroom.server.state import Timing
+from elbowroom.server.state import SHARED, Timing
 
 Body = dict[str, Any]
 Message = dict[str, Any]
@@ -56,6 +56,7 @@ async def small_window(
         tables = f"[compaction]\n{compaction}\n{agents}"
         settings = settings_for(studio.base_url, agents=tables, server=server, provider=provider)
         async with serve(folder, settings, timing=timing, toolbox=toolbox) as served:
+            await served.app[SHARED].store.ready(60)  # a busy machine opens it slowly, of which people are told
             yield served, studio
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
 
