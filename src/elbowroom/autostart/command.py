@@ -104,7 +104,7 @@ def autostart(what: What, config: str | None, say: Say, warn: Say, *, only_print
     starter = starter_for(sys.platform, service, environ)
     if what == "on":
         loaded = usable_settings(path, environ, {}, must_exist=is_named)
-        for doubt in doubts(loaded, environ, sys.executable):
+        for doubt in (*loaded.warnings, *doubts(loaded, environ, sys.executable)):
             warn(f"Warning: {doubt}")
     if only_print:
         say(starter.text.removesuffix("\n"))

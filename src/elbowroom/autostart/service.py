@@ -14,7 +14,7 @@ from elbowroom.errors import ElbowroomError
 from elbowroom.settings.doubts import secrets_of
 from elbowroom.settings.files import put_in_place
 from elbowroom.settings.keys import key_text, variables_of
-from elbowroom.settings.load import LEFT_OUT, LoadedSettings
+from elbowroom.settings.load import LoadedSettings
 
 CARRIED: Final = ("PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 """Variables that are copied into the text: they locate the programs of MCP servers, and files."""
@@ -61,8 +61,7 @@ def service_of(
 
 
 def doubts(loaded: LoadedSettings, environ: Mapping[str, str], python: str) -> Iterator[str]:
-    """Yield a sentence for each value that is left out, and for what works here and may fail after the next log-in."""
-    yield from (f"{loaded.path}: {text} {LEFT_OUT}" for _, text in loaded.left_out)
+    """Yield a sentence for each thing that works in this terminal and may fail after the next log-in."""
     for key, secret in secrets_of(loaded.settings).items():
         name = str(secret).removeprefix("env:")
         if str(secret).startswith("env:") and environ.get(name):
