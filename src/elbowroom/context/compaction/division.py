@@ -356,6 +356,7 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     staying = sorted([*kept, *division.pinned], key=lambda numbered: numbered.id)
     present = {numbered.id for numbered in kept}
     removed = [each.id for each in division.old if each.id not in present and not each.is_part]
+    removed += [id_ for id_, part in division.parts.items() if part.shown.kind == "assistant"]
     removed += [] if division.summarised_from is None else [division.summarised_from]
     first = min(removed, default=1 + max((each.id for each in staying), default=0))
     opening = [numbered.group for numbered in staying if numbered.id < first]

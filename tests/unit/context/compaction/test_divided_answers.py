@@ -8,7 +8,7 @@ from compacting import FORGETFUL, FamilyPrompts, ScriptedPruner, ladder, qwen, s
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.outcome import Compaction
-from elbowroom.context.transcript import Message, Transcript, text_of
+from elbowroom.context.transcript import Message, Summary, Transcript, text_of
 
 NOUNS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "sun", "bell")
 ABOUT_THE_END = "What does the last paragraph say about the boat, and why?"
@@ -48,6 +48,8 @@ async def test_end_of_the_last_answer_takes_most_of_the_window(
     assert answer_of(words).endswith(end)
     assert qwen().count_text(end) >= 0.6 * window
     assert done.messages[1] == messages[1]
+    said_by = [type(message) if isinstance(message, Summary) else message["role"] for message in done.messages]
+    assert said_by.index(Summary) < said_by.index("assistant")
     if last is not None:
         assert done.messages[-1] == messages[-1]
 
