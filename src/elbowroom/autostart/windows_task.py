@@ -72,7 +72,7 @@ def _sum_of(task: ET.Element, parts: str) -> str:
     """Return a checksum of what a person might change: the command, the triggers, and whether it is enabled."""
     seen = [text for part, text in zip("CA", _action_of(task), strict=True) if part in parts]
     for group in ("Triggers", "Actions"):
-        seen += [child.tag for child in task.find(group) or ()]
+        seen += [child.tag for child in task.iterfind(f"{group}/*")]
     delays = [element.text or "" for element in task.iterfind("Triggers/*/Delay")]
     switches = [element.text or "true" for element in task.iterfind("Triggers/*/Enabled")]
     is_enabled = task.findtext("Settings/Enabled") or "true"

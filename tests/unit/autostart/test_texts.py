@@ -108,7 +108,7 @@ def test_the_task_of_windows_is_xml() -> None:
     assert split_as_windows_does(arguments) == ["-m", "elbowroom", "serve", "--config", odd]
     for place in ("Triggers/t:LogonTrigger", "Principals/t:Principal"):
         assert task.findtext(f"t:{place}/t:UserId", namespaces=NAMESPACE) == "PC\\Jürgen"
-    settings = {child.tag.rpartition("}")[2]: child.text for child in task.find("t:Settings", NAMESPACE) or ()}
+    settings = {child.tag.rpartition("}")[2]: child.text for child in task.iterfind("t:Settings/*", NAMESPACE)}
     assert (settings["ExecutionTimeLimit"], settings["DisallowStartIfOnBatteries"]) == ("PT0S", "false")
 
 
