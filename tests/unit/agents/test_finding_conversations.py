@@ -177,6 +177,23 @@ async def test_a_turn_that_follows_before_the_first_is_found() -> None:
     assert first.conversation == second.conversation
 
 
+async def test_an_answer_comes_back_before_its_conversation_is_found() -> None:
+    """Each message is kept once, though what the store tells is older than the answer."""
+    conversations = SlowConversations()
+    conversation = await begun_before(conversations)
+    recording = Recording(conversations)
+    say(begin(recording, FIRST, ANSWER, SECOND), "The tenth.")
+    await asyncio.sleep(0)
+    live = begin(recording, FIRST, ANSWER, SECOND, {**ANSWER, "content": "The tenth."}, FIRST)
+    say(live, "The ninth, again.")
+    await asyncio.sleep(0)
+    conversations.answers.set()
+    await recording.aclose()
+    assert live.conversation == conversation
+    contents = ["Which pier?", "The ninth.", "And tomorrow?", "The tenth.", "Which pier?", "The ninth, again."]
+    assert await kept(conversations, conversation) == contents
+
+
 async def test_deleted_while_it_is_looked_up() -> None:
     """The answer of the store is older than the deletion: all that the client sends is a new conversation."""
     conversations = SlowConversations()

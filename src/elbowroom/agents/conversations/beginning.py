@@ -86,7 +86,8 @@ class Recording:
         self.conversations = conversations
         self.locks = ConversationLocks()
         self._patience = OPENING_SECONDS
-        self._finding: set[asyncio.Task[None]] = set()
+        self._finding: dict[asyncio.Task[None], str] = {}
+        """The tasks that look for conversations, each with the key of the message that its turn answers."""
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
         """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
@@ -110,16 +111,17 @@ class Recording:
         live = TurnRecorder(
             self.conversations, likely, asked.owner, asked.agent, asked.chain, is_patient=is_patient, turn=turn
         )
-        known = _remembered(self.conversations, asked)
+        before = [task for task, key in self._finding.items() if key in asked.keys]
+        known = None if before else _remembered(self.conversations, asked)
         placed = _placed(asked, known) if known is not None else None
         is_short = placed is not None and len(asked.nodes) - len(placed.kept) <= AT_ONCE
         if placed is not None and is_short and not self.locks.is_changing(placed.conversation):
             live.belongs_to(placed, _begun(live, asked, placed), self.locks.answering(placed.conversation))
         else:
             noted = _expected(self.conversations)
-            finding = asyncio.create_task(self._find(self.conversations, live, asked, placed, noted))
-            self._finding.add(finding)
-            finding.add_done_callback(self._finding.discard)
+            finding = asyncio.create_task(self._find(self.conversations, live, asked, placed, noted, before))
+            self._finding[finding] = live.parent
+            finding.add_done_callback(self._finding.pop)
             live.found_by(finding)
         return live
 
@@ -157,13 +159,21 @@ class Recording:
         asked: Asked,
         placed: Placed | None,
         noted: "asyncio.Future[None]",
+        before: Sequence["asyncio.Task[None]"],
     ) -> None:
         """Find the conversation of a turn, unless it is known, and note what is new in it, some messages at a time.
 
-        Another request that was quicker may have begun it meanwhile. A change of it is waited for, which nobody waits
-        for who waits until this has `noted` what was said.
+        Another request that was quicker may have begun it meanwhile; turns `before` this one, with whose answers it
+        goes on, are noted first. A change of it is waited for. Nobody waits for any of that who waits until this has
+        `noted` what was said.
         """
         try:
+            if before:
+                noted.set_result(None)
+                await asyncio.wait(before)
+                noted = _expected(conversations)
+                known = _remembered(conversations, asked)
+                placed = _placed(asked, known) if known is not None else None
             while placed is None or self.locks.is_changing(placed.conversation):
                 if placed is not None:
                     noted.set_result(None)
