@@ -111,7 +111,8 @@ class Recording:
         live = TurnRecorder(
             self.conversations, likely, asked.owner, asked.agent, asked.chain, is_patient=is_patient, turn=turn
         )
-        before = [task for task, key in self._finding.items() if key in asked.keys]
+        pending = self._finding
+        before = [task for task, key in pending.items() if key in asked.keys] if pending else []
         known = None if before else _remembered(self.conversations, asked)
         placed = _placed(asked, known) if known is not None else None
         is_short = placed is not None and len(asked.nodes) - len(placed.kept) <= AT_ONCE

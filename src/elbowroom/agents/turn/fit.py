@@ -99,8 +99,9 @@ class PromptFit:
         """Return how full the window is with the next prompt, of which the person has not written a word yet."""
         sent = await self.counter.sent([*self.manager.history.messages, NEXT])
         tokens = (await self.counter.size(self.shape.body(sent))).count.tokens
-        beside = size_in_bytes(as_json(list(self.shape.tools)))
-        return ContextFill.of(tokens, self.manager.budget, usual_turn(sent[:-1], tokens, beside))
+        asked = sent[:-1], tokens, size_in_bytes(as_json(list(self.shape.tools)))
+        turn = usual_turn(*asked) if is_short(sent) else await asyncio.to_thread(usual_turn, *asked)
+        return ContextFill.of(tokens, self.manager.budget, turn)
 
     async def note_fill(self, unseen: int = 0) -> None:
         """Record how full the window is, `unseen` tokens included that this request lacks; never fails."""
