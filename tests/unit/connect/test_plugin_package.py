@@ -43,8 +43,8 @@ def test_all_of_it_is_small() -> None:
 
 
 def code_of(text: str) -> str:
-    """Return the lines of code in a text, without comments of types and empty lines."""
-    bare = re.sub(r"^[ \t]*/\*\*.*?\*/", "", text, flags=re.MULTILINE | re.DOTALL)
+    """Return the lines of code in a text, without types, descriptions and empty lines."""
+    bare = re.sub(r"/\*\*.*?\*/ ?", "", text, flags=re.DOTALL)
     return "\n".join(line for line in bare.splitlines() if line.strip())
 
 
