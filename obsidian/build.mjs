@@ -6,7 +6,7 @@ import { posix } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const SOURCE = new URL("./src/", import.meta.url);
-const TARGET = new URL("../src/elbowroom/connect/plugin/main.js", import.meta.url);
+const TARGET = new URL("./main.js", import.meta.url);
 const IMPORT = /^import \{([^}]*)\} from "(obsidian|\.\.?\/[\w./]+)";\n/gm;
 const TOLD = /^[ \t]*\/\*\*[^]*?\*\/\n+|\/\*\*[^]*?\*\/ ?/gm;
 const DECLARED = /^(?:export )?(?:async )?(?:function\*?|class|const|let) (\w+)/gm;

@@ -272,6 +272,40 @@ describe("a conversation", () => {
 		await until(() => back.mock.calls.length);
 		expect(chat.isAway).toBe(false);
 	});
+	it.each(["new", "kept"])("asks what was said while elbowroom was away as soon as it is back, without another word (%s)", async (kind) => {
+		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
+		await talking(says("Fine."), { messages: kind === "kept" ? [said("m1", "user", "Hello."), said("m2", "assistant", "Hello, you.")] : [] });
+		if (kind === "kept") await open("conv_1");
+		const answering = chat.server;
+		chat.server = serverAt("http://127.0.0.1:9");
+		expect(await chat.send("Are you there?")).toBe(true);
+		await until(() => chat.items.at(-1).status === "waiting" && chat.isAway);
+		expect(sent()).toEqual([]);
+		chat.server = answering;
+		await until(() => chat.items.at(-1).text === "Fine.");
+		expect(sent()).toHaveLength(1);
+		expect(sent()[0].body.messages.at(-1)).toEqual({ role: "user", content: "Are you there?" });
+		expect(chat.problem).toBe(null);
+	});
+	it("asks once more by itself where elbowroom ended before the first word, and no third time: the question may be why", async () => {
+		await talking((response) => { response.flushHeaders(); response.destroy(); });
+		await chat.send("Go.");
+		await until(() => sent().length === 2 && !chat.isRunning && chat.isAway);
+		await until(() => !chat.isAway);
+		await new Promise((resolve) => { setTimeout(resolve, 100); });
+		expect(sent()).toHaveLength(2);
+		expect(chat.items.map(({ role, status }) => [role, status])).toEqual([["user", "again"]]);
+	}, 15_000);
+	it("keeps who was chosen to answer, whoever answered last", async () => {
+		await talking(says("Fine."), { row: { agent: "librarian" } });
+		await open("conv_1");
+		expect(chat.model).toBe("librarian");
+		Object.assign(chat, { model: "archivist", isPicked: true });
+		await chat.load();
+		await chat.send("Hello.");
+		await until(() => !chat.isRunning);
+		expect([chat.model, sent().at(-1).body.model]).toEqual(["archivist", "archivist"]);
+	});
 	it("asks for nothing any more once it is closed", async () => {
 		await talking((response) => { response.write(sse(word("One"))); }, { row: { status: "running" } });
 		await open("conv_1");

@@ -1,7 +1,7 @@
 // What a text changes in another one, part by part, so that each part can be taken or left.
 
 const MOST_STEPS = 4_000_000;
-const PIECE = /[^\n]*?(?:[.!?…。！？]+["'”’)\]]*(?:[ \t]+|(?=\n))|\n+|$)/g;
+const PIECE = /[^\n]*?(?:[.!?…]+["'”’)\]]*(?:[ \t]+|(?=\n))|[。！？]+[」』”’]*|\n+|$)/g;
 
 /** @typedef {{ before: string, after: string, isTaken: boolean }} Part Text that stays where both are the same. */
 

@@ -149,7 +149,7 @@ export class MessageView extends Component {
 		for (const mark of marks.filter(helpFor)) this.lossRow(mark);
 		const others = marks.filter((mark) => !helpFor(mark));
 		if (others.length) {
-			const row = this.marks.createEl("details", { cls: "elbowroom-step" });
+			const row = this.marks.createEl("details", { cls: "elbowroom-quiet" });
 			row.createEl("summary", { text: `What happened: ${others.length}` });
 			for (const { text } of others) row.createDiv({ cls: "elbowroom-quiet", text });
 		}

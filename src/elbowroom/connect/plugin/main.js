@@ -1771,7 +1771,7 @@ class MessageView extends Component {
 		for (const mark of marks.filter(helpFor)) this.lossRow(mark);
 		const others = marks.filter((mark) => !helpFor(mark));
 		if (others.length) {
-			const row = this.marks.createEl("details", { cls: "elbowroom-step" });
+			const row = this.marks.createEl("details", { cls: "elbowroom-quiet" });
 			row.createEl("summary", { text: `What happened: ${others.length}` });
 			for (const { text } of others) row.createDiv({ cls: "elbowroom-quiet", text });
 		}
@@ -2792,7 +2792,7 @@ class ChatView extends ItemView {
 // What a text changes in another one, part by part, so that each part can be taken or left.
 
 const MOST_STEPS = 4_000_000;
-const PIECE = /[^\n]*?(?:[.!?…。！？]+["'”’)\]]*(?:[ \t]+|(?=\n))|\n+|$)/g;
+const PIECE = /[^\n]*?(?:[.!?…]+["'”’)\]]*(?:[ \t]+|(?=\n))|[。！？]+[」』”’]*|\n+|$)/g;
 
 function partsOfChange(before, after) {
 	const [old, fresh] = [piecesOf(before), piecesOf(after)];
