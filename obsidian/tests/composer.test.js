@@ -174,4 +174,10 @@ describe("a note that goes along", () => {
 		press("Enter");
 		await vi.waitFor(() => expect(composer.input.value).toBe("Make it shorter."));
 	});
+	it("keeps no key from a command that is typed whole", async () => {
+		type("/compact");
+		expect(offered()).toEqual([]);
+		press("Enter");
+		await vi.waitFor(() => expect(view.chat.compact).toHaveBeenCalledWith(""));
+	});
 });

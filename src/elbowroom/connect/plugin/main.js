@@ -1861,7 +1861,7 @@ class Suggestions {
 		const sign = command ? "/" : at ?? brackets;
 		const typed = (command?.[1] ?? named ?? linked ?? "").toLowerCase();
 		this.#from = before.length - typed.length - (sign?.length ?? 0);
-		this.#offers = sign === undefined ? [] : command ? this.able.prompts().filter(({ name }) => name.toLowerCase().slice(1).includes(typed)).slice(0, MOST_OFFERS) : this.notes(typed);
+		this.#offers = sign === undefined ? [] : command ? this.able.prompts().filter(({ name }) => name.toLowerCase() !== `/${typed}` && name.toLowerCase().slice(1).includes(typed)).slice(0, MOST_OFFERS) : this.notes(typed);
 		this.#chosen = 0;
 		this.draw();
 	}
