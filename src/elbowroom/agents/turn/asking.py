@@ -244,7 +244,7 @@ class Asking:
 
 
 async def _unmanaged(asking: Asking, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> Reply:
-    """Ask a provider that manages the context itasking.
+    """Ask a provider that manages the context itself.
 
     Where a prompt is too long with the messages that were put back, it is sent again with fewer of them.
     """
