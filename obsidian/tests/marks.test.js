@@ -50,6 +50,8 @@ describe("the marks of a message", () => {
 		const before = [marked(itemOf("user", "Hi"), "images"), marked({ ...itemOf("assistant", "Part"), id: "a" }, "cut"), itemOf("user", "Hi")];
 		const kept = [{ ...itemOf("user", "Hi"), id: "u" }, { ...itemOf("assistant", "Part and more"), id: "a" }];
 		expect(withMarks(kept, before).map(({ marks }) => marks.map(({ kind }) => kind))).toEqual([["images"], ["cut"]]);
+		expect(withMarks([{ ...itemOf("assistant", "Half an answer"), id: "b" }], [marked(itemOf("assistant", "Half an"), "cut")])[0].marks).toHaveLength(1);
+		expect(withMarks([{ ...itemOf("assistant", "Another"), id: "b" }], [marked(itemOf("assistant", "Half an"), "cut")])[0].marks).toEqual([]);
 	});
 	it("are there again after a restart, for the conversations of late, until these are deleted", () => {
 		const { app } = { app: App.createConfigured__({ files: {} }).asOriginalType__() };

@@ -132,6 +132,7 @@ export class Chat extends Events {
 		const before = this.items;
 		this.items = withMarks([...kept, ...unheard(before, kept)], before);
 		this.marks?.restore(this.id, this.items);
+		if (before.some(({ marks }) => marks.length)) this.marks?.keep(this.id, this.items);
 		const [asked, last] = [before.at(-1), this.items.at(-1)];
 		if (asked?.status === "waiting" && last?.role === "user") last.status = "waiting";
 	}

@@ -25,6 +25,16 @@ export class ChatView extends ItemView {
 	composer = null;
 	/** @type {HTMLElement | null} The messages, while the view is open. */
 	log = null;
+	/** @type {HTMLElement | null} What has failed. */
+	problem = null;
+	/** @type {HTMLElement | null} What happens beside the answer. */
+	notice = null;
+	/** @type {HTMLElement | null} How full the window is, in words. */
+	fill = null;
+	/** @type {Gauge | null} */
+	gauge = null;
+	/** @type {HTMLSelectElement | null} */
+	picker = null;
 	/** @type {Map<import("../chat/items.js").Item, MessageView>} */
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */

@@ -71,7 +71,6 @@ export class Suggestions {
 
 	draw() {
 		this.list.toggle(this.isOpen);
-		this.input.setAttr("aria-expanded", String(this.isOpen));
 		this.list.replaceChildren(...this.#offers.map(({ name, more }, index) => {
 			const row = createEl("li", { cls: "elbowroom-offer", attr: { role: "option", id: `${this.list.id}-${index}`, "aria-selected": String(index === this.#chosen) } });
 			row.createSpan({ text: name });

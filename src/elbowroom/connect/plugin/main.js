@@ -556,9 +556,11 @@ function isOfQuestion(question, { kind, text }) {
 
 function withMarks(items, before) {
 	const marked = before.filter(({ marks }) => marks.length);
-	for (const item of items) {
+	for (const [index, item] of items.entries()) {
+		const place = before[index];
 		const same = marked.find((each) => (each.id && item.id ? each.id === item.id : each.role === item.role && each.text.trim() === item.text.trim()));
-		if (same) item.marks = same.marks;
+		const grown = place && !place.id && place.role === item.role && item.text.startsWith(place.text) ? place : null;
+		item.marks = same?.marks ?? grown?.marks ?? item.marks;
 	}
 	return items;
 }
@@ -816,6 +818,7 @@ class Chat extends Events {
 		const before = this.items;
 		this.items = withMarks([...kept, ...unheard(before, kept)], before);
 		this.marks?.restore(this.id, this.items);
+		if (before.some(({ marks }) => marks.length)) this.marks?.keep(this.id, this.items);
 		const [asked, last] = [before.at(-1), this.items.at(-1)];
 		if (asked?.status === "waiting" && last?.role === "user") last.status = "waiting";
 	}
@@ -1886,7 +1889,6 @@ class Suggestions {
 
 	draw() {
 		this.list.toggle(this.isOpen);
-		this.input.setAttr("aria-expanded", String(this.isOpen));
 		this.list.replaceChildren(...this.#offers.map(({ name, more }, index) => {
 			const row = createEl("li", { cls: "elbowroom-offer", attr: { role: "option", id: `${this.list.id}-${index}`, "aria-selected": String(index === this.#chosen) } });
 			row.createSpan({ text: name });
@@ -2330,8 +2332,9 @@ class RenameModal extends Modal {
 async function removeConversation(plugin, row) {
 	const isSure = await new Promise((resolve) => new ConfirmModal(plugin.app, row, resolve).open());
 	if (!isSure) return false;
-	plugin.events.trigger("deleting", row.id); // what is written to it now would keep it anew
 	try {
+		await plugin.server.cancel(row.id); // what is being written to it would keep it
+		plugin.events.trigger("deleting", row.id);
 		await plugin.server.remove(row.id);
 		return true;
 	} catch (error) {
@@ -2437,6 +2440,11 @@ class ChatView extends ItemView {
 	models = [];
 	composer = null;
 	log = null;
+	problem = null;
+	notice = null;
+	fill = null;
+	gauge = null;
+	picker = null;
 	#messages = new Map();
 	#lines = new Map();
 	#others = new Set();
