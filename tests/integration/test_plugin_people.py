@@ -125,7 +125,7 @@ def longest_task(trace: bytes) -> float:
 
 
 async def test_an_answer_redraws_itself_alone(scene: Scene, browser: Browser) -> None:
-    """Behind 302 messages, no task of the page takes 50 ms while an answer streams, and no other message is touched."""
+    """Behind 302 messages, no task takes 50 ms while they are opened and an answer streams, and no other message is touched."""
     served, studio = scene
     await long_conversation(served)
     paragraph = "The *garden* is 12 by 8 metres, `peas` come in March, and [[Ferry]] tells more.\n\n"
@@ -134,6 +134,8 @@ async def test_an_answer_redraws_itself_alone(scene: Scene, browser: Browser) ->
     async with obsidian(browser, served.url, agent="archivist") as window:
         chat = await window.open_chat()
         await chat.get_by_role("button", name="Conversations").click()
+        await expect(window.page.locator(".elbowroom-open", has_text="0 - **one**")).to_be_visible()
+        await browser.start_tracing(page=window.page, categories=["toplevel", "__metadata"])
         await window.page.locator(".elbowroom-open", has_text="0 - **one**").click()
         await expect(chat.locator(".elbowroom-message")).to_have_count(MESSAGES - 2)
         await expect(chat.locator(".elbowroom-message").first.locator("strong")).to_have_count(1)
@@ -146,7 +148,6 @@ async def test_an_answer_redraws_itself_alone(scene: Scene, browser: Browser) ->
             " touched.add([...log.children].findIndex((each) => each.contains(target))); })"
             ".observe(log, { childList: true, subtree: true, characterData: true }); }"
         )
-        await browser.start_tracing(page=window.page, categories=["toplevel", "__metadata"])
         held.set()
         await expect(chat.locator(".elbowroom-message").last).to_contain_text("tells more.")
         await ended(chat)
