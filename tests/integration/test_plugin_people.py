@@ -125,7 +125,7 @@ def longest_task(trace: bytes) -> float:
 
 
 async def test_an_answer_redraws_itself_alone(scene: Scene, browser: Browser) -> None:
-    """Behind 302 messages, no task takes 50 ms while they are opened and an answer streams, and no other message is touched."""
+    """Behind 302 messages, no task takes 50 ms while an answer streams, nor while they are opened."""
     served, studio = scene
     await long_conversation(served)
     paragraph = "The *garden* is 12 by 8 metres, `peas` come in March, and [[Ferry]] tells more.\n\n"
