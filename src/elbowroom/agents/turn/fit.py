@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from elbowroom.agents.answer import Notice
@@ -77,10 +78,10 @@ class PromptFit:
             self.keeper,
             has_edits=bool(request.edits) and step == 1,
             shortens=enabled,
-            has_reader=any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools),
+            has_reader=READ_TOOL in map(tool_name, map(dict, self.shape.tools)),
         )
         is_first = step == 1 and not has_answer
-        is_new = is_first and not any(message.get("role") == "assistant" for message in request.messages)
+        is_new = is_first and "assistant" not in map(itemgetter("role"), request.messages)
         self.planner = Planner(self.manager, shortener, step, wanted.at if wanted is not None else None, is_new)
 
     def after(self, reply: Message, said: Message) -> "PromptFit":
