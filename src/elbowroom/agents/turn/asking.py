@@ -216,7 +216,8 @@ class Asking:
         if info.loaded_context is None:
             raise WindowUnknown(info.id, self.target.provider.id)
         window = self.settings.shared.windows.at_most(info, info.loaded_context)
-        self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens))
+        answers = self.settings.shared.answers.of(self._talk(), f"{self.target.provider.id}/{info.id}")
+        self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens, answers))
         return self.manager
 
     async def _recalled(self, fit: PromptFit) -> Job | None:
@@ -287,6 +288,7 @@ def _note_use(managed: ManagedStep, answer: Answer, settings: RunSettings) -> No
     used = sum(managed.used, StepUsage())
     answer.written = used.output if len(managed.used) > 1 else 0
     settings.shared.observations.step_used(managed.name, used, fill)
+    settings.shared.answers.note(managed.talk(), managed.name, used.output)
     if settings.live is not None:
         settings.live.step_used(managed.info.id, used, fill)
 

@@ -10,6 +10,7 @@ from elbowroom.context.outputs.edits import (
     PromptSize,
 )
 from elbowroom.context.outputs.failures import Part
+from elbowroom.context.outputs.masks import Mask, masked, masks_of
 from elbowroom.context.outputs.material import (
     Material,
     has_note,
@@ -66,6 +67,7 @@ __all__ = [
     "EditedHistory",
     "Editor",
     "Limits",
+    "Mask",
     "Material",
     "Part",
     "PromptSize",
@@ -82,6 +84,8 @@ __all__ = [
     "is_stub",
     "kind_of",
     "largest_fit",
+    "masked",
+    "masks_of",
     "material_in",
     "names_of",
     "note_on_whole",

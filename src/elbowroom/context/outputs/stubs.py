@@ -142,14 +142,14 @@ def failure_of(kind: ToolKind, arguments: str, text: str) -> str | None:
     error = error_in(text)
     if kind != "execute" or (error is not None and len(error) <= MOST_AROUND) or _passes_on(arguments):
         return error
-    return failure_in(_unwrapped(text).text, only_reads=_only_reads(arguments)) or error
+    return failure_in(_unwrapped(text).text, only_reads=only_reads(arguments)) or error
 
 
 def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
     """Return the parts of a command's output that say what failed; none for the results of other tools."""
     if kind != "execute" or _passes_on(arguments):
         return ()
-    return failing_parts(text, only_reads=_only_reads(arguments))
+    return failing_parts(text, only_reads=only_reads(arguments))
 
 
 def _command_in(arguments: str) -> str:
@@ -164,7 +164,7 @@ def _passes_on(arguments: str) -> bool:
     )
 
 
-def _only_reads(arguments: str) -> bool:
+def only_reads(arguments: str) -> bool:
     """Tell whether a shell's command only shows what there is: each of its programs is one such as `cat` or `grep`."""
     parts = SEPARATORS.split(_command_in(arguments))
     programs = [found["program"] for part in parts if (found := PROGRAM.match(part))]
