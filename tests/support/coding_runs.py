@@ -38,7 +38,7 @@ ROUTES: Final = ("/chat/completions", "/responses", "/messages")
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What compactions cost an engine, in tokens: read `again`, the `summaries` that it read, and what was `written`."""
+    """What compactions cost an engine, in tokens: what it read `again`, the `summaries`, and what was `written`."""
 
     again: int
     summaries: int

@@ -1,4 +1,4 @@
-"""What it costs to make room in a window: the time for which somebody waits, for each token until the next time.
+"""What it costs to make room in a window: the time for which somebody waits, by each request until the next time.
 
 Pure: an engine's speeds and what an action does to a prompt come in, the choice and its reasons go out.
 """
@@ -7,51 +7,57 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["mask", "plan", "code"]
+Way = Literal["mask", "plan", "code"]
 """Lines stand in place of old results; a pruning agent's plan, or code alone, compacts the history."""
 ORDER: Final = 600
 """Tokens that an order for a plan takes, about."""
+USUAL_PLAN: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Speeds:
-    """How fast an engine reads prompts and writes, in tokens a second."""
+class Engine:
+    """How fast an engine reads prompts and writes, in tokens a second, and how many tokens a plan takes."""
 
-    reading: float
-    writing: float
+    reading: float = 200.0
+    writing: float = 20.0
+    plan: int = USUAL_PLAN
+
+
+USUAL_ENGINE: Final = Engine()
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """What can be done about a prompt, in tokens.
 
-    The engine reads `read` that it has read before or that nobody has said, a pruning agent writes `written`, and
-    `room` comes until the next time.
+    The engine reads `read` that nobody would have it read else, a pruning agent writes `written`, and there is `room`
+    until the next time.
     """
 
-    kind: Kind
+    way: Way
     read: int
     written: int
     room: int
 
-    def seconds(self, speeds: Speeds) -> float:
+    def seconds(self, engine: Engine) -> float:
         """Return how long it takes."""
-        return self.read / speeds.reading + self.written / speeds.writing
+        return self.read / engine.reading + self.written / engine.writing
 
-    def told(self, speeds: Speeds) -> str:
+    def told(self, engine: Engine) -> str:
         """Return it in a few words, for a log."""
-        return f"{self.kind}: {self.seconds(speeds):.1f} s for {self.room:,} tokens of room"
+        return f"{self.way} takes {self.seconds(engine):.1f} s and leaves room for {self.room:,} tokens"
 
 
-def compaction(room_for_summary: int, room: int, plan: int) -> Action:
-    """Return what a compaction does that leaves so much room, a part of it to a summary and what stays with it.
+def compaction(engine: Engine, for_summary: int, room: int, *, is_planned: bool) -> Action:
+    """Return what a compaction does that leaves so many tokens to its summary and what stays beside it, and room."""
+    if not is_planned:
+        return Action("code", for_summary, 0, room)
+    return Action("plan", for_summary + ORDER, engine.plan, room)
 
-    `plan` is how many tokens a pruning agent writes, 0 where code alone does it.
+
+def cheapest(actions: Sequence[Action], engine: Engine, step: int) -> Action:
+    """Return the action that costs the session least, where each request brings `step` tokens; first ones win.
+
+    After it there is room for the next request at least.
     """
-    order = ORDER if plan else 0
-    return Action("plan" if plan else "code", order + max(0, room_for_summary), plan, room)
-
-
-def cheapest(actions: Sequence[Action], speeds: Speeds) -> Action:
-    """Return the action that costs the session least: the fewest seconds for each token of room; first ones win."""
-    return min(actions, key=lambda action: action.seconds(speeds) / max(1, action.room))
+    return min(actions, key=lambda action: action.seconds(engine) / (1 + max(0, action.room) / max(1, step)))
