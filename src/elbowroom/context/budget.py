@@ -41,7 +41,7 @@ class Budget:
     the answer is stopped at the next good place, at `force_at` wherever it is.
 
     A `max_tokens` of zero or less asks for no limit, as it does with llama.cpp. `answers` are the sizes of those that
-    the conversation has had of its model, from small to large. Raises ValueError for a window without
+    the conversation has had of its model. Raises ValueError for a window without
     room, and for a trigger that is not between the half that a compaction aims at and the stop.
     """
 
@@ -72,11 +72,8 @@ class Budget:
         unknown = max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
         if not self.answers:
             return unknown
-        count = len(self.answers)
         part, whole = USUAL_ANSWERS
-        rank = -(-(count + 1) * part // whole)
-        below = self.answers[rank - 2] if rank > 1 else 0
-        usual = max(below, min(unknown, self.answers[rank - 1] if rank <= count else unknown))
+        usual = sorted((*self.answers, unknown))[-(-(len(self.answers) + 1) * part // whole) - 1]
         return max(1, min(usual, most_reserve(self.window), self._asked or usual))
 
     def occupied(self, prompt: int) -> int:

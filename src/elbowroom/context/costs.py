@@ -18,12 +18,9 @@ USUAL_PLAN: Final = 500
 class Engine:
     """How fast an engine reads prompts and writes, in tokens a second, and how many tokens a plan takes."""
 
-    reading: float = 200.0
-    writing: float = 20.0
+    reading: float
+    writing: float
     plan: int = USUAL_PLAN
-
-
-USUAL_ENGINE: Final = Engine()
 
 
 @dataclass(frozen=True, slots=True)

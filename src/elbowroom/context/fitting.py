@@ -4,22 +4,18 @@ The whole of each is kept, and what is shown says where it is. What stands aroun
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import ceil
 from typing import Any, Final, Literal, Protocol
 
-from elbowroom.context.compaction import Compaction, is_summary, smallest, tail_starts
+from elbowroom.context.compaction import Compaction, is_summary, smallest
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
 from elbowroom.context.manager import LEAST_SHARE, AgentContextManager, room_for_results, shares, shortened
 from elbowroom.context.outputs import (
-    Mask,
     Material,
     has_note,
-    masked,
-    masks_of,
     material_in,
     note_on_whole,
     short_note_on_whole,
@@ -37,7 +33,6 @@ from elbowroom.context.transcript import (
     with_text,
     written,
 )
-from elbowroom.settings.model import ToolKind
 
 log = logging.getLogger(__name__)
 PASSES_OF_MATERIAL: Final = 3
@@ -86,27 +81,6 @@ class Keep:
     written: Written
     done: Compaction | None = None
     messages: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Masking:
-    """A history of which old results are masked, and the masks.
-
-    An engine reads `read` tokens of it anew, and `unread` that came since the model's last words in any case.
-    """
-
-    messages: list[Message]
-    masks: tuple[Mask, ...]
-    read: int
-    unread: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClientTools:
-    """What is known of the tools that a client runs itself: declared kinds, and the id under which a text is kept."""
-
-    kinds: Mapping[str, ToolKind]
-    id_of: Callable[[str], str]
 
 
 class Outputs(Protocol):
@@ -355,8 +329,7 @@ def _name(tool: Mapping[str, Any]) -> str:
 class Shortener:
     """Shortens what the history of `manager` has of files, pasted text and results of tools.
 
-    `size_of` counts a bare text. Old results of a client's `tools` are masked, those that the model can read again in
-    `outputs` shortened. With `has_edits` the client wants its
+    `size_of` counts a bare text. Without `outputs` old results are not shortened. With `has_edits` the client wants its
     history edited, and with `shortens` material is shortened; `has_reader` says that the model has a tool that reads
     what is kept.
     """
@@ -364,7 +337,6 @@ class Shortener:
     manager: AgentContextManager
     size_of: SizeOf
     outputs: Outputs | None = None
-    tools: ClientTools | None = None
     has_edits: bool = False
     shortens: bool = False
     has_reader: bool = False
@@ -438,33 +410,9 @@ class Shortener:
             yield from self._tell_old(sizes)
         return True
 
-    def maskings(self) -> Iterator[Masking]:
-        """Yield the history with old results masked: less and less stays word for word, but always the last messages.
-
-        What only reads is masked before all else. What the model has not read is read in any case.
-        """
-        if self.tools is None:
-            return
-        items, messages = self._history.items, self._history.messages
-        groups = Transcript.of(messages).groups
-        ends = [sum(len(group.messages) for group in groups[:start]) for start in tail_starts(groups, 0)]
-        pinned = {at for at, item in enumerate(items) if item.is_pinned}
-        masks = masks_of(messages, max(ends, default=0), self.tools.kinds, self.tools.id_of, pinned)
-        for lasting, end in product((False, True), ends):
-            chosen = tuple(mask for mask in masks if mask.place < end and (lasting or not mask.is_lasting))
-            if chosen:
-                shorter, last = masked(messages, chosen), max(ends)
-                read, unread = map(self._size_of_all, (shorter[chosen[0].place : last], shorter[last:]))
-                yield Masking(shorter, chosen, read, unread)
-
-    def _size_of_all(self, messages: Sequence[Message]) -> int:
-        return sum(self.size_of(written(message)) for message in messages)
-
-    def mask(self, masking: Masking) -> Work[None]:
-        """Take over a history with masks, and keep whole what they stand for."""
-        for mask in masking.masks:
-            yield KeepText(mask.tool, mask.whole)
-        sizes = yield from self._take_shorter(self._history.messages, masking.messages)
+    def take_masked(self, messages: Sequence[Message]) -> Work[None]:
+        """Take over a history in which results of the client's tools are masked."""
+        sizes = yield from self._take_shorter(self._history.messages, messages)
         yield from self._tell_old(sizes, CAN_CALL_AGAIN)
 
     def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> Work[tuple[int, int]]:

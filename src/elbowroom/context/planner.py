@@ -11,11 +11,11 @@ from typing import Final
 
 from elbowroom.context.budget import Compact, Decision, Measure, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
-from elbowroom.context.costs import USUAL_ENGINE, Action, Engine, cheapest, compaction
 from elbowroom.context.effects import Ask, Tell, Work, counted
-from elbowroom.context.fitting import Keep, Masking, Note, Shortener
+from elbowroom.context.fitting import Keep, Note, Shortener
 from elbowroom.context.ledger import PRUNED, UNCHANGED, Written
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.masking import masked_instead
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow
@@ -91,21 +91,13 @@ class Alone:
     tells: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Note which way to make room was chosen, and the reason, which tells what each way costs."""
-
-    action: Action
-    reason: str
-
-
 @dataclass(slots=True)
 class Planner:
     """Decides about the history of `manager` in one model step, or for work of its own; `shortener` shortens it.
 
     From `at` tokens on the client wants the history compacted, while it stands for what the client has sent alone.
     `is_new` is a conversation without an answer. `refusal` is the overflow by which the engine has refused the history
-    as it is. `engine` says how fast the model reads and writes.
+    as it is.
     """
 
     manager: AgentContextManager
@@ -114,7 +106,6 @@ class Planner:
     at: int | None = None
     is_new: bool = False
     refusal: ContextOverflow | None = None
-    engine: Engine = USUAL_ENGINE
     _pins: Mapping[str, Message] | None = None
     _unshortened: list[Message] | None = None
 
@@ -141,27 +132,10 @@ class Planner:
 
     def _masked(self, decision: Compact, expected: Sequence[Message] = ()) -> Work[bool]:
         """Mask old results of the client's tools where that costs the session less than the compaction does."""
-        if decision.is_wanted:
-            return False
-        budget, engine = self.manager.budget, self.engine
-        found: Masking | None = None
-        after = 0
-        for found in self.shortener.maskings():
-            after = budget.occupied((yield from counted([*found.messages, *expected])))
-            if after <= decision.target:
-                break
-        if found is None or after >= budget.trigger or (decision.is_firm and after > decision.target):
-            return False
-        for_summary = decision.target - budget.occupied((yield from self._fixed(self._history)))
-        mask = Action("mask", found.read, 0, budget.trigger - after)
-        room = budget.trigger - decision.target
-        instead = compaction(engine, for_summary, room, is_planned=decision.asks_pruner)
-        chosen = cheapest((mask, instead), engine, found.unread)
-        other = instead if chosen is mask else mask
-        yield Chosen(chosen, f"{chosen.told(engine)}; {other.told(engine)}")
-        if chosen is mask:
-            yield from self.shortener.mask(found)
-        return chosen is mask
+        shorter = yield from masked_instead(self._history, self.manager.budget, decision, expected)
+        if shorter is not None:
+            yield from self.shortener.take_masked(shorter)
+        return shorter is not None
 
     def decision(self, purpose: Purpose, expected: Message | None = None) -> Work[Decision]:
         """Decide about the history, and a message `expected` after it; the person's pins count once it is compacted."""

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job
@@ -19,7 +20,8 @@ from elbowroom.context.compaction import Cannot, Compaction, Ladder, RemovedCall
 from elbowroom.context.conversation import CompactionDetails, StepUsage
 from elbowroom.context.costs import Engine
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
-from elbowroom.context.planner import COMPACTED, Chosen
+from elbowroom.context.masking import Chosen
+from elbowroom.context.planner import COMPACTED
 from elbowroom.context.reuse import Talk
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
@@ -181,7 +183,7 @@ class Compactor:
         shared, provider = self.settings.shared, self.target.provider.id
         engine = shared.admission.engine((provider, info.id))
         plans = shared.answers.of(PLANS, f"{provider}/{info.id}")
-        return replace(engine, plan=plans[len(plans) // 2]) if plans else engine
+        return replace(engine, plan=round(median(plans))) if plans else engine
 
     def note_choice(self, chosen: Chosen) -> None:
         """Note by which way room is made, and why."""

@@ -21,15 +21,15 @@ from elbowroom.context.budget import Compact, Decision, Send
 from elbowroom.context.compaction import Cannot, Compaction, state_of, usual_turn
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
-from elbowroom.context.fitting import ClientTools, Keep, Note, Shortener, TakeResults
+from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
+from elbowroom.context.masking import Chosen, ClientTools
 from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ref_to
 from elbowroom.context.planner import (
     BEFORE_REQUEST,
     PREVIEW,
     Alone,
-    Chosen,
     Climb,
     Flush,
     HandOut,
@@ -80,7 +80,6 @@ class PromptFit:
             self.manager,
             self.counter.text,
             self.keeper,
-            self._tools_of_client(),
             has_edits=bool(request.edits) and step == 1,
             shortens=enabled,
             has_reader=any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools),
@@ -88,14 +87,15 @@ class PromptFit:
         is_first = step == 1 and not has_answer
         is_new = is_first and not any(message.get("role") == "assistant" for message in request.messages)
         self.planner = Planner(self.manager, shortener, step, wanted.at if wanted is not None else None, is_new)
-        self.planner.engine = self.compactor.engine(self.info)
 
     def _tools_of_client(self) -> ClientTools | None:
         """Return what is known of the client's tools where it runs all, so that what they return can be masked."""
-        chosen, owner = self.compactor.settings.tool_output, self.shape.request.caller.owner
-        if self.keeper is not None or self.compactor.target.agent is not None or not chosen.enabled:
+        compactor, owner = self.compactor, self.shape.request.caller.owner
+        chosen = compactor.settings.tool_output
+        if compactor.target.agent is not None or not chosen.enabled:
             return None
-        return ClientTools(chosen.kinds, lambda text: ref_to(owner, text).id)
+        engine = compactor.engine(self.info)
+        return ClientTools(chosen.kinds, lambda text: ref_to(owner, text).id, self.counter.text, engine)
 
     def after(self, reply: Message, said: Message) -> "PromptFit":
         """Return what makes room after the reply, which the client has as `said`, for a next message."""
@@ -148,6 +148,10 @@ class PromptFit:
                 return await outputs.keep(self.shape.request.caller.owner, effect.name, effect.text)
             case Ask.EDITS:
                 return await self._edit()
+            case Ask.CLIENT_TOOLS:
+                return self._tools_of_client()
+            case Chosen():
+                return self.compactor.note_choice(effect)
             case Keep():
                 return await self._keep(effect)
             case _:
@@ -171,8 +175,6 @@ class PromptFit:
                 if (less := self.recall.put_back_less(self.manager.history)) is not None:
                     self.manager.history = less
                 return less is not None
-            case Chosen():
-                return self.compactor.note_choice(effect)
             case Note():
                 return self.compactor.note_event(effect.event, effect.before, effect.after)
             case Ask.OVERFLOW:
