@@ -1,13 +1,13 @@
 // The plugin: what it adds to Obsidian, and what its parts share.
 import { Events, Notice, Plugin, TFile } from "obsidian";
-import { ChatView, VIEW_TYPE } from "./chat_view.js";
-import { addEditorCommands } from "./editor_commands.js";
-import { fillOf } from "./gauge.js";
-import { baseAddress, moveToken, preferencesFrom, tokenOf } from "./preferences.js";
-import { Server, errorWords } from "./server.js";
-import { ElbowroomSettingTab } from "./settings_tab.js";
+import { ChatView, VIEW_TYPE } from "./view/chat_view.js";
+import { addEditorCommands } from "./notes/editor_commands.js";
+import { fillOf } from "./view/gauge.js";
+import { baseAddress, moveToken, preferencesFrom, tokenOf } from "./settings/preferences.js";
+import { Server, errorWords } from "./server/server.js";
+import { ElbowroomSettingTab } from "./settings/settings_tab.js";
 
-/** @typedef {{ conversation: string, context: import("./server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
+/** @typedef {{ conversation: string, context: import("./server/server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
 
 export default class ElbowroomPlugin extends Plugin {
 	events = new Events();

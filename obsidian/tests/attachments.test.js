@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { App } from "obsidian-test-mocks/obsidian";
-import { fromDrop, noteAttachment, withAttachments, withoutAttachments } from "../src/attachments.js";
-import { freePath, nameFor } from "../src/message_view.js";
+import { fromDrop, noteAttachment, withAttachments, withoutAttachments } from "../src/notes/attachments.js";
+import { freePath, nameFor } from "../src/view/message_view.js";
 
 const note = { kind: "vault_note", path: "Projects/Plan.md", text: "# Plan\n\nWater.", tokens: 3 };
 const dropped = (text) => ({ getData: () => text });

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { Chat } from "../src/chat.js";
-import { itemsOf } from "../src/items.js";
-import { ServerError } from "../src/server.js";
+import { Chat } from "../src/chat/chat.js";
+import { itemsOf } from "../src/chat/items.js";
+import { ServerError } from "../src/server/server.js";
 import { finish, serverAt, serving, sse, until, word } from "./support.js";
 
 let server;

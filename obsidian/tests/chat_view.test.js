@@ -1,7 +1,7 @@
 import { MarkdownRenderer, MarkdownView } from "obsidian-test-mocks/obsidian";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { ChatView } from "../src/chat_view.js";
-import { ServerError } from "../src/server.js";
+import { ChatView } from "../src/view/chat_view.js";
+import { ServerError } from "../src/server/server.js";
 import { pluginFor, serverAt, serving, until } from "./support.js";
 
 const json = (response, value, status = 200) => response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(value));

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { App } from "obsidian-test-mocks/obsidian";
-import { Composer } from "../src/composer.js";
-import { ChatView } from "../src/chat_view.js";
+import { Composer } from "../src/view/composer.js";
+import { ChatView } from "../src/view/chat_view.js";
 
 let said;
 let taken;

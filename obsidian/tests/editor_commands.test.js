@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { Editor, MarkdownRenderer } from "obsidian-test-mocks/obsidian";
-import { addEditorCommands, putInPlace } from "../src/editor_commands.js";
-import { PreviewModal } from "../src/preview_modal.js";
+import { addEditorCommands, putInPlace } from "../src/notes/editor_commands.js";
+import { PreviewModal } from "../src/notes/preview_modal.js";
 import { finish, pluginFor, serverAt, serving, sse, until, word } from "./support.js";
 
 const FILE = { path: "a.md" };

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { followLinks, safeMarkdown } from "../src/safe_markdown.js";
+import { followLinks, safeMarkdown } from "../src/notes/safe_markdown.js";
 import { pluginFor } from "./support.js";
 
 const EVIL = "![a](https://evil.example/1.png)";

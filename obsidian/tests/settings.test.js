@@ -1,7 +1,7 @@
 import { ButtonComponent } from "obsidian-test-mocks/obsidian";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { keepToken, tokenOf } from "../src/preferences.js";
-import { ElbowroomSettingTab } from "../src/settings_tab.js";
+import { keepToken, tokenOf } from "../src/settings/preferences.js";
+import { ElbowroomSettingTab } from "../src/settings/settings_tab.js";
 import { pluginFor, serverAt, serving, until } from "./support.js";
 
 let server;

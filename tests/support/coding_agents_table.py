@@ -4,6 +4,8 @@
 --only AGENT    run this agent alone; may stand several times
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import logging

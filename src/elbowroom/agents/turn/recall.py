@@ -32,9 +32,6 @@ from elbowroom.context.unasked import Passage
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
-MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
-SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
-KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
 
@@ -110,11 +107,10 @@ class Recall:
     @property
     def has_summary(self) -> bool:
         """Tell whether a compaction was recalled that has taken messages out, and not only shortened some."""
-        if self.keeping.replaces is None:
+        entry = self.keeping.replaces
+        if entry is None:
             return False
-        return self.keeping.replaces.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(
-            map(is_summary_message, self.keeping.replaces.messages)
-        )
+        return entry.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(map(is_summary_message, entry.messages))
 
     async def past(self, prompt: Prompt, tool: str) -> Past:
         """Return all that was said in the conversation, and what of it the model no longer has; `tool` tells it."""
@@ -152,42 +148,23 @@ class Recall:
         """Put back the messages that the client never saw, once, where no window is known and nothing compacted."""
         return prompt if self._has_begun else self._begun(prompt, await self._put_back(None))
 
+    def news(self) -> list[Notice]:
+        """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
+        return self._notes.ended.news(self.chain.keys, self._lost)
+
     def note_summarised(self, said: Message, before: int, after: int) -> None:
         """Note a compaction of the conversation with its answer, which nobody has waited for."""
-        noted = self._notes.summarised
-        noted[self.keeping.answer_key(said)] = before, after
-        if len(noted) > MOST_SUMMARISED:
-            del noted[next(iter(noted))]
+        self._notes.ended.note_summarised(self.keeping.answer_key(said), before, after)
 
     def note_unfinished(self, said: Message) -> None:
         """Note that a limit has ended the answer, which the client has as `said`."""
-        noted = self._notes.unfinished
-        noted[self.keeping.answer_key(said)] = None
-        if len(noted) > MOST_SUMMARISED:
-            del noted[next(iter(noted))]
+        self._notes.ended.note_unfinished(self.keeping.answer_key(said))
 
     def has_unfinished_answer(self, said: Message | None) -> bool:
         """Tell whether a limit has ended the last answer: `said`, else that before the client's last message."""
-        keys = self.chain.keys[-2:] if said is None else (self.keeping.answer_key(said),)
-        return not self._notes.unfinished.keys().isdisjoint(keys)
-
-    def news(self) -> list[Notice]:
-        """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
-        if not self._notes.summarised and self._lost is None:
-            return []
-        found = [sizes for key in self.chain.keys if (sizes := self._notes.summarised.pop(key, None))]
-        summarised = [
-            Notice("compacted", SUMMARISED.format(before, after), before=before, after=after) for before, after in found
-        ]
-        return [*summarised, *self._news_of_lost()]
-
-    def _news_of_lost(self) -> list[Notice]:
-        lost = self._lost
-        if lost is None or lost.id in self._notes.lost:
-            return []
-        self._notes.lost.add(lost.id)
-        words = sum(len(text_of(message).split()) for message in lost.messages if message.get("role") == "assistant")
-        return [Notice("kept", KEPT.format(words=words))]
+        return self._notes.ended.has_unfinished(
+            self.chain.keys[-2:] if said is None else (self.keeping.answer_key(said),)
+        )
 
     def put_back_less(self, prompt: Prompt) -> Prompt | None:
         """Take out the older half of the messages put back; None where none are left that no summary holds."""
@@ -265,7 +242,7 @@ class Recall:
         entry = self.keeping.replaces
         if entry is None or entry.rung in (PRUNED, SHORTENED):
             return None
-        return Written(entry.window, entry.before, entry.after, entry.rung)
+        return entry.written
 
     def _asks(self, place: int, entry: Entry) -> bool:
         """Tell whether with an entry the conversation ends as the client's does, and has its last question.

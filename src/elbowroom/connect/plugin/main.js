@@ -24,7 +24,7 @@ const {
 	setIcon,
 } = require("obsidian");
 
-// server.js
+// server/server.js
 
 // Requests to elbowroom. No other address is ever asked for anything.
 
@@ -264,7 +264,7 @@ function headerIn(headers, name) {
 	return found === undefined ? null : headers[found];
 }
 
-// items.js
+// chat/items.js
 
 // What is shown of a conversation: one item for each message or turn, made of the messages that elbowroom keeps.
 
@@ -289,7 +289,7 @@ function messageOf(item) {
 
 /**
  * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
- * @param {import("./server.js").MessageRow[]} rows
+ * @param {import("../server/server.js").MessageRow[]} rows
  */
 function itemsOf(rows) {
 	const items = [];
@@ -341,7 +341,7 @@ function argumentsOf(step) {
 	return isObject(value) ? value : {};
 }
 
-// stream.js
+// server/stream.js
 
 // One chat request, whose answer is read as it streams.
 
@@ -463,7 +463,7 @@ function cutBy(error) {
 	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
 }
 
-// chat.js
+// chat/chat.js
 
 // A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
 
@@ -911,13 +911,13 @@ function newName() {
 
 /**
  * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
- * @param {import("./server.js").ConversationRow} row
+ * @param {import("../server/server.js").ConversationRow} row
  */
 function versionOf({ updated, usage }) {
 	return JSON.stringify([updated, usage]);
 }
 
-// gauge.js
+// view/gauge.js
 
 // How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
 
@@ -981,7 +981,7 @@ class Gauge {
 	}
 }
 
-// preferences.js
+// settings/preferences.js
 
 // What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
 
@@ -1068,7 +1068,7 @@ function keepToken(app, preferences, token) {
 	preferences.token = "";
 }
 
-// safe_markdown.js
+// notes/safe_markdown.js
 
 // What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
 
@@ -1145,7 +1145,7 @@ function partsOf(text) {
 	return parts;
 }
 
-// compaction_view.js
+// view/compaction_view.js
 
 // What a person sees of a compaction: the line where it happened, and what is told while it runs.
 
@@ -1155,7 +1155,7 @@ const NO_SUMMARY = { reused: "Another conversation with the same beginning was c
 /**
  * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
  * @param {import("./chat_view.js").ChatView} view
- * @param {import("./server.js").CompactionRow} compaction
+ * @param {import("../server/server.js").CompactionRow} compaction
  * @param {boolean} isNewest
  */
 function compactionLine(view, compaction, isNewest) {
@@ -1197,13 +1197,13 @@ class OriginalsModal extends Modal {
 		}
 	}
 
-	/** @returns {AsyncGenerator<import("./server.js").MessageRow, void, void>} Those that it removed, the first first. */
+	/** @returns {AsyncGenerator<import("../server/server.js").MessageRow, void, void>} Those that it removed, the first first. */
 	async* rows() {
 		const { at, messages_removed: removed } = this.compaction;
 		let left = removed ?? Infinity;
 		let after = null;
 		do {
-			const page = /** @type {Awaited<ReturnType<import("./server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
+			const page = /** @type {Awaited<ReturnType<import("../server/server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
 			for (const row of page.data) {
 				if (row.created > at || left <= 0) return;
 				left -= 1;
@@ -1246,7 +1246,7 @@ class CompactionNotices {
 	}
 }
 
-// attachments.js
+// notes/attachments.js
 
 // What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
 
@@ -1377,7 +1377,7 @@ class Counting {
 	#counting = null;
 
 	/**
-	 * @param {import("./server.js").Server} server
+	 * @param {import("../server/server.js").Server} server
 	 * @param {() => void} tell Called when a number has come.
 	 */
 	constructor(server, tell) {
@@ -1406,7 +1406,7 @@ class Counting {
 	}
 }
 
-// vault_changes.js
+// notes/vault_changes.js
 
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
 
@@ -1416,7 +1416,7 @@ const AROUND_SECONDS = 1; // both times are of the clock of elbowroom
 /**
  * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
  * for each call that wrote; what is shown already stays, also when it is undone.
- * @param {import("./message_view.js").MessageView} message
+ * @param {import("../view/message_view.js").MessageView} message
  * @param {HTMLElement} parent
  */
 async function showChanges(message, parent) {
@@ -1439,7 +1439,7 @@ async function showChanges(message, parent) {
 
 /**
  * Tells whether a call of a tool may have changed notes.
- * @param {import("./items.js").Step} step
+ * @param {import("../chat/items.js").Step} step
  */
 function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
@@ -1453,7 +1453,7 @@ function pathsOf(step) {
 /**
  * Tells whether a change is of one of these notes. A deleted one lies elsewhere now, so that only the words name it.
  * @param {Set<string>} paths
- * @param {import("./server.js").ChangeRow} change
+ * @param {import("../server/server.js").ChangeRow} change
  */
 function isOf(paths, { what, notes }) {
 	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
@@ -1496,7 +1496,7 @@ async function saveNotes(app) {
 	for (const { view } of app.workspace.getLeavesOfType("markdown")) if (view instanceof MarkdownView) await view.save();
 }
 
-// message_view.js
+// view/message_view.js
 
 // One message of a conversation, and what can be done with it.
 
@@ -1665,7 +1665,7 @@ function freePath(app, folder, name) {
 	}
 }
 
-// composer.js
+// view/composer.js
 
 // Where a person writes: the text, what goes along with it and how many tokens that takes, and what waits.
 
@@ -1852,7 +1852,7 @@ class Composer {
 	}
 }
 
-// conversation_list.js
+// view/conversation_list.js
 
 // The list of conversations that elbowroom keeps, whichever program they were begun in.
 
@@ -1995,7 +1995,7 @@ class RenameModal extends Modal {
 
 /**
  * Asks, and deletes a conversation. Returns whether it is gone.
- * @param {import("./main.js").default} plugin
+ * @param {import("../main.js").default} plugin
  * @param {Named} row
  */
 async function removeConversation(plugin, row) {
@@ -2036,7 +2036,7 @@ class ConfirmModal extends Modal {
 	}
 }
 
-// pairing.js
+// settings/pairing.js
 
 // Trades the code that elbowroom shows for a token of this device.
 
@@ -2097,7 +2097,7 @@ function deviceName(app) {
 	return `${app.vault.getName()} (Obsidian on ${kind})`;
 }
 
-// chat_view.js
+// view/chat_view.js
 
 // The view of a conversation: its head with agent and gauge, the messages, and the composer.
 
@@ -2171,7 +2171,7 @@ class ChatView extends ItemView {
 
 	listen() {
 		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
-		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
+		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("../server/stream.js").StreamEvent} */ (event[0]))));
 		this.registerEvent(this.chat.on("back", () => void this.readModels()));
 		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
@@ -2241,7 +2241,7 @@ class ChatView extends ItemView {
 
 	/**
 	 * Takes what a question is about from elsewhere in Obsidian.
-	 * @param {import("./attachments.js").Attachment[]} attachments
+	 * @param {import("../notes/attachments.js").Attachment[]} attachments
 	 */
 	ask(attachments) {
 		this.composer?.take(attachments);
@@ -2399,7 +2399,7 @@ class ChatView extends ItemView {
 	}
 }
 
-// preview_modal.js
+// notes/preview_modal.js
 
 // What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
 
@@ -2545,7 +2545,7 @@ class PreviewModal extends Modal {
 	}
 }
 
-// editor_commands.js
+// notes/editor_commands.js
 
 // Commands for the note at work: rewrite, summarise, continue and ask.
 
@@ -2584,7 +2584,7 @@ function addEditorCommands(plugin) {
 
 /**
  * Takes a selection to the chat, where the person writes the question.
- * @param {import("./main.js").default} plugin
+ * @param {import("../main.js").default} plugin
  * @param {import("obsidian").Editor} editor
  * @param {import("obsidian").MarkdownFileInfo} info
  */
@@ -2660,7 +2660,7 @@ function movedTo({ editor, text, isBefore }) {
 	return { from: isBefore ? to : editor.offsetToPos(start), to };
 }
 
-// settings_tab.js
+// settings/settings_tab.js
 
 // The settings: this vault's own, and those of elbowroom, which are changed there and shown as they are there.
 
@@ -2949,7 +2949,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		this.#results?.replaceChildren(...this.checks.map(checkRow));
 	}
 
-	/** @returns {Promise<import("./server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
+	/** @returns {Promise<import("../server/server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
 	async examined() {
 		const { server } = this.plugin;
 		try {

@@ -1,6 +1,6 @@
 // What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
 import { Notice } from "obsidian";
-import { DEFAULTS } from "./preferences.js";
+import { DEFAULTS } from "../settings/preferences.js";
 
 const JOINER = "\u2060"; // takes no place on the screen
 const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t]|\[\^[^\]\n]*\]:)*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;

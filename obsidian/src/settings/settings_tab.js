@@ -1,9 +1,9 @@
 // The settings: this vault's own, and those of elbowroom, which are changed there and shown as they are there.
 import { Notice, PluginSettingTab, SecretComponent, Setting } from "obsidian";
-import { percent } from "./gauge.js";
+import { percent } from "../view/gauge.js";
 import { PairingModal } from "./pairing.js";
 import { DEFAULTS, baseAddress, tokenOf } from "./preferences.js";
-import { errorWords } from "./server.js";
+import { errorWords } from "../server/server.js";
 
 const SAME = "same";
 const COMPACTION = "compaction.";
@@ -21,14 +21,14 @@ const STATES = { ok: "Works", warning: "Look at this", problem: "Does not work" 
 
 export class ElbowroomSettingTab extends PluginSettingTab {
 	icon = "panel-left-right-dashed";
-	/** @type {import("./server.js").ModelRow[]} */
+	/** @type {import("../server/server.js").ModelRow[]} */
 	models = [];
 	/** @type {{ id: string, name?: string }[]} */
 	agents = [];
-	/** @type {import("./server.js").SettingsAnswer | null} */
+	/** @type {import("../server/server.js").SettingsAnswer | null} */
 	settings = null;
 	problem = "";
-	/** @type {import("./server.js").DoctorRow[]} */
+	/** @type {import("../server/server.js").DoctorRow[]} */
 	checks = [];
 	/** @type {HTMLElement | null} */
 	#results = null;
@@ -36,7 +36,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 	/** @type {(() => void)[]} What takes the rows' listeners away again, before Obsidian 1.13. */
 	#cleanups = [];
 
-	/** @param {import("./main.js").default} plugin */
+	/** @param {import("../main.js").default} plugin */
 	constructor(plugin) {
 		super(plugin.app, plugin);
 		this.plugin = plugin;
@@ -208,7 +208,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		this.redraw();
 	}
 
-	/** @param {import("./server.js").SettingsAnswer} answer */
+	/** @param {import("../server/server.js").SettingsAnswer} answer */
 	take(answer) {
 		this.settings = answer;
 		const { pruning_agent: agent, threshold_ratio: ratio, notices } = answer.values.compaction;
@@ -324,7 +324,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		this.#results?.replaceChildren(...this.checks.map(checkRow));
 	}
 
-	/** @returns {Promise<import("./server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
+	/** @returns {Promise<import("../server/server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
 	async examined() {
 		const { server } = this.plugin;
 		try {
@@ -358,7 +358,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 	}
 }
 
-/** @param {import("./server.js").DoctorRow} row */
+/** @param {import("../server/server.js").DoctorRow} row */
 function checkRow({ name, state, told, remedy }) {
 	const element = createEl("li", { cls: "elbowroom-check", attr: { "data-state": state } });
 	element.createSpan({ cls: "elbowroom-check-state", text: `${STATES[state] ?? state}: ` });

@@ -1,19 +1,19 @@
 // Where a person writes: the text, what goes along with it and how many tokens that takes, and what waits.
 import { Notice, setIcon } from "obsidian";
-import { Counting, currentAttachment, fromDrop, noteAttachment, withAttachments, withoutAttachments } from "./attachments.js";
+import { Counting, currentAttachment, fromDrop, noteAttachment, withAttachments, withoutAttachments } from "../notes/attachments.js";
 import { inThousands, percent } from "./gauge.js";
 import { iconButton } from "./message_view.js";
-import { errorWords } from "./server.js";
-import { commandIn } from "./chat.js";
-import { textOf } from "./items.js";
+import { errorWords } from "../server/server.js";
+import { commandIn } from "../chat/chat.js";
+import { textOf } from "../chat/items.js";
 
-/** @type {{ text: string, attachments: import("./attachments.js").Attachment[] }} */
+/** @type {{ text: string, attachments: import("../notes/attachments.js").Attachment[] }} */
 const NOTHING = { text: "", attachments: [] };
 
 export class Composer {
-	/** @type {import("./attachments.js").Attachment[]} */
+	/** @type {import("../notes/attachments.js").Attachment[]} */
 	attachments = [];
-	/** @type {import("./items.js").Item | null} */
+	/** @type {import("../chat/items.js").Item | null} */
 	editing = null;
 	/** Whether what stands in the note goes along by itself was changed by hand for this question. */
 	#isChosen = false;
@@ -95,7 +95,7 @@ export class Composer {
 		this.show();
 	}
 
-	/** @param {import("./items.js").Item} item */
+	/** @param {import("../chat/items.js").Item} item */
 	edit(item) {
 		const { attachments, question } = withoutAttachments(item.text);
 		if (!this.editing) this.#draft = { text: this.input.value, attachments: this.attachments };
@@ -132,7 +132,7 @@ export class Composer {
 		await this.add(async () => [await noteAttachment(this.view.app, file)]);
 	}
 
-	/** @param {() => Promise<import("./attachments.js").Attachment[]>} find */
+	/** @param {() => Promise<import("../notes/attachments.js").Attachment[]>} find */
 	async add(find) {
 		try {
 			this.take(await find());
@@ -141,7 +141,7 @@ export class Composer {
 		}
 	}
 
-	/** @param {import("./attachments.js").Attachment[]} found */
+	/** @param {import("../notes/attachments.js").Attachment[]} found */
 	take(found) {
 		const known = new Set(this.attachments.map(({ path, text }) => `${path}\n${text}`));
 		this.attachments = [...this.attachments, ...found.filter(({ path, text }) => !known.has(`${path}\n${text}`))];
@@ -179,7 +179,7 @@ export class Composer {
 		return sum > free ? `${words} That is more than is free: older messages are compacted, and what is longest is shortened.` : words;
 	}
 
-	/** @param {import("./attachments.js").Attachment} attachment */
+	/** @param {import("../notes/attachments.js").Attachment} attachment */
 	chip(attachment) {
 		const { kind, path, tokens } = attachment;
 		const name = path.split("/").at(-1)?.replace(/\.md$/, "") || "Text";
@@ -194,7 +194,7 @@ export class Composer {
 		return chip;
 	}
 
-	/** @param {import("./server.js").QueuedRow} row */
+	/** @param {import("../server/server.js").QueuedRow} row */
 	waitingRow(row) {
 		const element = createDiv({ cls: "elbowroom-waiting" });
 		setIcon(element.createSpan(), "clock");

@@ -1,5 +1,5 @@
 // What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
-import { isObject } from "./server.js";
+import { isObject } from "../server/server.js";
 
 export const SECRET = "elbowroom-token";
 

@@ -1,7 +1,7 @@
 // What is shown of a conversation: one item for each message or turn, made of the messages that elbowroom keeps.
-import { isObject, parsed } from "./server.js";
+import { isObject, parsed } from "../server/server.js";
 
-/** @typedef {import("./server.js").ChatMessage} ChatMessage */
+/** @typedef {import("../server/server.js").ChatMessage} ChatMessage */
 
 /**
  * @typedef {object} Step One call of a tool that ran in elbowroom.
@@ -56,7 +56,7 @@ export function messageOf(item) {
 
 /**
  * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
- * @param {import("./server.js").MessageRow[]} rows
+ * @param {import("../server/server.js").MessageRow[]} rows
  */
 export function itemsOf(rows) {
 	/** @type {Item[]} */
@@ -76,7 +76,7 @@ export function itemsOf(rows) {
 }
 
 /**
- * @param {import("./server.js").MessageRow} row
+ * @param {import("../server/server.js").MessageRow} row
  * @returns {Item}
  */
 function itemFor(row) {
@@ -87,7 +87,7 @@ function itemFor(row) {
 
 /**
  * @param {Item} item
- * @param {import("./server.js").MessageRow} row
+ * @param {import("../server/server.js").MessageRow} row
  */
 function addToTurn(item, row) {
 	const { message } = row;

@@ -1,8 +1,8 @@
 // A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
 import { Events } from "obsidian";
 import { itemOf, itemsOf, messageOf, unheard } from "./items.js";
-import { ServerError, errorWords, isAbort, isObject } from "./server.js";
-import { streamChat } from "./stream.js";
+import { ServerError, errorWords, isAbort, isObject } from "../server/server.js";
+import { streamChat } from "../server/stream.js";
 
 const PAGE = 200;
 const MOST_PAGES = 100;
@@ -19,11 +19,11 @@ export class Chat extends Events {
 	model = "";
 	/** @type {Item[]} */
 	items = [];
-	/** @type {import("./server.js").CompactionRow[]} */
+	/** @type {import("../server/server.js").CompactionRow[]} */
 	compactions = [];
-	/** @type {import("./server.js").ContextFill | null} */
+	/** @type {import("../server/server.js").ContextFill | null} */
 	context = null;
-	/** @type {import("./server.js").QueuedRow[]} */
+	/** @type {import("../server/server.js").QueuedRow[]} */
 	queue = [];
 	/** What happens beside the answer, in words; empty for nothing. */
 	notice = "";
@@ -47,7 +47,7 @@ export class Chat extends Events {
 	/** @type {number | null} */
 	#timer = null;
 
-	/** @param {import("./server.js").Server} server */
+	/** @param {import("../server/server.js").Server} server */
 	constructor(server) {
 		super();
 		this.server = server;
@@ -239,7 +239,7 @@ export class Chat extends Events {
 
 	/**
 	 * @param {Item} item
-	 * @param {import("./stream.js").StreamEvent} event
+	 * @param {import("../server/stream.js").StreamEvent} event
 	 */
 	#hear(item, event) {
 		if (event.type === "begun") {
@@ -375,7 +375,7 @@ export class Chat extends Events {
 		if (isNew && round === this.#round && !this.isRunning) await this.load();
 	}
 
-	/** @param {import("./server.js").ConversationRow} row */
+	/** @param {import("../server/server.js").ConversationRow} row */
 	#take(row) {
 		this.title = row.title;
 		this.context = row.context;
@@ -404,7 +404,7 @@ export class Chat extends Events {
 	/** Reads all messages of the branch that was used last. */
 	/** @param {string} id */
 	async #rows(id) {
-		/** @type {import("./server.js").MessageRow[]} */
+		/** @type {import("../server/server.js").MessageRow[]} */
 		const rows = [];
 		/** @type {string | undefined} */
 		let after;
@@ -477,7 +477,7 @@ function newName() {
 
 /**
  * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
- * @param {import("./server.js").ConversationRow} row
+ * @param {import("../server/server.js").ConversationRow} row
  */
 function versionOf({ updated, usage }) {
 	return JSON.stringify([updated, usage]);

@@ -1,13 +1,13 @@
 // The view of a conversation: its head with agent and gauge, the messages, and the composer.
 import { ItemView, Menu, setIcon } from "obsidian";
-import { Chat } from "./chat.js";
+import { Chat } from "../chat/chat.js";
 import { CompactionNotices, compactionLine } from "./compaction_view.js";
 import { Composer } from "./composer.js";
 import { ConversationList, RenameModal, removeConversation } from "./conversation_list.js";
 import { Gauge, fillOf } from "./gauge.js";
 import { DRAW_MS, MessageView, iconButton } from "./message_view.js";
-import { PairingModal } from "./pairing.js";
-import { followLinks } from "./safe_markdown.js";
+import { PairingModal } from "../settings/pairing.js";
+import { followLinks } from "../notes/safe_markdown.js";
 
 export const VIEW_TYPE = "elbowroom-chat";
 const NAME = "Elbowroom";
@@ -16,13 +16,13 @@ const NEAR_END = 80;
 export class ChatView extends ItemView {
 	icon = "message-square-text";
 	navigation = false;
-	/** @type {import("./server.js").ModelRow[]} */
+	/** @type {import("../server/server.js").ModelRow[]} */
 	models = [];
 	/** @type {Composer | null} */
 	composer = null;
 	/** @type {HTMLElement | null} The messages, while the view is open. */
 	log = null;
-	/** @type {Map<import("./items.js").Item, MessageView>} */
+	/** @type {Map<import("../chat/items.js").Item, MessageView>} */
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
@@ -32,7 +32,7 @@ export class ChatView extends ItemView {
 
 	/**
 	 * @param {import("obsidian").WorkspaceLeaf} leaf
-	 * @param {import("./main.js").default} plugin
+	 * @param {import("../main.js").default} plugin
 	 */
 	constructor(leaf, plugin) {
 		super(leaf);
@@ -88,7 +88,7 @@ export class ChatView extends ItemView {
 
 	listen() {
 		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
-		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
+		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("../server/stream.js").StreamEvent} */ (event[0]))));
 		this.registerEvent(this.chat.on("back", () => void this.readModels()));
 		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
@@ -163,7 +163,7 @@ export class ChatView extends ItemView {
 
 	/**
 	 * Takes what a question is about from elsewhere in Obsidian.
-	 * @param {import("./attachments.js").Attachment[]} attachments
+	 * @param {import("../notes/attachments.js").Attachment[]} attachments
 	 */
 	ask(attachments) {
 		this.composer?.take(attachments);
@@ -235,7 +235,7 @@ export class ChatView extends ItemView {
 		if (isAtEnd) log.scrollTop = log.scrollHeight;
 	}
 
-	/** @param {import("./items.js").Item} item */
+	/** @param {import("../chat/items.js").Item} item */
 	messageFor(item) {
 		const found = this.#messages.get(item) ?? this.addChild(new MessageView(this, item));
 		this.#messages.set(item, found);

@@ -1,9 +1,9 @@
 // One message of a conversation, and what can be done with it.
 import { Component, MarkdownRenderer, Notice, normalizePath, setIcon } from "obsidian";
-import { lastNote, withoutAttachments } from "./attachments.js";
-import { argumentsOf } from "./items.js";
-import { safeMarkdown } from "./safe_markdown.js";
-import { showChanges } from "./vault_changes.js";
+import { lastNote, withoutAttachments } from "../notes/attachments.js";
+import { argumentsOf } from "../chat/items.js";
+import { safeMarkdown } from "../notes/safe_markdown.js";
+import { showChanges } from "../notes/vault_changes.js";
 
 const UNNAMED = "Answer";
 const LONGEST_NAME = 60;
@@ -32,7 +32,7 @@ export class MessageView extends Component {
 
 	/**
 	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {import("./items.js").Item} item
+	 * @param {import("../chat/items.js").Item} item
 	 */
 	constructor(view, item) {
 		super();
@@ -137,7 +137,7 @@ export class MessageView extends Component {
 		}
 	}
 
-	/** @param {import("./items.js").Step} step */
+	/** @param {import("../chat/items.js").Step} step */
 	stepRow(step) {
 		const row = createEl("details", { cls: "elbowroom-step" });
 		const summary = row.createEl("summary");

@@ -146,7 +146,7 @@ export class Counting {
 	#counting = null;
 
 	/**
-	 * @param {import("./server.js").Server} server
+	 * @param {import("../server/server.js").Server} server
 	 * @param {() => void} tell Called when a number has come.
 	 */
 	constructor(server, tell) {

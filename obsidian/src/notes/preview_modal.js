@@ -1,10 +1,10 @@
 // What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
 import { Component, MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
 import { isOpen, putInPlace, withEdgesOf } from "./editor_commands.js";
-import { DRAW_MS } from "./message_view.js";
+import { DRAW_MS } from "../view/message_view.js";
 import { followLinks, safeMarkdown } from "./safe_markdown.js";
-import { errorWords, isAbort } from "./server.js";
-import { streamChat } from "./stream.js";
+import { errorWords, isAbort } from "../server/server.js";
+import { streamChat } from "../server/stream.js";
 
 export class PreviewModal extends Modal {
 	#text = "";
@@ -18,7 +18,7 @@ export class PreviewModal extends Modal {
 	#unloading = null;
 
 	/**
-	 * @param {import("./main.js").default} plugin
+	 * @param {import("../main.js").default} plugin
 	 * @param {import("./editor_commands.js").Task} task
 	 * @param {import("./editor_commands.js").Place} place
 	 */
@@ -90,7 +90,7 @@ export class PreviewModal extends Modal {
 		return this.plugin.preferences.agent || (await this.plugin.server.models())[0]?.id || "";
 	}
 
-	/** @returns {import("./server.js").ChatMessage[]} */
+	/** @returns {import("../server/server.js").ChatMessage[]} */
 	messages() {
 		const how = this.#how ? `\n\nThe person wants: ${this.#how}` : "";
 		return [{ role: "user", content: `${this.task.order}${how}\n\n<selected_text path="">\n${this.place.text}\n</selected_text>` }];
