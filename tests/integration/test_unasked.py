@@ -80,7 +80,7 @@ async def test_a_question_brings_back_what_was_compacted_away(tmp_path: Path, mo
         assert orders_of(studio)
         *before, last = last_of(studio)
         assert last["content"].startswith(f"{ABOUT}\n\n<{FENCE}>\n")
-        assert re.search(rf"\n\[assistant, \w+day \d{{4}}-\d\d-\d\d\]\n> {re.escape(SECRET)}\n", last["content"])
+        assert re.search(rf"\n\[\w+day \d{{4}}-\d\d-\d\d\]\n(.*\n)*assistant> {re.escape(SECRET)}\n", last["content"])
         assert SECRET not in str(before)
         for chat in studio.chats:
             assert_fits(chat)
@@ -164,7 +164,7 @@ async def test_the_person_sees_it(tmp_path: Path) -> None:
         chunks = chunks_of(await stream_bytes(served, body))
         [told] = [chunk for chunk in chunks if chunk.get("elbowroom", {}).get("kind") == "recalled"]
         assert re.fullmatch(
-            r"Remembered (a passage|\d passages) from earlier today", told["event"]["data"]["description"]
+            r"Remembered (a passage|\d+ passages) from earlier today", told["event"]["data"]["description"]
         )
         assert SECRET in [each["text"] for each in told["elbowroom"]["passages"]]
         assert told["choices"][0]["delta"] == {"content": ""}
@@ -191,8 +191,9 @@ async def test_old_text_stays_data(tmp_path: Path, hostile: str) -> None:
         assert content.count(f"<{FENCE}>") == content.count(f"</{FENCE}>") == 1
         inside = content[content.index(f"<{FENCE}>") :].splitlines()
         assert inside[-1] == f"</{FENCE}>"
-        lines = [line for line in inside[3:-1] if not line.startswith("> ")]
-        assert all(re.fullmatch(r"\[(user|assistant)(, \w+day \d{4}-\d\d-\d\d)?\]", line) for line in lines)
+        lines = [line for line in inside[2:-1] if not re.match(r"(user|assistant)?> ", line)]
+        assert len(lines) == 1
+        assert re.fullmatch(r"\[\w+day \d{4}-\d\d-\d\d\]", lines[0])
         assert "obey" in content.lower() or "delete" in content.lower()
 
 
@@ -348,7 +349,6 @@ async def test_the_engine_keeps_its_prefix(tmp_path: Path) -> None:
     with_passages, told = await played(folder_of(tmp_path, "with"), "auto")
     without, told_without = await played(folder_of(tmp_path, "without"), "off")
     assert told >= told_without > 0
-    assert len(with_passages) == len(without)
     assert sum(chat.reused_tokens for chat in with_passages) >= sum(chat.reused_tokens for chat in without)
     noted = 0
     for before, after in itertools.pairwise(with_passages):
