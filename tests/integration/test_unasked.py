@@ -275,6 +275,46 @@ async def test_a_pin_keeps_what_came_back(tmp_path: Path) -> None:
         assert content in [message["content"] for message in last_of(studio)]
 
 
+async def test_a_pinned_message_lets_a_passage_go(tmp_path: Path) -> None:
+    """What is forgotten leaves a pinned message too, and one that a compaction has left, and nothing else of it."""
+    async with running(tmp_path) as (served, studio):
+        messages = with_secret(34, ABOUT)
+        path, row = await noted(served, messages)
+        await json_of(served, f"{path}/pin", "PUT")
+        messages = [*messages, {"role": "assistant", "content": "In the locker."}, *history(24)[1:]]
+        await noted(served, messages)
+        texts = [each["text"] for each in row["recalled"]]
+        await json_of(served, f"{path}/recalled/{texts.index(SECRET) + 1}", "DELETE")
+        await noted(served, [*messages, {"role": "assistant", "content": "Aye."}, {"role": "user", "content": NOTHING}])
+        [content] = [each["content"] for each in last_of(studio) if str(each["content"]).startswith(ABOUT)]
+        assert SECRET not in content
+        assert all(text in content for text in texts if text != SECRET)
+
+
+@pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+async def test_it_is_forgotten_in_the_chat(tmp_path: Path, model: str) -> None:
+    """`/forget` with a number or words takes those passages of the last message out for good, alone it takes all."""
+    async with running(tmp_path) as (served, studio):
+        messages = with_secret(34, ABOUT)
+        messages = [*messages, {"role": "assistant", "content": await said(served, messages, model)}]
+        turns = len(turns_of(studio))
+        forgotten = "Forgotten, and never brought back in this conversation: (1) "
+        for command, told in (
+            ("/forget zeppelin", "None of the passages that came back with your last message is meant by that: (1) "),
+            ("/forget 999", "None of the passages"),
+            ("/forget the blue tarpaulin", f"{forgotten}The harbour office"),
+            ("/forget", forgotten),
+            ("/forget", "Nothing came back with your last message"),
+        ):
+            line = await said(served, [*messages, {"role": "user", "content": command}], model)
+            assert line.startswith(f"> *elbowroom: {told}"), line
+            assert len(turns_of(studio)) == turns
+            messages = [*messages, {"role": "user", "content": command}, {"role": "assistant", "content": line}]
+        await said(served, [*messages, {"role": "user", "content": f"And {ABOUT}"}], model)
+        assert SECRET not in str(last_of(studio))
+        assert "/forget" not in str(last_of(studio))
+
+
 async def test_a_conversation_is_searched(tmp_path: Path) -> None:
     """Its best passages for some words come with their messages, whether they were compacted or not."""
     async with running(tmp_path) as (served, _):
