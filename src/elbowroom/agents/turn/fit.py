@@ -36,6 +36,7 @@ from elbowroom.context.planner import (
     Planner,
 )
 from elbowroom.context.transcript import Message
+from elbowroom.context.unasked import room_for_passages
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
@@ -276,7 +277,9 @@ class PromptFit:
         may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
         if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
             size = await self.counter.prompt(manager.history.messages)
-            manager.history = await self.reminder.reminded(manager.history, manager.budget, size, self.counter.text)
+            empty = await without_conversation(manager.history.messages, self.counter)
+            room = room_for_passages(manager.budget, empty, size)
+            manager.history = await self.reminder.reminded(manager.history, room, self.counter.text)
         return fits
 
     async def offer_recall(self) -> None:
