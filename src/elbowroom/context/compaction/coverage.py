@@ -11,13 +11,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, count
 from operator import itemgetter
 from typing import Final, Literal
 
 from elbowroom.context.compaction.division import (
     QUOTING,
+    WORDS_KEPT,
     Speaker,
     carried_by,
     is_summary,
@@ -25,7 +26,7 @@ from elbowroom.context.compaction.division import (
     said_in,
     speaker_in,
 )
-from elbowroom.context.transcript import Group, called, readable, size_in_bytes
+from elbowroom.context.transcript import Group, Message, called, readable, size_in_bytes
 
 Teller = Speaker | Literal["summary"]
 IMPORTANCE: Final[dict[Teller, float]] = {"user": 1.0, "summary": 0.8, "assistant": 0.4, "tool": 0.4, "call": 0.4}
@@ -57,8 +58,8 @@ class Unit:
     line: str
     words: frozenset[str]
     heading: str = ""
-    is_carried: bool = False
-    """An earlier summary has told it."""
+    place: int | None = None
+    """Which line of the earlier summaries tells it, if any does."""
 
     @property
     def frame(self) -> str:
@@ -92,7 +93,8 @@ class Coverage:
 
     def __init__(self, groups: Iterable[Group], size: Callable[[str], int]) -> None:
         self._size = size
-        self._units = {id(group): (group, tuple(_units_of(group))) for group in groups}
+        self._lines = count()
+        self._units = {id(group): (group, tuple(_units_of(group, self._lines))) for group in groups}
         units = [unit for _, inside in self._units.values() for unit in inside]
         said = Counter(chain.from_iterable(unit.words for unit in units))
         rarities = {times: math.log((len(units) + 1) / times) for times in set(said.values())}
@@ -107,7 +109,7 @@ class Coverage:
     def _units_in(self, group: Group) -> tuple[Unit, ...]:
         """Return the units of a group, which are looked for once; parts of messages come later than the others."""
         if id(group) not in self._units:
-            self._units[id(group)] = group, tuple(_units_of(group))
+            self._units[id(group)] = group, tuple(_units_of(group, self._lines))
         return self._units[id(group)][1]
 
     def words(self, groups: Iterable[Group]) -> set[str]:
@@ -121,10 +123,10 @@ class Coverage:
     def lost(self, groups: Sequence[Group], words: set[str]) -> tuple[int, list[str]]:
         """Return how many units of groups are the user's, and which have most of their weight in none of these words.
 
-        The weightiest comes first.
+        The weightiest comes first; what was said twice counts once.
         """
-        units = [unit for unit in self.units(groups) if unit.speaker == "user"]
-        missing = ((self.weight(unit.words - words), unit) for unit in units)
+        units = {unit.text: unit for unit in self.units(groups) if unit.speaker == "user"}
+        missing = ((self.weight(unit.words - words), unit) for unit in units.values())
         lost = [(weight, unit.text) for weight, unit in missing if 2 * weight > self.weight(unit.words)]
         return len(units), [text for _, text in sorted(lost, key=itemgetter(0), reverse=True)]
 
@@ -196,23 +198,35 @@ def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> li
     return [unit.line for unit in Coverage(groups, size).chosen(groups, (), "", room, room // 2)]
 
 
-def _units_of(group: Group) -> Iterator[Unit]:
-    if is_summary(group):
-        teller: Teller
-        for heading, line in said_in(carried_by([group]).body):
-            teller, text = speaker_in(line)
-            if teller == "user" and heading not in QUOTING:
-                teller, text = "summary", line
-            yield Unit(teller, text, line, frozenset(words_of(text)), heading, is_carried=True)
+def _units_of(group: Group, lines: Iterator[int]) -> Iterator[Unit]:
+    """Yield the units of a group: of a summary its `lines`, which are numbered, and what it stands for, if known."""
+    if not is_summary(group):
+        for message in group.unshortened or group.messages:
+            yield from _units_in_message(message, group.note)
         return
-    for message in group.unshortened or group.messages:
-        role = message.get("role")
-        speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
-        for text in _pieces_of(readable(message).removesuffix(group.note)):
-            yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
-        for name, arguments in called(message):
-            for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
-                yield Unit("call", text, quotation("call", text), frozenset(words_of(text)))
+    said = [(next(lines), *line) for line in said_in(carried_by([group]).body)]
+    places = {line: place for place, heading, line in said if heading in QUOTING}
+    units = (unit for message in group.unshortened for unit in _units_in_message(message))
+    found = [replace(unit, heading=WORDS_KEPT, place=places.get(unit.line)) for unit in units]
+    known = {unit.place for unit in found}
+    for place, heading, line in said:
+        if place not in known:
+            speaker, text = speaker_in(line)
+            teller: Teller = speaker if heading in QUOTING else "summary"
+            text = text if heading in QUOTING else line
+            yield Unit(teller, text, line, frozenset(words_of(text)), heading, place)
+    yield from found
+
+
+def _units_in_message(message: Message, note: str = "") -> Iterator[Unit]:
+    """Yield the units of a message without the note at its end."""
+    role = message.get("role")
+    speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
+    for text in _pieces_of(readable(message).removesuffix(note)):
+        yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
+    for name, arguments in called(message):
+        for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
+            yield Unit("call", text, quotation("call", text), frozenset(words_of(text)))
 
 
 def _pieces_of(text: str) -> Iterator[str]:

@@ -250,8 +250,9 @@ class Drafts:
         staying = [*_staying(division), *(each.group for each in ordered)]
         told = f"{plan.retain}\n{plan.summary}\n{files}"
         units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
-        carried = body_of((unit.heading, unit.line) for unit in units if unit.is_carried)
-        lines = [unit.line for unit in units if not unit.is_carried]
+        standing = sorted((unit.place, unit) for unit in units if unit.place is not None)
+        carried = body_of((unit.heading, unit.line) for _, unit in standing)
+        lines = [unit.line for unit in units if unit.place is None]
         if removed and not (plan.retain or plan.summary or units or files or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
         text = self._told(division, plan, files, lines, carried) if removed or lines else ""
