@@ -36,6 +36,7 @@ UNSPACED: Final = r"\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\
 BETWEEN: Final = rf"\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}"
 WORD: Final = re.compile(rf"[{UNSPACED}]+|[^{BETWEEN}._-][^{BETWEEN}]*(?<![._-])")
 FIRST_UNSPACED: Final = re.compile(rf"[{UNSPACED}]")
+HAS_DIGIT: Final = re.compile(r"\d").search
 STOPS: Final = (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")
 WITHOUT_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
 LONGEST: Final = 400
@@ -45,6 +46,8 @@ LONGEST_READ: Final = 40_000
 MOST_MISSES: Final = 32
 LONGEST_TOKEN: Final = 20
 """Characters; a text with more of them for each token of room is not counted."""
+MOST_ALIKE: Final = 4
+"""Units, the newest ones, among which the one is looked for that says something else of the same."""
 LEAST_LINE: Final = 4
 """Tokens that the shortest line takes."""
 
@@ -70,7 +73,7 @@ class Unit:
 def words_of(text: str) -> set[str]:
     """Return the words of a text in small letters, and of scripts without spaces each two letters in a row."""
     words: list[str] = WORD.findall(text.casefold())
-    if text.isascii():
+    if not FIRST_UNSPACED.search(text):
         return set(words)
     found: set[str] = set()
     for word in words:
@@ -97,8 +100,9 @@ class Coverage:
         self._units = {id(group): (group, tuple(_units_of(group, self._lines))) for group in groups}
         units = [unit for _, inside in self._units.values() for unit in inside]
         said = Counter(chain.from_iterable(unit.words for unit in units))
-        rarities = {times: math.log((len(units) + 1) / times) for times in set(said.values())}
+        rarities = {times: math.log((len(units) + 1) / times) ** 2 for times in set(said.values())}
         self._weights = {word: rarities[times] * _pieces(word) for word, times in said.items()}
+        self._names = {word for word, times in said.items() if 1 < times <= len(units) ** 0.5 and not HAS_DIGIT(word)}
         self._frames = Counter(unit.frame for unit in units)
         self._places = {unit: at / len(units) for at, unit in enumerate(units)}
 
@@ -162,6 +166,7 @@ class Coverage:
             if factor
         ]
         heapq.heapify(queue)
+        successors = self._successors(units)
         misses = 0
         while queue and room >= LEAST_LINE and misses < MOST_MISSES:
             _, place, unit = heapq.heappop(queue)
@@ -171,6 +176,9 @@ class Coverage:
                 continue
             if worth <= 0:
                 break
+            if (newer := successors.pop(unit, None)) is not None and newer not in picked:
+                heapq.heappush(queue, (-worth, place, unit))
+                unit = newer
             cost = self._size(f"{unit.line}\n")
             if cost > room:
                 misses += 1
@@ -179,6 +187,27 @@ class Coverage:
             picked.add(unit)
             known |= unit.words
         return sorted(picked, key=units.__getitem__)
+
+    def _successors(self, units: Iterable[Unit]) -> dict[Unit, Unit]:
+        """Return for units, given in their order, the newest by the same speaker that says something else of the same.
+
+        That has most of the weight of the unit's names: words without figures that are rare, and said again. Whether it
+        replaces the unit no code knows; but what is older never stands where there is room for one of both.
+        """
+        newest: dict[str, list[Unit]] = {}
+        found: dict[Unit, Unit] = {}
+        for unit in reversed([*units]):
+            names = unit.words & self._names
+            least = self.weight(names) / 2
+            for later in newest.get(max(names, key=lambda word: (self._weights[word], word), default=""), ()):
+                is_alike = later.speaker == unit.speaker and self.weight(names & later.words) > least
+                if is_alike and not unit.words <= later.words:
+                    found[unit] = later
+                    break
+            for word in names:
+                if len(known := newest.setdefault(word, [])) < MOST_ALIKE:
+                    known.append(unit)
+        return found
 
     def _factor(self, unit: Unit, said: set[str]) -> float:
         """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
@@ -190,7 +219,7 @@ class Coverage:
         size = 2 + size_in_bytes(unit.line) / 4
         units = len(self._places) + 1
         rarity = math.log(units / self._frames[unit.frame]) / math.log(units) if unit.frame in self._frames else 1.0
-        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity / size
+        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity**2 / size
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
