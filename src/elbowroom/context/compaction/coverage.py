@@ -159,6 +159,7 @@ class Coverage:
                 room -= cost
                 picked.update(own)
                 known.update(*(unit.words for unit in own))
+        successors = self._successors(units)
         factors = {unit: self._factor(unit, said) for unit in units if unit not in picked}
         queue = [
             (-factor * self.weight(unit.words - known), -units[unit], unit)
@@ -166,7 +167,6 @@ class Coverage:
             if factor
         ]
         heapq.heapify(queue)
-        successors = self._successors(units)
         misses = 0
         while queue and room >= LEAST_LINE and misses < MOST_MISSES:
             _, place, unit = heapq.heappop(queue)
@@ -241,8 +241,9 @@ def _units_of(group: Group, lines: Iterator[int]) -> Iterator[Unit]:
     for place, heading, line in said:
         if place not in known:
             speaker, text = speaker_in(line)
-            teller: Teller = speaker if heading in QUOTING else "summary"
-            text = text if heading in QUOTING else line
+            teller: Teller = speaker
+            if speaker == "user" and heading not in QUOTING:
+                teller, text = "summary", line
             yield Unit(teller, text, line, frozenset(words_of(text)), heading, place)
     yield from found
 

@@ -30,7 +30,7 @@ NEWEST_SHARE: Final = 8
 """One part in so many of the room goes to the newest messages before the quotations."""
 USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
-CALLS_SHARE: Final = 4
+CALLS_SHARE: Final = 8
 FILES_SHARE: Final = 32
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
