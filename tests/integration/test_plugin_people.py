@@ -11,10 +11,10 @@ from chatting import eventually
 from obsidian_window import PHONE, Window, obsidian
 from playwright.async_api import Browser, Locator, expect
 from plugin_fixtures import Scene
-from plugin_scene import ask, asked_for, ended
+from plugin_scene import ask, asked_for, ended, paired
 from serving import Served
 
-from elbowroom.demo import Script, WaitFor
+from elbowroom.demo import Script, ToolCall, WaitFor
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long, pytest.mark.timeout(180)]
 browser, scene, window = plugin_fixtures.browser, plugin_fixtures.scene, plugin_fixtures.window
@@ -205,3 +205,15 @@ async def test_what_was_said_while_elbowroom_was_away_is_asked_once_it_is_back(
     await expect(chat.locator(".mod-assistant")).to_have_count(2)
     await ended(chat)
     window.asked[:] = [url for url in window.asked if not url.startswith("http://127.0.0.1:9/")]
+
+
+async def test_an_answer_from_the_vault_links_the_notes_that_it_comes_from(scene: Scene, browser: Browser) -> None:
+    """`/vault` chooses an agent that looks into the notes; below its answer stand those that it has found and read."""
+    call = ToolCall("vault_search", {"query": "ferry"})
+    scene[1].enqueue(Script(call), "At 21:40.", when=lambda body: "last ferry leave" in str(body["messages"][-3:]))
+    async with obsidian(browser, scene[0].url, token=await paired(scene[0]), agent="writer") as window:
+        chat = await window.open_chat()
+        await ask(chat, "/vault When does the last ferry leave?")
+        await expect(chat.get_by_label("Agent or model")).to_have_value("librarian")
+        await chat.locator(".elbowroom-sources").get_by_role("link", name="Ferry").click()
+        await expect(window.page.locator(".mod-root .view-header-title")).to_have_text("Ferry")
