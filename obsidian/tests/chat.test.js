@@ -274,7 +274,11 @@ describe("a conversation", () => {
 	});
 	it.each(["new", "kept"])("asks what was said while elbowroom was away as soon as it is back, without another word (%s)", async (kind) => {
 		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
-		await talking(says("Fine."), { messages: kind === "kept" ? [said("m1", "user", "Hello."), said("m2", "assistant", "Hello, you.")] : [] });
+		const kept = { messages: kind === "kept" ? [said("m1", "user", "Hello."), said("m2", "assistant", "Hello, you.")] : [] };
+		await talking((response) => {
+			kept.messages = [...kept.messages, said("m3", "user", "Are you there?"), said("m4", "assistant", "Fine.")];
+			says("Fine.")(response);
+		}, kept);
 		if (kind === "kept") await open("conv_1");
 		const answering = chat.server;
 		chat.server = serverAt("http://127.0.0.1:9");
