@@ -296,18 +296,21 @@ async def test_a_pinned_message_lets_a_passage_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
 async def test_it_is_forgotten_in_the_chat(tmp_path: Path, model: str) -> None:
-    """`/forget` with a number or words takes those passages of the last message out for good, alone it takes all."""
+    """`/forget` with a number or words takes those passages that came last out for good, alone it takes all."""
     async with running(tmp_path) as (served, studio):
         messages = with_secret(34, ABOUT)
+        for last in ("go on", NOTHING):
+            answer = {"role": "assistant", "content": await said(served, messages, model)}
+            messages = [*messages, answer, {"role": "user", "content": last}]
         messages = [*messages, {"role": "assistant", "content": await said(served, messages, model)}]
         turns = len(turns_of(studio))
         forgotten = "Forgotten, and never brought back in this conversation: (1) "
         for command, told in (
-            ("/forget zeppelin", "None of the passages that came back with your last message is meant by that: (1) "),
+            ("/forget zeppelin", "None of the passages that came back last is meant by that: (1) "),
             ("/forget 999", "None of the passages"),
             ("/forget the blue tarpaulin", f"{forgotten}The harbour office"),
             ("/forget", forgotten),
-            ("/forget", "Nothing came back with your last message"),
+            ("/forget", "Nothing came back in this conversation"),
         ):
             line = await said(served, [*messages, {"role": "user", "content": command}], model)
             assert line.startswith(f"> *elbowroom: {told}"), line
