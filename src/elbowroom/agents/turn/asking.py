@@ -223,7 +223,8 @@ class Asking:
         if info.loaded_context is None:
             raise WindowUnknown(info.id, self.target.provider.id)
         window = self.settings.shared.windows.at_most(info, info.loaded_context)
-        self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens))
+        answers = self.settings.shared.answers.of(self._talk(), f"{self.target.provider.id}/{info.id}")
+        self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens, answers))
         return self.manager
 
     async def _recalled(self, fit: PromptFit) -> Job | None:
@@ -294,6 +295,7 @@ def _note_use(sending: Sending, answer: Answer, settings: RunSettings) -> None:
     used = sum(sending.used, StepUsage())
     answer.written = used.output if len(sending.used) > 1 else 0
     settings.shared.observations.step_used(sending.name, used, fill)
+    settings.shared.answers.note(sending.talk(), sending.name, used.output)
     if settings.live is not None:
         settings.live.step_used(sending.info.id, used, fill)
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from elbowroom.agents.answer import Notice
@@ -23,7 +24,8 @@ from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
 from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
-from elbowroom.context.outputs import READ_TOOL, AppliedEdit
+from elbowroom.context.masking import Chosen, ClientTools
+from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ref_to
 from elbowroom.context.planner import (
     PREVIEW,
     Alone,
@@ -78,11 +80,20 @@ class PromptFit:
             self.keeper,
             has_edits=bool(request.edits) and step == 1,
             shortens=enabled,
-            has_reader=any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools),
+            has_reader=READ_TOOL in map(tool_name, map(dict, self.shape.tools)),
         )
         is_first = step == 1 and not has_answer
-        is_new = is_first and not any(message.get("role") == "assistant" for message in request.messages)
+        is_new = is_first and "assistant" not in map(itemgetter("role"), request.messages)
         self.planner = Planner(self.manager, shortener, step, wanted.at if wanted is not None else None, is_new)
+
+    def _tools_of_client(self) -> ClientTools | None:
+        """Return what is known of the client's tools where it runs all, so that what they return can be masked."""
+        compactor, owner = self.compactor, self.shape.request.caller.owner
+        chosen = compactor.settings.tool_output
+        if compactor.target.agent is not None or not chosen.enabled:
+            return None
+        engine = compactor.engine(self.info)
+        return ClientTools(chosen.kinds, lambda text: ref_to(owner, text).id, self.counter.text, engine)
 
     def after(self, reply: Message, said: Message) -> "PromptFit":
         """Return what makes room after the reply, which the client has as `said`, for a next message."""
@@ -115,6 +126,10 @@ class PromptFit:
                 return await outputs.keep(self.shape.request.caller.owner, effect.name, effect.text)
             case Ask.EDITS:
                 return await self._edit()
+            case Ask.CLIENT_TOOLS:
+                return self._tools_of_client()
+            case Chosen():
+                return self.compactor.note_choice(effect)
             case Keep():
                 return await self._keep(effect)
             case _:

@@ -18,6 +18,7 @@ from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.agents.tools.outputs import ClientEdits
 from elbowroom.agents.tools.recall import Pasts
 from elbowroom.agents.turn.ended import EndedAnswers
+from elbowroom.context.answers import Answers
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
@@ -120,6 +121,7 @@ class Shared:
     refusals: Refusals
     places: Places
     prompts: SentPrompts
+    answers: Answers
     temporary: "Shared | None" = None
 
     @classmethod
@@ -156,6 +158,7 @@ class Shared:
             refusals=Refusals(),
             places=Places(admission, prompts, observations),
             prompts=prompts,
+            answers=Answers(),
         )
         passing = open_temporary()
         noted = passing.conversations if conversations is not None else None
