@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -109,10 +110,10 @@ class PruneReply(ReplyReader):
         self._counted_at = self._bytes + max(1, self._limit - tokens)
         return tokens > self._limit
 
-    def judged(self) -> str:
-        """Return the answer. Raises PrunerFailed where there is none."""
+    def judged(self, *, is_late: bool = False) -> str:
+        """Return the answer, of one that `is_late` what has come. Raises PrunerFailed where there is none of use."""
         text, thoughts = "".join(self.reply.text), "".join(self.reply.reasoning)
-        is_cut = self._is_endless or self.was_cut
+        is_cut = self._is_endless or self.was_cut or is_late
         said = text if text.strip() or self.has_calls else thoughts
         if is_usable(said) and not (is_cut and is_broken_off(said)):
             return said
@@ -202,7 +203,10 @@ class PruningAgent:
         return replace(progress, written=min(reply.tokens, limit), limit=limit)
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
-        """Return its answer of at most `cap` tokens besides thoughts. Raises PrunerFailed with a reason in words."""
+        """Return its answer of at most `cap` tokens besides thoughts; of one that takes too long what has come.
+
+        Raises PrunerFailed with a reason in words.
+        """
         self._hearing = None
         if self.late:
             raise PrunerFailed(f"The pruning agent {self.late}.")
@@ -211,7 +215,11 @@ class PruningAgent:
                 reply = await self._reply(await self._question(messages, cap))
         except TimeoutError as error:
             has_begun = self._hearing is None or self._hearing[0].pieces
-            raise self._too_late(TOO_LONG if has_begun else SILENT) from error
+            failure = self._too_late(TOO_LONG if has_begun else SILENT)
+            with suppress(PrunerFailed):
+                if self._hearing is not None:
+                    return self._hearing[0].judged(is_late=True)
+            raise failure from error
         except ContextOverflow as overflow:
             self._learn(overflow)
             raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
