@@ -24,6 +24,7 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.costs import ORDER
 from elbowroom.context.effects import Progress, PrunerFailed
 from elbowroom.context.transcript import Message, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
@@ -194,6 +195,15 @@ class PruningAgent:
     def shares_prefix(self) -> bool:
         """Tell whether it is the conversation's own model."""
         return self.conversation is not None
+
+    @property
+    def can_write(self) -> int | None:
+        """Return how many tokens it writes in the time left; None where nobody waits, or its speed is unknown."""
+        pool = self.shared.admission.pool(self._key)
+        if self.deadline is None or pool is None or not pool.writing.is_known:
+            return None
+        left = self.deadline - asyncio.get_running_loop().time() - pool.rate.seconds_for(ORDER)
+        return max(0, int(left * pool.writing.tokens_per_second))
 
     def with_written(self, progress: Progress) -> Progress:
         """Return the progress with what there is of the answer to the last order."""
