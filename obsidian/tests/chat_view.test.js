@@ -1,11 +1,11 @@
 import { MarkdownRenderer, MarkdownView } from "obsidian-test-mocks/obsidian";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { ChatView } from "../src/chat_view.js";
-import { ServerError } from "../src/server.js";
+import { ChatView } from "../src/view/chat_view.js";
+import { ServerError } from "../src/server/server.js";
 import { pluginFor, serverAt, serving, until } from "./support.js";
 
 const json = (response, value, status = 200) => response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(value));
-const itemOf = (role, text, more = {}) => ({ id: "", role, text, thought: "", steps: [], status: "complete", at: 1, between: [], recalled: [], sent: null, ...more });
+const itemOf = (role, text, more = {}) => ({ id: "", role, text, thought: "", steps: [], status: "complete", at: 1, between: [], recalled: [], marks: [], sent: null, ...more });
 let drawn;
 let server;
 let view;

@@ -31,6 +31,8 @@ APART: Final = 8
 CATEGORIES: Final = {1: "several turns", 2: "when", 3: "the world besides", 4: "one turn"}
 """LoCoMo's kinds of questions; the fifth is of those that the chat does not answer."""
 WAYS: Final = ("unasked", "tool")
+QUOTED: Final = re.compile(r"\n(?:user|assistant)?> ")
+"""How a line of a passage begins."""
 ORDINARY: Final = "ordinary messages with passages"
 
 
@@ -136,7 +138,7 @@ def _count(figures: Figures, window: int, question: Question, prompts: Mapping[s
         if way == WAYS[0]:
             kind.of += 1
             kind.note += tokens(text_of(prompt[-1])) - tokens(question.text)
-        text = " ".join(str(text_of(each)) for each in prompt).replace("\n> ", "\n")
+        text = QUOTED.sub("\n", " ".join(str(text_of(each)) for each in prompt))
         kind.told[way] = kind.told.get(way, 0) + any(_plain(each) in _plain(text) for each in question.evidence)
 
 

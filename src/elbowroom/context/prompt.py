@@ -247,9 +247,10 @@ class Prompt:
         """
         items = self._before_pieces
         whole = replace(self, items=items, order=(), taken_in=0, changes=0)
-        if self._has_taken(reply) or not (reply.get("content") or reply.get("tool_calls")):
+        has_calls = bool(reply.get("tool_calls"))
+        if (has_calls and self._has_taken(reply)) or not (reply.get("content") or has_calls):
             return whole
-        said = _without_beginning(reply, self.taken_in)
+        said = _without_beginning(reply, self.taken_in) if self.taken_in else reply
         if items and self._is_continued(items[-1]):
             said = {**said, "content": f"{items[-1].message['content']}{said.get('content') or ''}"}
             return replace(whole, items=(*items[:-1], Item(said, origin="own")), has_taken_in_own=True)

@@ -34,7 +34,7 @@ SAME: Final = "same"
 """The name, in the settings, of the conversation's own model."""
 TEMPERATURE: Final = 0.2
 SILENT_SECONDS: Final = 30.0
-"""How long an agent may send nothing beyond the time in which its prompt should have been read."""
+"""How long an agent that works in the background may send nothing beyond the time that reading its prompt takes."""
 TOO_LONG: Final = "took too long"
 SILENT: Final = "sent nothing"
 SLOW_READING: Final = 100
@@ -210,7 +210,8 @@ class PruningAgent:
             async with asyncio.timeout_at(self.deadline):
                 reply = await self._reply(await self._question(messages, cap))
         except TimeoutError as error:
-            raise self._too_late(TOO_LONG) from error
+            has_begun = self._hearing is None or self._hearing[0].pieces
+            raise self._too_late(TOO_LONG if has_begun else SILENT) from error
         except ContextOverflow as overflow:
             self._learn(overflow)
             raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
@@ -265,14 +266,18 @@ class PruningAgent:
             return reply
 
     async def _heard(self, question: Question) -> PruneReply:
-        """Return the reply; raises PrunerFailed where nothing comes though the prompt should have been read by then."""
+        """Return the reply. A person waits for its first word as long as for the rest, as the settings say.
+
+        In the background raises PrunerFailed where nothing comes though the prompt should have been read by then.
+        """
         limit, silence = question.body["max_tokens"], asyncio.timeout(None)
         reply = PruneReply(self.history.text, 2 * limit, silence)
         self._hearing = reply, limit
 
         async def admitted(ticket: Ticket | None) -> ModelInfo:
-            reading = ticket.reading_seconds if ticket is not None else question.rough / SLOW_READING
-            silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS + reading)
+            if self.job is not None:
+                reading = ticket.reading_seconds if ticket is not None else question.rough / SLOW_READING
+                silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS + reading)
             return question.info
 
         try:

@@ -57,7 +57,5 @@ class PastIndex:
         """Return what a search for the words of a message finds that tell something."""
         words, size = asked_words(message), self._index.size
         most = max(LEAST_TOLD, most_told(size))
-        places = {
-            word: frozenset(held) for word in words if 0 < len(held := self._index.holding(word, most + 1)) <= most
-        }
+        places = {word: held for word in words if 0 < len(held := self._index.weights(word, most + 1)) <= most}
         return Found(size, places, self._index.best(list(places), MOST_RANKED))
