@@ -37,6 +37,7 @@ from elbowroom.context.outputs.output import (
 )
 from elbowroom.context.outputs.stubs import (
     MARK,
+    brief_failure,
     error_below,
     error_in,
     failure_of,
@@ -46,6 +47,7 @@ from elbowroom.context.outputs.stubs import (
     outcome_of_tests,
     ref_of,
     ref_of_whole,
+    standing_out,
     stub,
     target_of,
     telling_parts,
@@ -72,6 +74,7 @@ __all__ = [
     "TierLimits",
     "ToolOutputRef",
     "ToolOutputs",
+    "brief_failure",
     "error_below",
     "error_in",
     "failure_of",
@@ -95,6 +98,7 @@ __all__ = [
     "ref_to_media",
     "references_in",
     "short_note_on_whole",
+    "standing_out",
     "stub",
     "target_of",
     "telling_parts",
