@@ -74,6 +74,7 @@ class AtOnce:
 
     window = 2 * WINDOW
     shares_prefix = True
+    can_write = None
 
 
 def prose(chance: random.Random, words: int) -> str:

@@ -35,7 +35,8 @@ async def test_what_the_model_did_not_get_of_a_note_stays_at_its_message(scene: 
             re.compile(r"Beds.* too large to be shown whole: about [\d,]+ tokens became")
         )
         await expect(mark).to_contain_text("Select what matters and ask about that alone")
-        await expect(chat.get_by_role("meter")).not_to_have_attribute("aria-valuenow", "0")
+        items = "theVault.app.workspace.getLeavesOfType('elbowroom-chat')[0].view.chat.items"
+        await window.page.wait_for_function(f"{items}[0].id !== ''")  # elbowroom has noted the answer
         await window.page.evaluate(
             "async () => { const [leaf] = theVault.app.workspace.getLeavesOfType('elbowroom-chat');"
             " const state = leaf.view.getState(); leaf.detach(); const next = theVault.app.workspace.getLeaf('split');"

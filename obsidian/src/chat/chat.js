@@ -67,6 +67,11 @@ export class Chat extends Events {
 		return this.isRunning || this.state === "elsewhere";
 	}
 
+	/** Whether an answer is being written, or a question waits until elbowroom is back. */
+	get isPending() {
+		return this.isRunning || this.items.at(-1)?.status === "waiting";
+	}
+
 	/** Whether elbowroom has it. */
 	get isKept() {
 		return this.state !== "new" && this.state !== "asked";

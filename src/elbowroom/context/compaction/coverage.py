@@ -144,12 +144,7 @@ class Coverage:
         read it already.
         """
         said = self.words(staying) | words_of(told)
-        texts = {unit.text for unit in self.units(staying)}
-        units: dict[Unit, int] = {}
-        for place, unit in enumerate(self.units(groups)):
-            if unit.text not in texts:
-                texts.add(unit.text)
-                units[unit] = place
+        units = self._once(groups, {unit.text for unit in self.units(staying)})
         picked: set[Unit] = set()
         known = set(said)
         own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
@@ -176,17 +171,27 @@ class Coverage:
                 continue
             if worth <= 0:
                 break
-            if (newer := successors.pop(unit, None)) is not None and newer not in picked:
-                heapq.heappush(queue, (-worth, place, unit))
-                unit = newer
-            cost = self._size(f"{unit.line}\n")
+            newer = successors.pop(unit, unit)
+            first = unit if newer in picked else newer
+            cost = self._size(f"{first.line}\n")
             if cost > room:
                 misses += 1
                 continue
             room -= cost
-            picked.add(unit)
-            known |= unit.words
+            picked.add(first)
+            known |= first.words
+            if first is not unit:
+                heapq.heappush(queue, (-worth, place, unit))
         return sorted(picked, key=units.__getitem__)
+
+    def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
+        """Return the units of groups, each text once and none of these, with the places where they were said last."""
+        found: dict[str, tuple[Unit, int]] = {}
+        for place, unit in enumerate(self.units(groups)):
+            if unit.text not in but:
+                first, _ = found.pop(unit.text, (unit, place))
+                found[unit.text] = first, place
+        return dict(found.values())
 
     def _successors(self, units: Iterable[Unit]) -> dict[Unit, Unit]:
         """Return for units, given in their order, the newest by the same speaker that says something else of the same.
