@@ -2,6 +2,7 @@
 import { Events, Notice, Plugin, TFile } from "obsidian";
 import { ChatView, VIEW_TYPE } from "./view/chat_view.js";
 import { addEditorCommands } from "./notes/editor_commands.js";
+import { addPromptCommands } from "./notes/prompts.js";
 import { fillOf } from "./view/gauge.js";
 import { baseAddress, moveToken, preferencesFrom, tokenOf } from "./settings/preferences.js";
 import { Server, errorWords } from "./server/server.js";
@@ -25,6 +26,7 @@ export default class ElbowroomPlugin extends Plugin {
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
 		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
 		addEditorCommands(this);
+		addPromptCommands(this);
 		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();

@@ -1,7 +1,10 @@
 // A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
 import { Events } from "obsidian";
-import { itemOf, itemsOf, messageOf, unheard } from "./items.js";
-import { ServerError, errorWords, isAbort, isObject } from "../server/server.js";
+import { itemOf, itemsOf, messageOf, textOf, unheard } from "./items.js";
+import { addMark, isOfQuestion, withMarks } from "./marks.js";
+import { nextState } from "./state.js";
+import { isObject } from "../server/answers.js";
+import { ServerError, errorWords, isAbort } from "../server/server.js";
 import { streamChat } from "../server/stream.js";
 
 const PAGE = 200;
@@ -13,10 +16,7 @@ const MOMENT_MS = 1000;
 /** @typedef {import("./items.js").Item} Item */
 
 export class Chat extends Events {
-	/** The id or the name by which elbowroom knows the conversation. */
-	id = newName();
 	title = "";
-	model = "";
 	/** @type {Item[]} */
 	items = [];
 	/** @type {import("../server/server.js").CompactionRow[]} */
@@ -29,103 +29,100 @@ export class Chat extends Events {
 	notice = "";
 	/** @type {ServerError | null} */
 	problem = null;
-	isKept = false;
-	isAway = false;
-	/** Whether another program's answer to this conversation runs. */
-	runsElsewhere = false;
 	version = "";
-	/** @type {AbortController | null} */
+	/** Whether a person has chosen who answers; then what elbowroom keeps does not change it. */
+	isPicked = false;
+	/** @type {AbortController | null} What stops the answer. */
 	#stopping = null;
 	/** @type {Promise<void>} */
 	#answering = Promise.resolve();
 	/** @type {Promise<void>} */
 	#reading = Promise.resolve();
-	/** Whether all of it is here: an answer without what was said before would be one without its context. */
-	#isWhole = true;
-	#round = 0;
-	#isClosed = false;
 	/** @type {number | null} */
 	#timer = null;
 
-	/** @param {import("../server/server.js").Server} server */
-	constructor(server) {
+	/**
+	 * @param {import("../server/server.js").Server} server
+	 * @param {{ id?: string, model?: string, marks?: import("./marks.js").KeptMarks | null }} [wanted] The `id` of a conversation that
+	 *   elbowroom keeps, whichever program began it; without one it is a new conversation.
+	 */
+	constructor(server, { id = "", model = "", marks = null } = {}) {
 		super();
 		this.server = server;
+		this.model = model;
+		this.marks = marks;
+		/** The id or the name by which elbowroom knows the conversation. */
+		this.id = id || newName();
+		/** @type {import("./state.js").State} */
+		this.state = id ? "unread" : "new";
 	}
 
+	/** Whether an answer is being written here. */
 	get isRunning() {
-		return this.#stopping !== null;
+		return this.state === "asked" || this.state === "writing";
 	}
 
 	/** Whether an answer is being written, here or for another program. */
 	get isBusy() {
-		return this.isRunning || this.runsElsewhere;
+		return this.isRunning || this.state === "elsewhere";
+	}
+
+	/** Whether an answer is being written, or a question waits until elbowroom is back. */
+	get isPending() {
+		return this.isRunning || this.items.at(-1)?.status === "waiting";
+	}
+
+	/** Whether elbowroom has it. */
+	get isKept() {
+		return this.state !== "new" && this.state !== "asked";
+	}
+
+	get isClosed() {
+		return this.state === "closed";
+	}
+
+	/** Whether nothing answers at the address of elbowroom, as far as was seen last. */
+	get isAway() {
+		return this.problem?.status === 0;
+	}
+
+	/** @param {import("./state.js").Change} change */
+	#now(change) {
+		this.state = nextState(this.state, change);
 	}
 
 	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
 	/** @param {"items" | "last" | "state"} what */
 	changed(what) {
-		this.trigger("changed", what);
+		if (!this.isClosed) this.trigger("changed", what);
 	}
 
-	/** Begins a new conversation with this agent or model. */
-	/** @param {string} model */
-	begin(model) {
-		this.leave();
-		this.#isWhole = true;
-		Object.assign(this, {
-			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", isKept: false, version: "", runsElsewhere: false,
-			problem: this.isAway ? this.problem : null,
-		});
-		this.changed("items");
-		this.#schedule();
-	}
-
-	/** Lets go of it for good: nothing is asked any more. */
+	/** Lets go of it for good: nothing is asked any more. An answer that is being written ends, and elbowroom keeps what was said. */
 	close() {
-		this.#isClosed = true;
-		this.leave();
-	}
-
-	/** Lets go of the conversation; an answer that is being written ends, and elbowroom keeps what was said of it. */
-	leave() {
-		this.#round += 1;
+		this.#now("close");
 		this.#stopping?.abort();
-		this.#stopping = null;
 		this.#stopTimer();
 	}
 
-	/**
-	 * Shows a conversation that elbowroom keeps, whichever program began it.
-	 * @param {string} id
-	 */
-	async open(id) {
-		this.begin(this.model);
-		this.id = id;
-		this.isKept = true;
-		this.#isWhole = false;
-		await (this.#reading = this.load());
+	/** Reads the conversation, also once more. */
+	load() {
+		return this.#reading = this.#load();
 	}
 
-	/** Reads the conversation again. */
-	async load() {
-		const round = this.#round;
-		const { id } = this;
+	async #load() {
 		try {
-			const row = await this.server.conversation(id);
-			const rows = await this.#rows(id);
-			const queue = await this.server.queued(id);
-			if (round !== this.#round || this.isRunning) return;
+			const row = await this.server.conversation(this.id);
+			const rows = await this.#rows();
+			const queue = await this.server.queued(this.id);
+			if (this.isClosed || this.isRunning) return;
+			if (this.state === "unread") this.#now("read");
 			this.#take(row);
-			this.model = row.agent || this.model;
+			if (!this.isPicked) this.model = row.agent || this.model;
 			this.queue = queue;
-			const kept = itemsOf(rows);
-			this.items = [...kept, ...unheard(this.items, kept)];
-			this.#isWhole = true;
+			this.#show(itemsOf(rows));
 			this.problem = null;
-			this.isAway = false;
 		} catch (error) {
-			if (round !== this.#round) return;
+			if (this.isClosed) return;
 			this.#failed(error);
 		}
 		this.changed("items");
@@ -133,28 +130,31 @@ export class Chat extends Events {
 	}
 
 	/**
-	 * Says something: begins an answer, or tells it to the one that is being written. Text that begins with a slash is a
-	 * command where it is one. Returns whether it was taken.
-	 * @param {string} text
+	 * Takes what elbowroom keeps, and what it has not heard; a question that was to be asked still is.
+	 * @param {Item[]} kept
+	 */
+	#show(kept) {
+		const before = this.items;
+		this.items = withMarks([...kept, ...unheard(before, kept)], before);
+		this.marks?.restore(this.id, this.items);
+		if (before.some(({ marks }) => marks.length)) this.marks?.keep(this.id, this.items);
+		const [asked, last] = [before.at(-1), this.items.at(-1)];
+		if (asked?.status === "waiting" && last?.role === "user") last.status = "waiting";
+	}
+
+	/**
+	 * Says something: begins an answer, or tells it to the one that is being written. Returns whether it was taken.
+	 * @param {string | import("../server/server.js").ContentPart[]} content
 	 * @returns {Promise<boolean>}
 	 */
-	async send(text) {
-		const command = commandIn(text);
-		if (command?.name === "compact") return this.compact(command.rest);
-		if (command) {
-			this.begin(this.model);
-			return true;
-		}
-		const round = this.#round;
+	async send(content) {
 		await this.#reading;
 		await Promise.race([this.#catchUp(), aMoment()]);
-		if (round !== this.#round || !this.#isWhole) return false;
-		if (!this.isBusy) {
-			this.items.push(itemOf("user", text));
-			void this.answer();
-			return true;
-		}
-		return this.say(text);
+		if (this.isClosed || this.state === "unread") return false;
+		if (this.isBusy) return this.say(content);
+		this.items.push(questionOf(content));
+		void this.answer();
+		return true;
 	}
 
 	/** Waits for what elbowroom notes of the last answer, and reads what another device or view has said since. */
@@ -165,17 +165,16 @@ export class Chat extends Events {
 
 	/**
 	 * Tells the answer that is being written something.
-	 * @param {string} text
+	 * @param {string | import("../server/server.js").ContentPart[]} content
 	 * @param {"steer" | "follow_up"} [mode]
 	 */
-	async say(text, mode = "steer") {
-		const round = this.#round;
+	async say(content, mode = "steer") {
 		try {
-			const { id, running } = await this.server.queue(this.id, text, mode);
+			const { id, running } = await this.server.queue(this.id, content, mode);
 			await this.#readQueue().catch(() => {});
-			return running || await this.#sayAlone(id, text, round);
+			return running || await this.#sayAlone(id, content);
 		} catch (error) {
-			if (round === this.#round) this.missed(error);
+			if (!this.isClosed) this.missed(error);
 			return false;
 		}
 	}
@@ -183,38 +182,40 @@ export class Chat extends Events {
 	/**
 	 * Asks what was said to an answer that had just ended, unless it was taken in all the same.
 	 * @param {string} message The id of what waits.
-	 * @param {string} text
-	 * @param {number} round
+	 * @param {string | import("../server/server.js").ContentPart[]} content
 	 */
-	async #sayAlone(message, text, round) {
+	async #sayAlone(message, content) {
 		await this.#answering;
-		const waits = round === this.#round && await this.server.unqueue(this.id, message).then(() => true, () => false);
+		const waits = !this.isClosed && await this.server.unqueue(this.id, message).then(() => true, () => false);
 		if (!waits) return true;
 		await this.load();
-		return round === this.#round && !this.problem && this.send(text);
+		return !this.isClosed && !this.problem && this.send(content);
 	}
 
-	/** @param {string} message The id of one that waits. */
+	/**
+	 * Takes back what waits. Returns whether it still waited.
+	 * @param {string} message The id of one that waits.
+	 */
 	async unsay(message) {
-		await this.server.unqueue(this.id, message).catch((error) => this.#failed(error));
+		const isBack = await this.server.unqueue(this.id, message).then(() => true, (error) => { this.missed(error); return false; });
 		await this.#readQueue().catch(() => {});
+		return isBack;
 	}
 
 	async #readQueue() {
-		const round = this.#round;
 		const queue = await this.server.queued(this.id);
-		if (round !== this.#round) return;
+		if (this.isClosed) return;
 		this.queue = queue;
 		this.changed("state");
 	}
 
 	/** Answers the last message. */
 	answer() {
-		return this.isRunning ? this.#answering : this.#answering = this.#write();
+		return this.isRunning || this.isClosed ? this.#answering : this.#answering = this.#write();
 	}
 
 	async #write() {
-		const round = this.#round;
+		this.#now("ask");
 		const stopping = this.#stopping = new AbortController();
 		const messages = this.items.map(messageOf);
 		const item = itemOf("assistant", "");
@@ -227,14 +228,14 @@ export class Chat extends Events {
 		let failure = null;
 		try {
 			for await (const event of streamChat(this.server, { model: this.model, messages }, { conversation: this.id, signal: stopping.signal })) {
-				if (round !== this.#round) return;
+				if (this.isClosed) return;
 				this.#hear(item, event);
 			}
 			item.status = "complete";
 		} catch (error) {
 			failure = error;
 		}
-		if (round === this.#round) await this.#ended(item, failure);
+		if (!this.isClosed) await this.#ended(item, failure);
 	}
 
 	/**
@@ -244,7 +245,7 @@ export class Chat extends Events {
 	#hear(item, event) {
 		if (event.type === "begun") {
 			this.id = event.conversation || this.id;
-			this.isKept = true;
+			this.#now("begun");
 		} else if (event.type === "text") {
 			item.text += event.text;
 			this.changed("last");
@@ -253,9 +254,22 @@ export class Chat extends Events {
 			this.changed("last");
 		} else if (event.type === "notice" || event.type === "whole") {
 			this.notice = event.type === "notice" && event.done ? "" : event.text;
+			if (event.type === "notice") this.#mark(item, event);
 			this.trigger("notice", event);
 			this.changed("state");
-		}
+		} else if (event.type === "end" && event.reason === "length") addMark(item.marks, { type: "notice", kind: "length", text: "The answer ends before its end.", done: true, data: {} });
+	}
+
+	/**
+	 * Keeps a notice at its message: at the question where it is about that, else at the answer.
+	 * @param {Item} item
+	 * @param {import("./marks.js").Told} told
+	 */
+	#mark(item, told) {
+		const question = this.items.findLast(({ role }) => role === "user");
+		const isOfIt = question && isOfQuestion(question.text, told);
+		addMark((isOfIt ? question : item).marks, told);
+		this.trigger("marked", isOfIt ? question : item);
 	}
 
 	/**
@@ -263,16 +277,41 @@ export class Chat extends Events {
 	 * @param {unknown} failure Null where the answer came to its end.
 	 */
 	async #ended(item, failure) {
+		this.#now("end");
 		this.#stopping = null;
 		this.notice = "";
+		for (const mark of item.marks) mark.isOpen = false;
 		if (failure !== null) {
 			item.status = "interrupted";
-			if (!item.text && !item.thought) this.items.splice(this.items.indexOf(item), 1);
 			if (!isAbort(failure)) this.#failed(failure);
+			if (!item.text && !item.thought) this.#unasked(item);
 		}
 		this.changed("items");
 		if (this.isAway) this.#schedule();
 		else await this.#settle(item);
+		this.trigger("ended");
+	}
+
+	/**
+	 * Takes an empty answer away; its question is asked again once elbowroom is back, by itself once at most where it had
+	 * arrived: it may be what ends elbowroom.
+	 * @param {Item} item
+	 */
+	#unasked(item) {
+		const place = this.items.indexOf(item);
+		const question = this.items[place - 1];
+		this.items.splice(place, 1);
+		if (question?.role !== "user") return;
+		question.marks.push(...item.marks);
+		if (this.isAway && (this.problem?.code === "away" || question.status !== "again")) question.status = "waiting";
+	}
+
+	/** Asks what could not be asked while elbowroom was away. */
+	goOn() {
+		const last = this.items.at(-1);
+		if (last?.status !== "waiting" || !this.model || this.isAway || (this.state !== "new" && this.state !== "idle")) return;
+		last.status = "again";
+		void this.answer();
 	}
 
 	/**
@@ -280,22 +319,34 @@ export class Chat extends Events {
 	 * @param {Item} item
 	 */
 	async #settle(item) {
-		const round = this.#round;
 		try {
 			const row = await this.server.conversation(this.id, { limit: 50 });
 			const { data } = await this.server.messages(this.id, { limit: 50, order: "desc" });
-			if (round !== this.#round || this.isRunning) return;
+			if (this.isClosed || this.isRunning) return;
 			this.#take(row);
-			const kept = itemsOf(data.reverse()).at(-1);
+			const rows = itemsOf(data.reverse());
+			const kept = rows.at(-1);
 			const isTheLast = kept?.role === "assistant" && kept.text.trim() === item.text.trim();
-			if (isTheLast) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			if (isTheLast) this.#note(item, kept, rows.at(-2));
 			else if (!this.problem && kept) return await this.load(); // another program has gone on with the conversation since
 			await this.#readQueue();
 		} catch (error) {
-			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+			if (!this.isClosed && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
 		this.#schedule();
+	}
+
+	/**
+	 * @param {Item} item
+	 * @param {Item} kept The same answer as elbowroom has it.
+	 * @param {Item | undefined} asked
+	 */
+	#note(item, kept, asked) {
+		Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+		const question = this.items[this.items.indexOf(item) - 1];
+		if (question?.role === "user" && asked?.role === "user" && question.text === asked.text) Object.assign(question, { id: asked.id, recalled: asked.recalled });
+		this.marks?.keep(this.id, this.items);
 	}
 
 	/** Stops the answer, also one that another program began. What was said stays. */
@@ -318,13 +369,13 @@ export class Chat extends Events {
 	/**
 	 * Asks in other words; what followed stays in a branch of its own. Returns whether that was begun.
 	 * @param {Item} item It may have been read again since.
-	 * @param {string} text
+	 * @param {string | import("../server/server.js").ContentPart[]} content
 	 */
-	edit(item, text) {
+	edit(item, content) {
 		const known = this.items.indexOf(item);
 		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
-		if (this.isBusy || place < 0) return false;
-		this.items.splice(place, Infinity, itemOf("user", text));
+		if (this.isBusy || this.isClosed || place < 0) return false;
+		this.items.splice(place, Infinity, questionOf(content));
 		void this.answer();
 		return true;
 	}
@@ -348,7 +399,6 @@ export class Chat extends Events {
 	 */
 	async #byHand(words, work) {
 		if (this.isRunning || !this.isKept) return false;
-		const round = this.#round;
 		let ended = "";
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
@@ -356,39 +406,37 @@ export class Chat extends Events {
 			const done = await work();
 			const row = await this.server.conversation(this.id);
 			if (isObject(done) && done.compacted === false) ended = "Nothing could be freed.";
-			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
+			if (!this.isClosed) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
-			if (round === this.#round) this.#failed(error);
+			if (!this.isClosed) this.#failed(error);
 		}
-		if (round === this.#round) this.notice = ended;
+		this.notice = ended;
 		this.changed("items");
 		return true;
 	}
 
 	/** Looks whether another device, or another view, has gone on with the conversation. */
 	async lookAgain() {
-		if (!this.isKept || this.isRunning) return;
-		if (this.isAway) return this.load();
-		const round = this.#round;
+		if (!this.isKept || this.isRunning || this.isClosed) return;
+		if (this.isAway || this.state === "unread") return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
 		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
-		if (isNew && round === this.#round && !this.isRunning) await this.load();
+		if (isNew && !this.isClosed && !this.isRunning) await this.load();
 	}
 
 	/** @param {import("../server/server.js").ConversationRow} row */
 	#take(row) {
 		this.title = row.title;
 		this.context = row.context;
-		this.compactions = row.compactions ?? this.compactions;
+		this.compactions = row.compactions;
 		this.version = versionOf(row);
-		this.runsElsewhere = row.status === "running" && !this.isRunning;
+		if (this.state !== "unread") this.#now(row.status === "running" ? "busy" : "read");
 		this.trigger("context", row.context);
 	}
 
 	/** @param {unknown} error */
 	#failed(error) {
 		this.problem = error instanceof ServerError ? error : new ServerError(errorWords(error), 0);
-		this.isAway = this.problem.status === 0;
 	}
 
 	/**
@@ -402,14 +450,13 @@ export class Chat extends Events {
 	}
 
 	/** Reads all messages of the branch that was used last. */
-	/** @param {string} id */
-	async #rows(id) {
+	async #rows() {
 		/** @type {import("../server/server.js").MessageRow[]} */
 		const rows = [];
 		/** @type {string | undefined} */
 		let after;
 		for (let pages = 0; pages < MOST_PAGES; pages++) {
-			const page = await this.server.messages(id, { limit: PAGE, ...(after ? { after } : {}) });
+			const page = await this.server.messages(this.id, { limit: PAGE, ...(after ? { after } : {}) });
 			rows.push(...page.data);
 			if (!page.has_more || !page.next) break;
 			after = page.next;
@@ -420,34 +467,41 @@ export class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (!this.#isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
-		const round = this.#round;
-		if (this.isAway && !this.isRunning) {
-			const isBack = await this.server.health().then(() => true, () => false);
-			if (round !== this.#round) return;
-			if (isBack) this.trigger("back");
-			if (isBack && this.isKept) return this.load();
-			if (isBack) Object.assign(this, { isAway: false, problem: null });
-		} else if (this.isKept) {
-			const ran = this.runsElsewhere;
-			/** @type {unknown} */
-			let failure;
-			const row = await this.server.conversation(this.id).catch((error) => { failure = error; });
-			if (round !== this.#round) return;
-			if (row) this.#take(row);
-			else if (ran) {
-				this.runsElsewhere = false; // as far as can be seen from here
-				this.#failed(failure);
-			}
-			if (row && ran && !this.runsElsewhere) return this.load();
-			if (this.queue.length) await this.#readQueue().catch(() => {});
-			if (round !== this.#round) return;
-		}
+		if (this.isAway && !this.isRunning) await this.#lookForIt();
+		else if (this.isKept) await this.#lookAtIt();
+		if (this.isClosed) return;
 		this.changed("state");
 		this.#schedule();
+	}
+
+	/** Looks whether elbowroom is back; then what was said to it meanwhile is asked. */
+	async #lookForIt() {
+		const isBack = await this.server.health().then(() => true, () => false);
+		if (this.isClosed || !isBack) return;
+		this.trigger("back");
+		if (this.isKept) await this.load();
+		else this.problem = null;
+		this.goOn();
+	}
+
+	/** Looks how far an answer is. */
+	async #lookAtIt() {
+		const ran = this.state === "elsewhere";
+		/** @type {unknown} */
+		let failure;
+		const row = await this.server.conversation(this.id).catch((error) => { failure = error; });
+		if (this.isClosed) return;
+		if (row) this.#take(row);
+		else if (ran) {
+			this.#now("read"); // as far as can be seen from here
+			this.#failed(failure);
+		}
+		if (row && ran && this.state === "idle") await this.load();
+		else if (this.queue.length) await this.#readQueue().catch(() => {});
 	}
 
 	#stopTimer() {
@@ -461,8 +515,19 @@ export class Chat extends Events {
  * @param {string} text
  */
 export function commandIn(text) {
-	const [, name = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
+	const [, typed = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
+	const name = typed.toLowerCase();
 	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+}
+
+/**
+ * Returns a question; what is more than text, such as a picture, is sent as it is.
+ * @param {string | import("../server/server.js").ContentPart[]} content
+ */
+function questionOf(content) {
+	const item = itemOf("user", textOf({ content }));
+	if (typeof content !== "string") item.sent = { role: "user", content };
+	return item;
 }
 
 /** Waits as long as a person would who wants something done in any case. */

@@ -4,6 +4,8 @@ import { argumentsOf } from "../chat/items.js";
 import { ServerError, errorWords } from "../server/server.js";
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
+const READS = new Set(["vault_read", "vault_outline", "vault_search"]);
+const MOST_SOURCES = 12;
 const AROUND_SECONDS = 1; // both times are of the clock of elbowroom
 
 /**
@@ -28,6 +30,30 @@ export async function showChanges(message, parent) {
 		const pair = error instanceof ServerError && error.needsPairing;
 		parent.createDiv({ cls: "elbowroom-quiet", text: pair ? "Pair Obsidian in the plugin's settings to take changes of notes back here." : errorWords(error) });
 	}
+}
+
+/**
+ * Shows the notes that an agent has read or found for an answer, as far as this vault has them.
+ * @param {import("../view/message_view.js").MessageView} message
+ * @param {HTMLElement} parent
+ */
+export function showSources(message, parent) {
+	const { vault } = message.view.app;
+	const found = message.item.steps.flatMap((step) => (READS.has(step.name) && step.state === "completed" ? sourcesOf(step) : []));
+	const notes = [...new Set(found)].filter((path) => vault.getAbstractFileByPath(path)).slice(0, MOST_SOURCES);
+	parent.empty();
+	if (notes.length) parent.createSpan({ cls: "elbowroom-quiet", text: "From" });
+	for (const path of notes) message.noteLink(parent.createSpan({ cls: "elbowroom-chip" }), path, path.split("/").at(-1)?.replace(/\.md$/, "") ?? path);
+}
+
+/**
+ * Returns the paths of notes that a call has read, or has found: they begin the lines of its result.
+ * @param {import("../chat/items.js").Step} step
+ */
+function sourcesOf(step) {
+	const { path } = argumentsOf(step);
+	const read = typeof path === "string" && path ? [path, `${path}.md`] : [];
+	return [...read, ...[...step.result.matchAll(/^(?:[-*] )?(\S.*?\.md)(?=[:\s]|$)/gm)].map(([, found = ""]) => found)];
 }
 
 /**

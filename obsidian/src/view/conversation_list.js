@@ -166,6 +166,8 @@ export async function removeConversation(plugin, row) {
 	const isSure = await new Promise((resolve) => new ConfirmModal(plugin.app, row, resolve).open());
 	if (!isSure) return false;
 	try {
+		await plugin.server.cancel(row.id); // what is being written to it would keep it
+		plugin.events.trigger("deleting", row.id);
 		await plugin.server.remove(row.id);
 		return true;
 	} catch (error) {

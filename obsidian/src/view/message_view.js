@@ -1,12 +1,13 @@
 // One message of a conversation, and what can be done with it.
-import { Component, MarkdownRenderer, Notice, normalizePath, setIcon } from "obsidian";
-import { lastNote, withoutAttachments } from "../notes/attachments.js";
+import { Component, MarkdownRenderer, Notice, setIcon } from "obsidian";
 import { argumentsOf } from "../chat/items.js";
-import { safeMarkdown } from "../notes/safe_markdown.js";
-import { showChanges } from "../notes/vault_changes.js";
+import { helpFor } from "../chat/marks.js";
+import { withoutAttachments } from "../notes/attachments.js";
+import { safeMarkdown, settledEnd } from "../notes/safe_markdown.js";
+import { insertInNote, saveAsNote } from "../notes/saving.js";
+import { showChanges, showSources } from "../notes/vault_changes.js";
 
-const UNNAMED = "Answer";
-const LONGEST_NAME = 60;
+const GO_ON = "Go on exactly where you stopped.";
 /** How often a text is drawn at most while it streams. */
 export const DRAW_MS = 200;
 
@@ -24,11 +25,16 @@ export function iconButton(parent, icon, name, act) {
 	return button;
 }
 
-/** Shows one message; it is drawn anew where it has changed. */
+/** Shows one message; what of it has changed is drawn anew, and nothing else. */
 export class MessageView extends Component {
 	/** What Markdown has loaded; it goes with what it has drawn. */
 	#drawn = new Component();
-	#shown = "";
+	/** @type {{ text: string | null, isStreaming: boolean, steps: unknown, marks: string }} What is shown. */
+	#shown = { text: null, isStreaming: false, steps: null, marks: "" };
+	/** What Markdown has loaded for the end of a text that is being written. */
+	#tail = new Component();
+	/** How much of a text that is being written is drawn for good. */
+	#settled = 0;
 
 	/**
 	 * @param {import("./chat_view.js").ChatView} view
@@ -44,97 +50,145 @@ export class MessageView extends Component {
 		this.thought = this.element.createEl("details", { cls: "elbowroom-thought" });
 		this.thought.createEl("summary", { text: "Thought" });
 		this.thoughtText = this.thought.createDiv();
-		this.body = this.element.createDiv({ cls: "elbowroom-text" });
+		this.body = this.element.createDiv({ cls: "elbowroom-text", attr: { dir: "auto" } });
 		this.marks = this.element.createDiv({ cls: "elbowroom-marks" });
+		this.sources = this.element.createDiv({ cls: "elbowroom-sources" });
 		this.changes = this.element.createDiv();
 		this.actions = this.element.createDiv({ cls: "elbowroom-actions" });
+		this.addActions();
+	}
+
+	get #marksNow() {
+		const { marks, status, between, recalled } = this.item;
+		return JSON.stringify([marks, status, between, recalled.length]);
+	}
+
+	get hasNewMarks() {
+		return this.#shown.marks !== this.#marksNow;
+	}
+
+	/** Whether something of it has changed since it was drawn. */
+	get isStale() {
+		const { item } = this;
+		const { text, isStreaming, steps } = this.#shown;
+		return text !== item.text || isStreaming !== (item.status === "streaming") || steps !== item.steps || this.thoughtText.textContent !== item.thought || this.hasNewMarks;
 	}
 
 	/** Draws it, where something of it has changed. */
 	async draw() {
 		const { item } = this;
-		const isLast = this.view.chat.items.at(-1) === item;
-		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isBusy]);
-		if (now === this.#shown) return;
-		this.#shown = now;
-		this.element.setAttr("aria-busy", String(item.status === "streaming"));
+		const before = this.#shown;
+		const now = this.#shown = { text: item.text, isStreaming: item.status === "streaming", steps: item.steps, marks: this.#marksNow };
+		this.element.setAttr("aria-busy", String(now.isStreaming));
 		this.thought.toggle(item.thought !== "");
-		this.thoughtText.setText(item.thought);
-		this.steps.replaceChildren(...item.steps.map((step) => this.stepRow(step)));
-		this.showMarks();
-		this.showActions(isLast);
-		void showChanges(this, this.changes);
-		await this.showText();
+		if (this.thoughtText.textContent !== item.thought) this.thoughtText.setText(item.thought);
+		if (now.marks !== before.marks) this.showMarks();
+		if (now.steps !== before.steps) {
+			this.steps.replaceChildren(...item.steps.map((step) => this.stepRow(step)));
+			showSources(this, this.sources);
+			void showChanges(this, this.changes);
+		}
+		if (now.text !== before.text || now.isStreaming !== before.isStreaming) await this.showText(now.isStreaming);
 	}
 
-	async showText() {
+	/**
+	 * Shows the text. While it is written, its paragraphs that have ended stay as they are.
+	 * @param {boolean} isStreaming
+	 */
+	async showText(isStreaming) {
 		const { question, attachments } = this.item.role === "user" ? withoutAttachments(this.item.text) : { question: this.item.text, attachments: [] };
+		if (!isStreaming) {
+			const next = createDiv();
+			for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
+			const whole = await this.render(question, next.createDiv({ cls: "markdown-rendered" }));
+			this.body.replaceChildren(...next.childNodes);
+			for (const old of [this.#drawn, this.#tail]) this.removeChild(old);
+			this.#drawn = whole;
+			this.#settled = 0;
+			return;
+		}
+		const settled = settledEnd(question);
+		if (settled > this.#settled) {
+			const part = createDiv({ cls: "markdown-rendered" });
+			this.#drawn.addChild(await this.render(question.slice(this.#settled, settled), part));
+			if (this.#settled) this.body.lastElementChild?.replaceWith(part);
+			else this.body.replaceChildren(part);
+			this.body.createDiv();
+			this.#settled = settled;
+		}
+		const tail = createDiv({ cls: "markdown-rendered" });
+		const drawn = await this.render(question.slice(this.#settled), tail);
+		if (this.#settled) this.body.lastElementChild?.replaceWith(tail);
+		else this.body.replaceChildren(tail);
+		this.removeChild(this.#tail);
+		this.#tail = drawn;
+	}
+
+	/**
+	 * Draws a text. Returns what Markdown has loaded for it.
+	 * @param {string} text
+	 * @param {HTMLElement} parent
+	 */
+	async render(text, parent) {
 		const drawn = this.addChild(new Component());
-		const next = createDiv();
-		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
-		const text = next.createDiv({ cls: "markdown-rendered" });
 		try {
 			// For no note: other plugins would take its place for that of the text, and may change what stands there.
-			await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, "", drawn);
+			await MarkdownRenderer.render(this.view.app, safeMarkdown(text), parent, "", drawn);
 		} catch {
-			text.setText(question); // another plugin has failed at it
+			parent.setText(text); // another plugin has failed at it
 		}
-		this.removeChild(this.#drawn);
-		this.#drawn = drawn;
-		this.body.replaceChildren(...next.childNodes);
+		return drawn;
 	}
 
 	showMarks() {
-		const { status, between, recalled } = this.item;
+		const { status, between, recalled, marks } = this.item;
 		this.marks.empty();
-		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}` });
+		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}`, attr: { dir: "auto" } });
 		if (recalled.length) {
 			const row = this.marks.createEl("details", { cls: "elbowroom-step" });
 			row.createEl("summary", { text: `Came back with it: ${recalled.length}` });
 			for (const { role, text } of recalled) row.createEl("pre", { text: `${role}: ${text}` });
 		}
+		for (const mark of marks.filter(helpFor)) this.lossRow(mark);
+		const others = marks.filter((mark) => !helpFor(mark));
+		if (others.length) {
+			const row = this.marks.createEl("details", { cls: "elbowroom-quiet" });
+			row.createEl("summary", { text: `What happened: ${others.length}` });
+			for (const { text } of others) row.createDiv({ cls: "elbowroom-quiet", text });
+		}
 		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
+		if (status === "waiting") this.marks.createDiv({ cls: "elbowroom-problem", text: "It waits for elbowroom, and is asked as soon as that is back." });
 	}
 
-	/** @param {boolean} isLast */
-	showActions(isLast) {
-		const { chat } = this.view;
-		this.actions.empty();
-		if (this.item.status === "streaming") return;
+	/**
+	 * Shows what the model did not get, and what can be done.
+	 * @param {import("../chat/marks.js").Mark} mark
+	 */
+	lossRow(mark) {
+		const row = this.marks.createDiv({ cls: "elbowroom-mark", attr: { "data-kind": mark.kind } });
+		setIcon(row.createSpan(), "triangle-alert");
+		const words = row.createDiv();
+		words.createDiv({ text: mark.text, attr: { dir: "auto" } });
+		words.createDiv({ cls: "elbowroom-remedy", text: helpFor(mark) });
+		if (mark.kind !== "length" && mark.kind !== "cut") return;
+		const button = row.createEl("button", { cls: "mod-when-last", text: "Go on", attr: { type: "button" } });
+		button.addEventListener("click", () => void this.view.chat.send(GO_ON));
+	}
+
+	addActions() {
 		iconButton(this.actions, "copy", "Copy", () => this.copy());
 		if (this.item.role === "user") {
-			if (!chat.isBusy) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
+			iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item)).addClass("mod-when-idle");
 		} else {
-			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => this.insert());
-			iconButton(this.actions, "file-plus", "Save as a note", () => this.saveAsNote());
+			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => insertInNote(this.view.app, this.item.text));
+			iconButton(this.actions, "file-plus", "Save as a note", () => saveAsNote(this.view.app, this.item.text));
 		}
-		if (isLast && !chat.isBusy) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
+		iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => this.view.chat.retry()).addClass("mod-when-last");
 	}
 
 	async copy() {
 		await navigator.clipboard.writeText(this.item.text);
 		new Notice("Copied.");
-	}
-
-	insert() {
-		const note = lastNote(this.view.app);
-		if (!note) return new Notice("Open a note first, in which it can be inserted.");
-		note.editor.setCursor(note.editor.getCursor("to")); // behind what is selected, not in its place
-		note.editor.replaceSelection(this.item.text);
-		return new Notice(`Inserted in ${note.file?.basename ?? "the note"}.`);
-	}
-
-	async saveAsNote() {
-		const { app } = this.view;
-		const from = app.workspace.getActiveFile()?.path ?? "";
-		const name = nameFor(this.item.text);
-		const folder = app.fileManager.getNewFileParent(from, `${name}.md`).path;
-		try {
-			const file = await app.vault.create(freePath(app, folder, name), this.item.text);
-			await app.workspace.openLinkText(file.path, "", "tab");
-		} catch (error) {
-			new Notice(`The note could not be saved. ${error instanceof Error ? error.message : ""}`);
-		}
 	}
 
 	/** @param {import("../chat/items.js").Step} step */
@@ -161,27 +215,5 @@ export class MessageView extends Component {
 			event.preventDefault();
 			void this.view.app.workspace.openLinkText(path, "", event.ctrlKey || event.metaKey ? "tab" : false);
 		});
-	}
-}
-
-/**
- * Returns a name for a note from its first line.
- * @param {string} text
- */
-export function nameFor(text) {
-	const line = text.split("\n").find((each) => each.trim()) ?? "";
-	const plain = line.replace(/[\\/:*?"<>|#^[\]`_]/g, " ").replace(/\s+/g, " ").trim();
-	return plain.slice(0, LONGEST_NAME).trim().replace(/^\.+/, "") || UNNAMED;
-}
-
-/**
- * @param {import("obsidian").App} app
- * @param {string} folder
- * @param {string} name
- */
-export function freePath(app, folder, name) {
-	for (let number = 1; ; number++) {
-		const path = normalizePath(`${folder}/${name}${number > 1 ? ` ${number}` : ""}.md`);
-		if (!app.vault.getAbstractFileByPath(path)) return path;
 	}
 }

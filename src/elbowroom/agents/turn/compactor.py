@@ -270,7 +270,8 @@ class Compactor:
             is_firm=decision.is_firm,
         )
         climb = ladder.climb(transcript, before)
-        in_thread = not is_short(transcript.messages)
+        looked_at = [message for group in transcript.groups for message in group.unshortened or group.messages]
+        in_thread = not is_short(looked_at)
         outcome = await carried_out(climb, lambda effect: work.answer(effect, counter, pruner), in_thread=in_thread)
         return work.end(outcome, before)
 

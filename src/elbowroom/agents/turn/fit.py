@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from elbowroom.agents.answer import Notice
@@ -35,6 +36,7 @@ from elbowroom.context.planner import (
     Planner,
 )
 from elbowroom.context.transcript import Message
+from elbowroom.context.unasked import room_for_passages
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
 
@@ -78,10 +80,10 @@ class PromptFit:
             self.keeper,
             has_edits=bool(request.edits) and step == 1,
             shortens=enabled,
-            has_reader=any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools),
+            has_reader=READ_TOOL in map(tool_name, map(dict, self.shape.tools)),
         )
         is_first = step == 1 and not has_answer
-        is_new = is_first and not any(message.get("role") == "assistant" for message in request.messages)
+        is_new = is_first and "assistant" not in map(itemgetter("role"), request.messages)
         self.planner = Planner(self.manager, shortener, step, wanted.at if wanted is not None else None, is_new)
 
     def _tools_of_client(self) -> ClientTools | None:
@@ -275,7 +277,9 @@ class PromptFit:
         may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
         if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
             size = await self.counter.prompt(manager.history.messages)
-            manager.history = await self.reminder.reminded(manager.history, manager.budget, size, self.counter.text)
+            empty = await without_conversation(manager.history.messages, self.counter)
+            room = room_for_passages(manager.budget, empty, size)
+            manager.history = await self.reminder.reminded(manager.history, room, self.counter.text)
         return fits
 
     async def offer_recall(self) -> None:

@@ -1,7 +1,7 @@
 """Recalls the compactions of earlier turns."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Final
 
 from elbowroom.agents.answer import Notice
@@ -27,7 +27,7 @@ from elbowroom.context.ledger import (
 from elbowroom.context.prompt import Item, Prompt, items_of, recalled, stands_for
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, text_of
-from elbowroom.context.unasked import Passage
+from elbowroom.context.unasked import Passage, note_in, note_of, with_note, without_note
 
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
@@ -83,21 +83,32 @@ class Recall:
         found = await self.entries.noted([key_of_forgotten(self.chain)])
         return [text_of(message) for messages in found.values() for message in messages]
 
-    async def forget(self, key: str, number: int) -> Passage | None:
-        """Let a passage, by its number from 1 on, no longer stand with the message of this key, nor come back again.
+    async def forget(self, key: str, numbers: Container[int]) -> list[Passage]:
+        """Let passages, by their numbers from 1 on, no longer stand with the message of this key, nor come back again.
 
-        Return it; None where there is none.
+        Return those that did stand there.
         """
         passages = (await self.entries.came_back([key])).get(key, ())
-        if not 1 <= number <= len(passages):
-            return None
-        gone, left = passages[number - 1], [each for each in passages if each != passages[number - 1]]
+        gone = [each for number, each in enumerate(passages, 1) if number in numbers]
+        if not gone:
+            return []
+        left = [each for each in passages if each not in gone]
+        before = (await self.entries.notes_of([key])).get(key, "")
         self.entries.keep_note(key, left)
-        unwanted = [*await self.forgotten(), gone.text]
+        async for _, entry in self.entries.of(self.chain):
+            if any(note_in(message) == before for message in entry.messages):
+                messages = [_noted_anew(each, before, left) for each in entry.messages]
+                self.entries.keep(entry.key, messages, entry.written, self.of_client)
+        unwanted = [*await self.forgotten(), *(each.text for each in gone)]
         said = [{"role": "user", "content": text} for text in dict.fromkeys(unwanted)]
         self.entries.keep(key_of_forgotten(self.chain), said, Written(0, 0, 0, NOTED), ())
         await self.entries.notes.saved()
         return gone
+
+    async def last_came_back(self) -> tuple[str, Sequence[Passage]]:
+        """Return the key of the last message with which passages came back, and these; empty where none did."""
+        found = await self.entries.came_back(self.chain.keys)
+        return next(((key, found[key]) for key in reversed(self.chain.keys) if found.get(key)), ("", ()))
 
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""
@@ -255,6 +266,14 @@ class Recall:
         asked = max((at for at, item in enumerate(spoken) if item.message.get("role") == "user"), default=len(spoken))
         stands = asked > place or any(stands_for(message, spoken[asked].message) for message in entry.messages)
         return last is not None and last.get("role") == spoken[-1].message.get("role") and stands
+
+
+def _noted_anew(message: Message, note: str, passages: Sequence[Passage]) -> Message:
+    """Return a message that has this note with these passages instead; any other one as it is."""
+    if note_in(message) != note:
+        return message
+    plain = without_note(message)
+    return with_note(plain, note_of(passages)) if passages else plain
 
 
 def _messages(items: Sequence[Item]) -> list[Message]:

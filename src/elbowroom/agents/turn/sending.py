@@ -176,7 +176,8 @@ class Sending:
 
     async def _begin(self, size: PromptSize, body: dict[str, Any], ticket: Ticket | None) -> ModelInfo | None:
         """Prepare to send a prompt of this size; return the model as it is now, None where the prompt has to shrink."""
-        await self._tell_waited()
+        if self._waits:
+            await self._tell_waited()
         if await self._has_outgrown_window(size.at_most):
             return None
         self._was_sent = True
@@ -251,9 +252,8 @@ class Sending:
 
     async def _tell_waited(self) -> None:
         """Take the line away that told of the wait."""
-        if self._waits:
-            self._waits = False
-            await self.tell([Notice("waited", "The model is free.", is_hidden=True)])
+        self._waits = False
+        await self.tell([Notice("waited", "The model is free.", is_hidden=True)])
 
 
 def fill_now(manager: AgentContextManager, generated: int) -> ContextFill | None:
