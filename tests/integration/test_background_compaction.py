@@ -5,11 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from chatting import RAW_MODEL, eventually, stream_bytes
 from scripted_pruner import is_prune_order
 from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
+from elbowroom.agents.admission import pool
+from elbowroom.agents.turn import pruner as pruning
 from elbowroom.context.budget import Budget
 from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
 from elbowroom.server.state import SHARED, Timing
@@ -107,6 +110,19 @@ async def test_it_gives_way_to_other_requests(tmp_path: Path) -> None:
         await eventually(lambda: len(orders_of(studio)) == 2, "it is not tried again")
         ended.set()
         assert orders_of(studio)[0].phase != "done"
+
+
+async def test_a_silent_pruning_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it, but it keeps nothing busy for ever: code compacts once its prompt should have been read."""
+    monkeypatch.setattr(pruning, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(pool, "DEFAULT_RATE", 1e6)
+    never = Script(WaitFor(asyncio.Event()))
+    window = small_window(tmp_path, lambda body: LONG_ANSWER, prune=lambda body: never, window=WINDOW, timing=QUICK)
+    async with window as (served, studio):
+        await ask_whole(served, body_of(history(NEARLY_FULL)))
+        await eventually(lambda: orders_of(studio), "it is not compacted in the background")
+        await eventually(lambda: not served.app[SHARED].background._jobs, "it waits for a silent agent")
+        assert len(orders_of(studio)) == 1
 
 
 async def test_it_can_be_switched_off(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from scripted_pruner import KnowsByHeart, is_prune_order, listed_groups, text_of
 from serving import Served, serve, settings_for
 from watched_stream import statuses_of
 
-from elbowroom.agents.admission import pool
-from elbowroom.agents.turn import pruner as pruning
 from elbowroom.demo import (
     Cut,
     Error,
@@ -225,16 +223,14 @@ async def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: s
 
 
 @pytest.mark.fault("silence before the headers", "compaction", "left, the next rung; answer whole")
-async def test_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that sends nothing though its prompt should have been read is asked only once, and the person is told."""
-    monkeypatch.setattr(pruning, "SILENT_SECONDS", 0.3)
-    monkeypatch.setattr(pool, "DEFAULT_RATE", 1e6)
-    never = asyncio.Event()
-    async with asked_to_prune(tmp_path, lambda body: Script(WaitFor(never))) as (served, studio, script):
+async def test_silent(tmp_path: Path) -> None:
+    """One that sends nothing as long as the settings let a person wait is asked only once, and the person is told."""
+    never, most = asyncio.Event(), "max_pruning_seconds = 1"
+    async with asked_to_prune(tmp_path, lambda body: Script(WaitFor(never)), most) as (served, studio, script):
         told = await statuses(served, ASKED_FROM)
         check_turns(studio, [ASKED_FROM])
         assert len(script.orders) == 1
-        assert re.search(rf"; by code: the pruning agent sent nothing{LEFT_OUT}\)$", told[-1])
+        assert any(re.search(rf"; by code: the pruning agent sent nothing{LEFT_OUT}\)$", text) for text in told)
 
 
 @pytest.mark.fault("endless pruning", "compaction", "a person waits no longer than the settings say")
@@ -248,6 +244,23 @@ async def test_slow(tmp_path: Path) -> None:
         check_turns(studio, [ASKED_FROM])
         assert len(script.orders) == 1
         assert re.search(rf"; by code: the pruning agent took too long{LEFT_OUT}\)$", told[-1])
+
+
+async def test_what_a_late_plan_has_said(tmp_path: Path) -> None:
+    """The complete lines of a plan that takes too long stand in the summary; it is not asked for again."""
+    never = asyncio.Event()
+    begun = '{"retain": "The log is kept in full sentences.", "summary": "The ferry went out twice.\\nIt came ba'
+    most = "max_pruning_seconds = 1"
+    async with asked_to_prune(tmp_path, lambda body: Script(begun, WaitFor(never)), most) as (served, studio, script):
+        await statuses(served, ASKED_FROM)
+        check_turns(studio, [ASKED_FROM])
+        assert len(script.orders) == 1
+        [summary] = [
+            text_of(each) for each in studio.chats[-1].body["messages"] if "elbowroom-summary" in text_of(each)
+        ]
+        assert "The log is kept in full sentences." in summary
+        assert "The ferry went out twice." in summary
+        assert "It came ba" not in summary
 
 
 @pytest.mark.fault("client leaves", "compaction", "the pruning agent stopped")

@@ -17,12 +17,15 @@ from chatting import (
     function_spec,
 )
 from own_tools import own_tool
-from queueing import NAMED, answering, call, chunks, notices_of, said_by_user, say, waiting
+from queueing import NAME, NAMED, answering, call, chunks, notices_of, said_by_user, say, waiting
+from read_conversations import conversations_of
 from serving import Served, text_of
 
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.conversations.beginning import new_id
 from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Error, Script, SimulatedLMStudio, ToolCall, WaitFor
+from elbowroom.server.state import SHARED
 
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 Pair = tuple[Served, SimulatedLMStudio]
@@ -303,3 +306,23 @@ async def test_a_handover_keeps_what_was_taken_in(tmp_path: Path, tool: SlowTool
         ]
         assert said_by_user(second) == said_by_user(third) == ["Check the logs.", "Be brief"]
         assert said_by_user(fourth) == ["Check the logs.", "Be brief", "Really?"]
+
+
+@pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+async def test_message_for_an_answer_that_waits_for_a_change_is_kept(pair: Pair, model: str) -> None:
+    """A change of the conversation is under way as an answer and a message come: what is told as stored is stored."""
+    served, studio = pair
+    shared, conversation = served.app[SHARED], new_id("", NAME)
+    release = asyncio.Event()
+    studio.enqueue(Script(WaitFor(release), "Hello."), "Yes.")
+    async with shared.recording.locks.beside_answers(conversation):
+        asking = asyncio.create_task(chunks(served, chat_body(model=model)))
+        await eventually(lambda: shared.running.find("", NAME), "no answer begins")
+        saying = asyncio.create_task(say(served, "Too early?"))
+        await asyncio.wait([saying], timeout=0.3)
+        assert not saying.done(), "it is accepted before anything of its conversation is noted"
+    accepted = await saying
+    kept = [item.message["content"] for item in await conversations_of(served).queue()]
+    assert (accepted["stored"], kept) == (True, ["Too early?"])
+    release.set()
+    assert text_of(await asking).startswith("Hello.")

@@ -94,7 +94,8 @@ class Ask(Enum):
     `PINS` the client's messages that the person has pinned, by their keys. `EDITS` the history as the client wants it
     edited, None where nothing of it is to be edited. `OTHERS` whether other requests had compacted the conversation,
     which was taken over, and how. `LESS` whether less of what the client never saw is put back now. `OVERFLOW` the
-    error that tells how the history cannot fit.
+    error that tells how the history cannot fit. `CLIENT_TOOLS` what is known of the tools that the client runs, None
+    where their results are not masked.
     """
 
     PINS = auto()
@@ -102,6 +103,7 @@ class Ask(Enum):
     OTHERS = auto()
     LESS = auto()
     OVERFLOW = auto()
+    CLIENT_TOOLS = auto()
 
 
 @dataclass(frozen=True, slots=True)

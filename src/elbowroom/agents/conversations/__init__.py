@@ -1,13 +1,14 @@
 """What is kept of a conversation, and what waits in its queue?"""
 
 from elbowroom.agents.conversations.beginning import Recording, new_id
-from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue
+from elbowroom.agents.conversations.queue import STEER, Accepted, Intake, MessageQueue
 from elbowroom.agents.conversations.recording import HANDED_OVER, TurnRecorder
 from elbowroom.agents.conversations.shared_queue import queue_of
 
 __all__ = [
     "HANDED_OVER",
     "STEER",
+    "Accepted",
     "Intake",
     "MessageQueue",
     "Recording",

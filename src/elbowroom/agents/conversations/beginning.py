@@ -86,8 +86,8 @@ class Recording:
         self.conversations = conversations
         self.locks = ConversationLocks()
         self._patience = OPENING_SECONDS
-        self._finding: dict[asyncio.Task[None], str] = {}
-        """The tasks that look for conversations, each with the key of the message that its turn answers."""
+        self._finding: dict[asyncio.Task[None], TurnRecorder] = {}
+        """The tasks that look for conversations, each with the recorder of its turn."""
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
         """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
@@ -112,7 +112,7 @@ class Recording:
             self.conversations, likely, asked.owner, asked.agent, asked.chain, is_patient=is_patient, turn=turn
         )
         pending = self._finding
-        before = [task for task, key in pending.items() if key in asked.keys] if pending else []
+        before = [task for task, other in pending.items() if other.parent in asked.keys] if pending else []
         known = None if before else _remembered(self.conversations, asked)
         placed = _placed(asked, known) if known is not None else None
         is_short = placed is not None and len(asked.nodes) - len(placed.kept) <= AT_ONCE
@@ -121,7 +121,7 @@ class Recording:
         else:
             noted = _expected(self.conversations)
             finding = asyncio.create_task(self._find(self.conversations, live, asked, placed, noted, before))
-            self._finding[finding] = live.parent
+            self._finding[finding] = live
             finding.add_done_callback(self._finding.pop)
             live.found_by(finding)
         return live
@@ -147,6 +147,15 @@ class Recording:
         asked = await asyncio.to_thread(Asked.of, owner, conversation, agent, messages)
         known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked) or NONE_KNOWN
         self.conversations.note([*_heard(asked, replace(known, conversation=conversation), time.time())])
+
+    def is_sought(self, conversation: str) -> bool:
+        """Tell whether a turn that most likely belongs to this conversation is not noted in any yet."""
+        return any(live.conversation == conversation for live in self._finding.values())
+
+    async def found_out(self, conversation: str) -> None:
+        """Wait until every such turn is noted, in this conversation or in another one."""
+        if sought := [task for task, live in self._finding.items() if live.conversation == conversation]:
+            await asyncio.wait(sought)
 
     async def aclose(self) -> None:
         """Wait until the conversations of all turns are found, so that what they have noted is written."""

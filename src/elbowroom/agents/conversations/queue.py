@@ -107,10 +107,11 @@ class MessageQueue:
             self._loading = asyncio.create_task(self._load(self._conversations))
             self._waits_until = asyncio.get_running_loop().time() + LOADING_SECONDS
 
-    async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
+    async def add(self, conversation: str, message: Message, mode: QueueMode, *, is_kept: bool = True) -> Accepted:
         """Put a message after all others, and return once it is durable or has failed to become so.
 
-        Raises QueueFull, or BodyTooLarge where it is too large.
+        The queue of a conversation that is not kept is in memory alone. Raises QueueFull, or BodyTooLarge where it is
+        too large.
         """
         item = self._made(conversation, message, mode)
         await self.load()
@@ -121,6 +122,8 @@ class MessageQueue:
         self._next += 1
         waiting.append(item)
         position = len(waiting)
+        if not is_kept:
+            return Accepted(item.id, position, is_stored=False)
         self._note(Queued(item))
         return Accepted(item.id, position, await self.settled())
 

@@ -33,11 +33,13 @@ class SharedQueue(MessageQueue):
         self._fetching = asyncio.Lock()
         servers.offer({UNQUEUE: self._unqueue}, drain=self._drain, lapse=self._forget)
 
-    async def add(self, conversation: str, message: Message, mode: QueueMode) -> Accepted:
+    async def add(self, conversation: str, message: Message, mode: QueueMode, *, is_kept: bool = True) -> Accepted:
         """Put a message after all others, and have the server that answers the conversation look for it at once.
 
         The order is that of the database, also where this server answers.
         """
+        if not is_kept:
+            return await super().add(conversation, message, mode, is_kept=False)
         item = self._made(conversation, message, mode)
         if len(await self.listed(conversation)) >= MOST_WAITING:
             raise QueueFull

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.costs import ORDER
 from elbowroom.context.effects import Progress, PrunerFailed
 from elbowroom.context.transcript import Message, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
@@ -34,7 +36,7 @@ SAME: Final = "same"
 """The name, in the settings, of the conversation's own model."""
 TEMPERATURE: Final = 0.2
 SILENT_SECONDS: Final = 30.0
-"""How long an agent may send nothing beyond the time in which its prompt should have been read."""
+"""How long an agent that works in the background may send nothing beyond the time that reading its prompt takes."""
 TOO_LONG: Final = "took too long"
 SILENT: Final = "sent nothing"
 SLOW_READING: Final = 100
@@ -109,10 +111,10 @@ class PruneReply(ReplyReader):
         self._counted_at = self._bytes + max(1, self._limit - tokens)
         return tokens > self._limit
 
-    def judged(self) -> str:
-        """Return the answer. Raises PrunerFailed where there is none."""
+    def judged(self, *, is_late: bool = False) -> str:
+        """Return the answer, of one that `is_late` what has come. Raises PrunerFailed where there is none of use."""
         text, thoughts = "".join(self.reply.text), "".join(self.reply.reasoning)
-        is_cut = self._is_endless or self.was_cut
+        is_cut = self._is_endless or self.was_cut or is_late
         said = text if text.strip() or self.has_calls else thoughts
         if is_usable(said) and not (is_cut and is_broken_off(said)):
             return said
@@ -194,6 +196,15 @@ class PruningAgent:
         """Tell whether it is the conversation's own model."""
         return self.conversation is not None
 
+    @property
+    def can_write(self) -> int | None:
+        """Return how many tokens it writes in the time left; None where nobody waits, or its speed is unknown."""
+        pool = self.shared.admission.pool(self._key)
+        if self.deadline is None or pool is None or not pool.writing.is_known:
+            return None
+        left = self.deadline - asyncio.get_running_loop().time() - pool.rate.seconds_for(ORDER)
+        return max(0, int(left * pool.writing.tokens_per_second))
+
     def with_written(self, progress: Progress) -> Progress:
         """Return the progress with what there is of the answer to the last order."""
         if self._hearing is None:
@@ -202,7 +213,10 @@ class PruningAgent:
         return replace(progress, written=min(reply.tokens, limit), limit=limit)
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
-        """Return its answer of at most `cap` tokens besides thoughts. Raises PrunerFailed with a reason in words."""
+        """Return its answer of at most `cap` tokens besides thoughts; of one that takes too long what has come.
+
+        Raises PrunerFailed with a reason in words.
+        """
         self._hearing = None
         if self.late:
             raise PrunerFailed(f"The pruning agent {self.late}.")
@@ -210,7 +224,12 @@ class PruningAgent:
             async with asyncio.timeout_at(self.deadline):
                 reply = await self._reply(await self._question(messages, cap))
         except TimeoutError as error:
-            raise self._too_late(TOO_LONG) from error
+            has_begun = self._hearing is None or self._hearing[0].pieces
+            failure = self._too_late(TOO_LONG if has_begun else SILENT)
+            with suppress(PrunerFailed):
+                if self._hearing is not None:
+                    return self._hearing[0].judged(is_late=True)
+            raise failure from error
         except ContextOverflow as overflow:
             self._learn(overflow)
             raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow
@@ -265,14 +284,18 @@ class PruningAgent:
             return reply
 
     async def _heard(self, question: Question) -> PruneReply:
-        """Return the reply; raises PrunerFailed where nothing comes though the prompt should have been read by then."""
+        """Return the reply. A person waits for its first word as long as for the rest, as the settings say.
+
+        In the background raises PrunerFailed where nothing comes though the prompt should have been read by then.
+        """
         limit, silence = question.body["max_tokens"], asyncio.timeout(None)
         reply = PruneReply(self.history.text, 2 * limit, silence)
         self._hearing = reply, limit
 
         async def admitted(ticket: Ticket | None) -> ModelInfo:
-            reading = ticket.reading_seconds if ticket is not None else question.rough / SLOW_READING
-            silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS + reading)
+            if self.job is not None:
+                reading = ticket.reading_seconds if ticket is not None else question.rough / SLOW_READING
+                silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS + reading)
             return question.info
 
         try:

@@ -10,6 +10,7 @@ from elbowroom.context.outputs.edits import (
     PromptSize,
 )
 from elbowroom.context.outputs.failures import Part
+from elbowroom.context.outputs.masks import Mask, masked, masks_of
 from elbowroom.context.outputs.material import (
     Material,
     has_note,
@@ -45,6 +46,7 @@ from elbowroom.context.outputs.stubs import (
     is_stub,
     one_line,
     outcome_of_tests,
+    path_in,
     ref_of,
     ref_of_whole,
     standing_out,
@@ -68,6 +70,7 @@ __all__ = [
     "EditedHistory",
     "Editor",
     "Limits",
+    "Mask",
     "Material",
     "Part",
     "PromptSize",
@@ -85,11 +88,14 @@ __all__ = [
     "is_stub",
     "kind_of",
     "largest_fit",
+    "masked",
+    "masks_of",
     "material_in",
     "names_of",
     "note_on_whole",
     "one_line",
     "outcome_of_tests",
+    "path_in",
     "pieces",
     "pruned",
     "ref_of",

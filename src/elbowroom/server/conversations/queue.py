@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from elbowroom.agents.conversations import Accepted
 from elbowroom.context.conversation import QueuedMessage, QueueMode
 from elbowroom.context.transcript import is_blank
 from elbowroom.errors import Conflict, NotFound, RequestError
@@ -32,11 +33,8 @@ async def add_message(request: web.Request) -> web.Response:
     if not isinstance(body, dict):
         raise RequestError('The body has to be a JSON object, such as {"content": "Also check May."}.')
     message, mode = _message_of(body), _mode_of(body)
-    owner = keeper_of(request, body)
-    shared = request.app[SHARED]
-    async with shared.recording.locks.beside_answers(await _conversation(request, owner)):
-        conversation = await _conversation(request, owner)  # unless it was deleted meanwhile, with its queue
-        accepted = await shared.queue.add(conversation, message, mode)
+    owner, shared = keeper_of(request, body), request.app[SHARED]
+    conversation, accepted = await _added(request, owner, message, mode)
     answer = {
         "id": accepted.id,
         "object": "conversation.queued_message",
@@ -47,6 +45,23 @@ async def add_message(request: web.Request) -> web.Response:
         "running": bool(shared.running.of(owner, conversation) or await answering_elsewhere(shared, conversation)),
     }
     return web.json_response(answer, status=202, dumps=to_json)
+
+
+async def _added(request: web.Request, owner: str, message: dict[str, Any], mode: QueueMode) -> tuple[str, Accepted]:
+    """Put a message in the queue of the conversation that the path names, and return the conversation's id.
+
+    An answer that runs may still be looked for: until it is noted which conversation it belongs to, nothing can wait
+    there. What was deleted meanwhile, with its queue, is not found. Raises NotFound.
+    """
+    shared = request.app[SHARED]
+    while True:
+        conversation = await _conversation(request, owner)
+        await shared.recording.found_out(conversation)
+        async with shared.recording.locks.beside_answers(conversation):
+            is_kept = await shared.store.conversations.find(owner, conversation) is not None
+            is_answered = bool(shared.running.of(owner, conversation))
+            if is_kept or (is_answered and not shared.recording.is_sought(conversation)):
+                return conversation, await shared.queue.add(conversation, message, mode, is_kept=is_kept)
 
 
 async def list_messages(request: web.Request) -> web.Response:

@@ -1,5 +1,6 @@
 // One chat request, whose answer is read as it streams.
-import { ServerError, errorOf, isAbort, isObject, parsed } from "./server.js";
+import { answers, isObject } from "./answers.js";
+import { ServerError, errorOf, isAbort, parsed } from "./server.js";
 
 /**
  * @typedef {{ type: "begun", conversation: string }
@@ -61,21 +62,15 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
 	yield { type: "whole", text: IN_ONE_PIECE };
 	if (conversation) yield { type: "begun", conversation }; // so that it can be stopped while it is written
-	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
+	const answer = await server.json(answers.completion, "/v1/chat/completions", {
 		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
-	}));
-	const choice = answer.choices?.[0];
+	});
+	const choice = answer.choices[0];
 	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
 	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
 	if (answer.usage) yield { type: "usage", usage: answer.usage };
 	yield { type: "end", reason: choice?.finish_reason ?? "stop" };
 }
-
-/**
- * @typedef {object} Completion
- * @property {{ message?: { content?: string | null, reasoning_content?: string }, finish_reason?: string }[]} choices
- * @property {Record<string, unknown>} [usage]
- */
 
 /**
  * @param {Response} response

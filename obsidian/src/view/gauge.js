@@ -1,6 +1,6 @@
 // How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
 
-/** @typedef {import("./server.js").ContextFill} ContextFill */
+/** @typedef {import("../server/server.js").ContextFill} ContextFill */
 
 /**
  * @param {number} value

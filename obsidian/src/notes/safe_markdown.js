@@ -1,12 +1,13 @@
 // What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
 import { Notice } from "obsidian";
-import { DEFAULTS } from "./preferences.js";
+import { DEFAULTS } from "../settings/preferences.js";
 
 const JOINER = "\u2060"; // takes no place on the screen
 const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t]|\[\^[^\]\n]*\]:)*(?:`{3,}|~{3,})[ \t]*)([^\s`]+)([^\n`]*)$/gm;
 const RUN_IN_LINE = /`(?=\s*(?:\$?=|jsx-|[A-Z]+\[))/g; // by plugins that read code in a line, such as Dataview
 const RUN_BY_TEMPLATES = /<(?=%[-_]?\s*[*~]?\+)/g;
 const LOADED_BY_FORMULAS = /\\(?=style|href|class|cssId|bbox|mmlToken|require|csname)/g;
+const RUN_BY_LINKS = /(\]\(\s*<?|^\s*\[[^\]\n]+\]:\s*<?|<)([a-z][a-z0-9+.-]*:)/gim;
 const LINKS = ["http:", "https:", "mailto:"];
 const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
 	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
@@ -22,6 +23,40 @@ export function safeMarkdown(text) {
 	const parts = /^\s*---|\$\$|%%/.test(lines) ? [{ text: lines, isCode: false }] : partsOf(lines); // properties, formulas and comments may hide where a block ends
 	const safe = parts.map((part) => (part.isCode ? part.text : defused(part.text))).join("\n");
 	return safe.replace(RUN_BY_TEMPLATES, `<${JOINER}`).replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
+}
+
+/**
+ * Returns a text that does nothing in a note but stand there: as it is shown here, without commands of templates in code and
+ * without links that run something when they are followed.
+ * @param {string} text
+ */
+export function harmless(text) {
+	return safeMarkdown(text).replace(/<(?=%)/g, `<${JOINER}`).replace(RUN_BY_LINKS, (link, before, scheme) => (LINKS.includes(scheme.toLowerCase()) ? link : `${before}${JOINER}${scheme}`));
+}
+
+/**
+ * Returns the lines of a text that would do more in a note than stand there.
+ * @param {string} text
+ */
+export function riskyLines(text) {
+	const safe = harmless(text).split("\n");
+	return text.replace(/\r\n?/g, "\n").split("\n").filter((line, index) => line !== safe[index]);
+}
+
+/**
+ * Returns up to where a text that is being written is settled: behind its last paragraph, outside of a block of code,
+ * that has ended. Each of both parts is drawn on its own then.
+ * @param {string} text
+ */
+export function settledEnd(text) {
+	if (/^\s*---|\$\$|%%/.test(text)) return 0; // properties, formulas and comments may go over paragraphs
+	let [end, place, isCode] = [0, 0, false];
+	for (const line of text.slice(0, text.lastIndexOf("\n") + 1).split("\n").slice(0, -1)) {
+		place += line.length + 1;
+		if (/^[\s>*+\-\d.)]*(?:`{3}|~{3})/.test(line)) isCode = !isCode;
+		else if (!isCode && !line.trim()) end = place;
+	}
+	return end;
 }
 
 /** @param {string} text */

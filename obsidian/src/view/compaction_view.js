@@ -1,9 +1,9 @@
 // What a person sees of a compaction: the line where it happened, and what is told while it runs.
 import { MarkdownRenderer, Modal, Notice, Setting } from "obsidian";
 import { inThousands } from "./gauge.js";
-import { safeMarkdown } from "./safe_markdown.js";
-import { errorWords } from "./server.js";
-import { textOf } from "./items.js";
+import { safeMarkdown } from "../notes/safe_markdown.js";
+import { errorWords } from "../server/server.js";
+import { textOf } from "../chat/items.js";
 
 const HIDDEN_AFTER_MS = 6000;
 /** @type {Record<string, string>} */
@@ -12,7 +12,7 @@ const NO_SUMMARY = { reused: "Another conversation with the same beginning was c
 /**
  * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
  * @param {import("./chat_view.js").ChatView} view
- * @param {import("./server.js").CompactionRow} compaction
+ * @param {import("../server/server.js").CompactionRow} compaction
  * @param {boolean} isNewest
  */
 export function compactionLine(view, compaction, isNewest) {
@@ -33,7 +33,7 @@ export function compactionLine(view, compaction, isNewest) {
 class OriginalsModal extends Modal {
 	/**
 	 * @param {import("./chat_view.js").ChatView} view
-	 * @param {import("./server.js").CompactionRow} compaction
+	 * @param {import("../server/server.js").CompactionRow} compaction
 	 */
 	constructor(view, compaction) {
 		super(view.app);
@@ -58,14 +58,14 @@ class OriginalsModal extends Modal {
 		}
 	}
 
-	/** @returns {AsyncGenerator<import("./server.js").MessageRow, void, void>} Those that it removed, the first first. */
+	/** @returns {AsyncGenerator<import("../server/server.js").MessageRow, void, void>} Those that it removed, the first first. */
 	async* rows() {
 		const { at, messages_removed: removed } = this.compaction;
 		let left = removed ?? Infinity;
 		/** @type {string | null} */
 		let after = null;
 		do {
-			const page = /** @type {Awaited<ReturnType<import("./server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
+			const page = /** @type {Awaited<ReturnType<import("../server/server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
 			for (const row of page.data) {
 				if (row.created > at || left <= 0) return;
 				left -= 1;
@@ -85,12 +85,12 @@ export class CompactionNotices {
 	/** @type {Notice | null} */
 	#open = null;
 
-	/** @param {import("./main.js").default} plugin */
+	/** @param {import("../main.js").default} plugin */
 	constructor(plugin) {
 		this.plugin = plugin;
 	}
 
-	/** @param {import("./stream.js").StreamEvent} event */
+	/** @param {import("../server/stream.js").StreamEvent} event */
 	hear(event) {
 		if (event.type === "whole") new Notice(event.text);
 		if (event.type !== "notice" || !this.plugin.preferences.noticesAsPopups) return;

@@ -1,25 +1,50 @@
 // What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
-import { MarkdownView, TFile, TFolder, debounce } from "obsidian";
+import { MarkdownView, TFile, TFolder, arrayBufferToBase64, debounce } from "obsidian";
 
 const MOST_AT_ONCE = 20;
 const MOST_BYTES = 5_000_000;
+/** @type {Record<string, string>} */
+const IMAGES = { png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", webp: "image/webp", gif: "image/gif" };
 const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/gy; // one right behind the other
 
 /**
  * @typedef {object} Attachment
- * @property {"vault_note" | "selected_text"} kind
- * @property {string} path The note's.
- * @property {string} text
+ * @property {"vault_note" | "selected_text" | "folder" | "image"} kind
+ * @property {string} path The note's, the folder's or the picture's.
+ * @property {string} text What it held when it was looked at last; of a picture, its address as data.
  * @property {number | null} tokens Null until they are counted.
  */
 
 /**
- * Returns a question with what goes along before it.
+ * Reads anew what goes along: notes and folders as they are now. What was selected or pasted is what it was.
+ * @param {import("obsidian").App} app
+ * @param {Attachment[]} attachments
+ * @returns {Promise<Attachment[]>}
+ * @throws {Error} A sentence, where something is gone or cannot go along.
+ */
+export async function readNow(app, attachments) {
+	const read = await Promise.all(attachments.map(async (attachment) => {
+		const { kind, path } = attachment;
+		if (kind !== "vault_note" && kind !== "folder") return [attachment];
+		const found = app.vault.getAbstractFileByPath(path);
+		if (!found) throw new Error(`${path} is not in the vault any more, so it cannot go along. Leave it out, or add it anew.`);
+		return Promise.all(notesIn([found]).map((file) => noteAttachment(app, file)));
+	}));
+	const notes = new Set();
+	return read.flat().filter(({ kind, path }) => kind !== "vault_note" || (!notes.has(path) && notes.add(path)));
+}
+
+/**
+ * Returns a question with what goes along before it: a text, or parts where there are pictures.
  * @param {Attachment[]} attachments
  * @param {string} question
+ * @returns {string | import("../server/server.js").ContentPart[]}
  */
 export function withAttachments(attachments, question) {
-	return [...attachments.map(blockOf), question].join("\n\n");
+	const images = attachments.filter(({ kind }) => kind === "image");
+	const text = [...attachments.filter(({ kind }) => kind !== "image").map(blockOf), question].filter(Boolean).join("\n\n");
+	if (!images.length) return text;
+	return [...(text ? [{ type: "text", text }] : []), ...images.map(({ text: url }) => ({ type: "image_url", image_url: { url } }))];
 }
 
 /**
@@ -54,9 +79,58 @@ export function withoutAttachments(text) {
  * @throws {Error} A sentence, where it cannot go along.
  */
 export async function noteAttachment(app, file) {
+	if (file.extension.toLowerCase() in IMAGES) return imageAttachment(app, file);
 	if (!["md", "txt", "canvas"].includes(file.extension)) throw new Error(`${file.name} is no note, so it cannot go along.`);
 	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
-	return { kind: "vault_note", path: file.path, text: await app.vault.cachedRead(file), tokens: null };
+	const open = app.workspace.getLeavesOfType("markdown").map(({ view }) => view).find((view) => view instanceof MarkdownView && view.file === file);
+	const text = open instanceof MarkdownView ? open.editor.getValue() : await app.vault.read(file); // what is typed is saved a moment later
+	return { kind: "vault_note", path: file.path, text, tokens: null };
+}
+
+/**
+ * @param {import("obsidian").App} app
+ * @param {TFile} file
+ * @returns {Promise<Attachment>}
+ */
+async function imageAttachment(app, file) {
+	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
+	return imageOf(file.path, IMAGES[file.extension.toLowerCase()] ?? "", await app.vault.readBinary(file));
+}
+
+/**
+ * Returns pictures that were pasted or dropped from elsewhere.
+ * @param {DataTransfer | null} data
+ * @returns {Promise<Attachment[]>}
+ * @throws {Error} A sentence, where one is too large.
+ */
+export async function imagesIn(data) {
+	const files = [...data?.files ?? []].filter(({ type }) => Object.values(IMAGES).includes(type));
+	return Promise.all(files.map(async (file) => {
+		if (file.size > MOST_BYTES) throw new Error(`${file.name || "The picture"} is too large to go along.`);
+		return imageOf(file.name || "Picture", file.type, await file.arrayBuffer());
+	}));
+}
+
+/**
+ * @param {string} path
+ * @param {string} type
+ * @param {ArrayBuffer} bytes
+ * @returns {Attachment}
+ */
+function imageOf(path, type, bytes) {
+	return { kind: "image", path, text: `data:${type};base64,${arrayBufferToBase64(bytes)}`, tokens: null };
+}
+
+/**
+ * Returns a folder, whose notes go along as they are when the question is sent.
+ * @param {import("obsidian").App} app
+ * @param {TFolder} folder
+ * @returns {Promise<Attachment>}
+ * @throws {Error} A sentence, where it has no notes, or too many.
+ */
+export async function folderAttachment(app, folder) {
+	const notes = await Promise.all(notesIn([folder]).map((file) => noteAttachment(app, file)));
+	return { kind: "folder", path: folder.path, text: notes.map(blockOf).join("\n\n"), tokens: null };
 }
 
 /**
@@ -68,7 +142,7 @@ export async function noteAttachment(app, file) {
 export async function currentAttachment(app, what) {
 	const view = lastNote(app);
 	if (!view?.file) return null;
-	if (what === "note") return { ...await noteAttachment(app, view.file), text: view.editor.getValue() };
+	if (what === "note") return noteAttachment(app, view.file);
 	const text = view.editor.getSelection();
 	return text ? { kind: "selected_text", path: view.file.path, text, tokens: null } : null;
 }
@@ -78,8 +152,9 @@ export async function currentAttachment(app, what) {
  * @param {import("obsidian").App} app
  */
 export function lastNote(app) {
-	const view = app.workspace.getActiveViewOfType(MarkdownView) ?? app.workspace.getMostRecentLeaf()?.view;
-	return view instanceof MarkdownView ? view : null;
+	const { workspace } = app;
+	const seen = [workspace.getActiveViewOfType(MarkdownView), workspace.getMostRecentLeaf()?.view, ...workspace.getLeavesOfType("markdown").map(({ view }) => view)];
+	return seen.find((view) => view instanceof MarkdownView) ?? null; // the leaf used last may show no note
 }
 
 /**
@@ -90,6 +165,8 @@ export function lastNote(app) {
  * @throws {Error} A sentence, where it cannot go along.
  */
 export async function fromDrop(app, data) {
+	const images = await imagesIn(data);
+	if (images.length) return images;
 	const text = data?.getData("text/plain") ?? "";
 	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
 	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
@@ -146,7 +223,7 @@ export class Counting {
 	#counting = null;
 
 	/**
-	 * @param {import("./server.js").Server} server
+	 * @param {import("../server/server.js").Server} server
 	 * @param {() => void} tell Called when a number has come.
 	 */
 	constructor(server, tell) {
@@ -165,7 +242,8 @@ export class Counting {
 		try {
 			const none = await this.server.countTokens(model, [{ role: "user", content: "." }], signal);
 			for (const attachment of attachments.filter(({ tokens }) => tokens === null)) {
-				attachment.tokens = await this.server.countTokens(model, [{ role: "user", content: blockOf(attachment) }], signal) - none + 1;
+				const content = attachment.kind === "folder" ? attachment.text : withAttachments([attachment], "");
+				attachment.tokens = await this.server.countTokens(model, [{ role: "user", content }], signal) - none + 1;
 				this.tell();
 			}
 		} catch {

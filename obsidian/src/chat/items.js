@@ -1,7 +1,8 @@
 // What is shown of a conversation: one item for each message or turn, made of the messages that elbowroom keeps.
-import { isObject, parsed } from "./server.js";
+import { isObject } from "../server/answers.js";
+import { parsed } from "../server/server.js";
 
-/** @typedef {import("./server.js").ChatMessage} ChatMessage */
+/** @typedef {import("../server/server.js").ChatMessage} ChatMessage */
 
 /**
  * @typedef {object} Step One call of a tool that ran in elbowroom.
@@ -19,10 +20,12 @@ import { isObject, parsed } from "./server.js";
  * @property {string} text
  * @property {string} thought
  * @property {Step[]} steps
- * @property {"complete" | "streaming" | "interrupted"} status
+ * @property {"complete" | "streaming" | "interrupted" | "waiting" | "again"} status `waiting`: a question that could not be
+ *   asked, since elbowroom was away; `again`: it was asked once more by itself.
  * @property {number} at When, in seconds since 1970.
  * @property {string[]} between What was said to it while it was written.
  * @property {{ role: string, text: string }[]} recalled
+ * @property {import("./marks.js").Mark[]} marks
  * @property {ChatMessage | null} sent
  */
 
@@ -32,7 +35,7 @@ import { isObject, parsed } from "./server.js";
  * @returns {Item}
  */
 export function itemOf(role, text) {
-	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], recalled: [], sent: null };
+	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], recalled: [], marks: [], sent: null };
 }
 
 /**
@@ -41,7 +44,7 @@ export function itemOf(role, text) {
  * @param {Item[]} kept
  */
 export function unheard(items, kept) {
-	const last = items.findLast(({ status }) => status === "complete");
+	const last = items.findLast(({ status }) => status !== "streaming" && status !== "interrupted");
 	const isKnown = !last || last.role !== "user" || last.id || kept.some(({ role, text }) => role === "user" && text === last.text);
 	return isKnown ? [] : [last];
 }
@@ -56,7 +59,7 @@ export function messageOf(item) {
 
 /**
  * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
- * @param {import("./server.js").MessageRow[]} rows
+ * @param {import("../server/server.js").MessageRow[]} rows
  */
 export function itemsOf(rows) {
 	/** @type {Item[]} */
@@ -76,7 +79,7 @@ export function itemsOf(rows) {
 }
 
 /**
- * @param {import("./server.js").MessageRow} row
+ * @param {import("../server/server.js").MessageRow} row
  * @returns {Item}
  */
 function itemFor(row) {
@@ -87,7 +90,7 @@ function itemFor(row) {
 
 /**
  * @param {Item} item
- * @param {import("./server.js").MessageRow} row
+ * @param {import("../server/server.js").MessageRow} row
  */
 function addToTurn(item, row) {
 	const { message } = row;
@@ -104,7 +107,7 @@ function addToTurn(item, row) {
 	if (row.turn_status === "interrupted") item.status = "interrupted";
 }
 
-/** @param {ChatMessage} message */
+/** @param {{ content?: ChatMessage["content"] }} message */
 export function textOf({ content }) {
 	if (typeof content === "string") return content;
 	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");

@@ -1,43 +1,65 @@
 // The view of a conversation: its head with agent and gauge, the messages, and the composer.
-import { ItemView, Menu, setIcon } from "obsidian";
-import { Chat } from "./chat.js";
+import { ItemView, Menu, Notice, setIcon } from "obsidian";
+import { Chat } from "../chat/chat.js";
+import { KeptMarks } from "../chat/marks.js";
 import { CompactionNotices, compactionLine } from "./compaction_view.js";
 import { Composer } from "./composer.js";
 import { ConversationList, RenameModal, removeConversation } from "./conversation_list.js";
 import { Gauge, fillOf } from "./gauge.js";
 import { DRAW_MS, MessageView, iconButton } from "./message_view.js";
-import { PairingModal } from "./pairing.js";
-import { followLinks } from "./safe_markdown.js";
+import { asMarkdown, saveAsNote } from "../notes/saving.js";
+import { PairingModal } from "../settings/pairing.js";
+import { followLinks } from "../notes/safe_markdown.js";
 
 export const VIEW_TYPE = "elbowroom-chat";
 const NAME = "Elbowroom";
 const NEAR_END = 80;
+const SLICE_MS = 12; // so that keys and clicks wait for no long conversation
 
 export class ChatView extends ItemView {
 	icon = "message-square-text";
 	navigation = false;
-	/** @type {import("./server.js").ModelRow[]} */
+	/** @type {import("../server/server.js").ModelRow[]} */
 	models = [];
 	/** @type {Composer | null} */
 	composer = null;
 	/** @type {HTMLElement | null} The messages, while the view is open. */
 	log = null;
-	/** @type {Map<import("./items.js").Item, MessageView>} */
+	/** @type {HTMLElement | null} What has failed. */
+	problem = null;
+	/** @type {HTMLElement | null} What happens beside the answer. */
+	notice = null;
+	/** @type {HTMLElement | null} How full the window is, in words. */
+	fill = null;
+	/** @type {Gauge | null} */
+	gauge = null;
+	/** @type {HTMLSelectElement | null} */
+	picker = null;
+	/** @type {Map<import("../chat/items.js").Item, MessageView>} */
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
+	/** @type {Set<Chat>} Conversations that are not shown, whose answers are still being written or waited for. */
+	#others = new Set();
+	/** @type {import("obsidian").EventRef[]} What is heard of the conversation that is shown. */
+	#heard = [];
+	/** What Obsidian keeps of the view: the conversation that it showed last. */
+	#conversation = "";
 	#isDrawing = false;
+	/** Whether all messages are to be looked at by the next drawing, or the last alone. */
+	#all = false;
 	/** @type {number | null} */
 	#drawLater = null;
 
 	/**
 	 * @param {import("obsidian").WorkspaceLeaf} leaf
-	 * @param {import("./main.js").default} plugin
+	 * @param {import("../main.js").default} plugin
 	 */
 	constructor(leaf, plugin) {
 		super(leaf);
 		this.plugin = plugin;
-		this.chat = new Chat(plugin.server);
+		this.marks = new KeptMarks(this.app);
+		this.chat = this.newChat({});
 		this.notices = new CompactionNotices(plugin);
 	}
 
@@ -65,7 +87,7 @@ export class ChatView extends ItemView {
 		followLinks(this.app, this.log);
 		this.composer = new Composer(this, contentEl);
 		this.listen();
-		this.chat.begin(this.plugin.preferences.agent);
+		this.use(this.chat);
 		void this.readModels(); // Obsidian waits for its views, and elbowroom may be away
 		return Promise.resolve();
 	}
@@ -75,7 +97,7 @@ export class ChatView extends ItemView {
 		const row = head.createDiv({ cls: "elbowroom-bar" });
 		this.picker = row.createEl("select", { cls: "dropdown", attr: { "aria-label": "Agent or model" } });
 		this.picker.addEventListener("change", () => {
-			this.chat.model = this.picker?.value ?? "";
+			Object.assign(this.chat, { model: this.picker?.value ?? "", isPicked: true });
 			this.composer?.recount();
 			this.tellStatus();
 		});
@@ -87,18 +109,70 @@ export class ChatView extends ItemView {
 	}
 
 	listen() {
-		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
-		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
-		this.registerEvent(this.chat.on("back", () => void this.readModels()));
-		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
 		this.registerEvent(this.plugin.events.on("unload", () => void this.onClose()));
+		this.registerEvent(this.plugin.events.on("deleting", (...id) => this.forget(String(id[0]))));
 		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
 		this.registerEvent(this.app.workspace.on("active-leaf-change", (leaf) => {
+			void this.composer?.showByItself();
 			if (leaf !== this.leaf) return;
 			this.tellStatus();
 			void this.chat.lookAgain();
 		}));
+	}
+
+	/** @param {{ id?: string, model?: string }} wanted */
+	newChat(wanted) {
+		return new Chat(this.plugin.server, { model: this.plugin.preferences.agent, ...wanted, marks: this.marks });
+	}
+
+	/**
+	 * Shows a conversation. One whose answer is being written, or waited for, goes on unseen; any other is let go.
+	 * @param {Chat} chat
+	 */
+	use(chat) {
+		const before = this.chat;
+		for (const ref of this.#heard) before.offref(ref);
+		if (before !== chat && before.isPending) this.leaveRunning(before);
+		else if (before !== chat) before.close();
+		this.#others.delete(chat);
+		this.chat = chat;
+		this.#heard = [
+			chat.on("changed", (...what) => this.draw(String(what[0]))),
+			chat.on("notice", (...event) => this.notices.hear(/** @type {import("../server/stream.js").StreamEvent} */ (event[0]))),
+			chat.on("marked", () => this.draw("last")),
+			chat.on("back", () => void this.readModels()),
+			chat.on("context", () => this.showState()),
+		];
+		if (before !== chat && before.isAway && !chat.isAway) chat.missed(before.problem);
+		this.draw("items");
+	}
+
+	/** @param {Chat} chat */
+	leaveRunning(chat) {
+		this.#others.add(chat);
+		chat.on("back", () => void this.readModels());
+		chat.on("ended", () => {
+			if (chat.isPending || !this.#others.delete(chat)) return;
+			chat.close();
+			new Notice(chat.problem ? `${chat.title || "The other conversation"}: ${chat.problem.message}` : `The answer in ${chat.title ? `“${chat.title}”` : "the other conversation"} is there.`);
+		});
+	}
+
+	/**
+	 * Leaves a conversation that is deleted; its answer ends, so that nothing of it is kept anew.
+	 * @param {string} id
+	 */
+	forget(id) {
+		this.marks.forget(id);
+		for (const chat of this.#others) {
+			if (chat.id !== id) continue;
+			this.#others.delete(chat);
+			chat.close();
+		}
+		if (this.chat.id !== id) return;
+		this.chat.close();
+		this.begin();
 	}
 
 	/** Reads which agents and models there are; the first of them answers where none was chosen. */
@@ -108,10 +182,13 @@ export class ChatView extends ItemView {
 		} catch (error) {
 			this.chat.missed(error);
 		}
-		if (!this.chat.model) {
-			this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
-			this.composer?.recount();
+		const first = this.plugin.preferences.agent || this.models[0]?.id || "";
+		const isUnknown = !this.chat.model;
+		for (const chat of [this.chat, ...this.#others]) {
+			chat.model ||= first;
+			chat.goOn();
 		}
+		if (isUnknown) this.composer?.recount();
 		this.showPicker();
 		this.draw("state");
 	}
@@ -124,18 +201,23 @@ export class ChatView extends ItemView {
 		picker.value = chat.model;
 	}
 
+	/** Begins a new conversation, with the agent that was chosen by hand where there is one. */
 	begin() {
-		this.chat.begin(this.plugin.preferences.agent || this.chat.model || this.models[0]?.id || "");
+		const { isPicked, model } = this.chat;
+		const chat = this.newChat({ model: (!isPicked && this.plugin.preferences.agent) || model || this.models[0]?.id || "" });
+		chat.isPicked = isPicked;
+		this.use(chat);
 		this.letBe();
 		this.composer?.input.focus();
-		this.keepState();
 	}
 
 	/** @param {string} id */
 	async show(id) {
+		if (id === this.chat.id) return;
 		this.letBe();
-		await this.chat.open(id);
-		this.keepState();
+		const running = [...this.#others].find((chat) => chat.id === id);
+		this.use(running ?? this.newChat({ id, model: this.chat.model }));
+		if (!running) await this.chat.load();
 	}
 
 	/** Edits no message any more; what else was written stays. */
@@ -144,7 +226,7 @@ export class ChatView extends ItemView {
 	}
 
 	getState() {
-		return this.chat.isKept ? { conversation: this.chat.id } : {};
+		return this.#conversation ? { conversation: this.#conversation } : {};
 	}
 
 	/**
@@ -153,17 +235,21 @@ export class ChatView extends ItemView {
 	 */
 	async setState(state, result) {
 		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
-		if (typeof conversation === "string" && conversation !== this.chat.id) void this.chat.open(conversation);
+		if (typeof conversation === "string") void this.show(conversation);
 		await super.setState(state, result);
 	}
 
 	keepState() {
+		const { chat } = this;
+		const now = chat.isKept && !chat.isClosed ? chat.id : "";
+		if (now === this.#conversation) return;
+		this.#conversation = now;
 		void this.app.workspace.requestSaveLayout();
 	}
 
 	/**
 	 * Takes what a question is about from elsewhere in Obsidian.
-	 * @param {import("./attachments.js").Attachment[]} attachments
+	 * @param {import("../notes/attachments.js").Attachment[]} attachments
 	 */
 	ask(attachments) {
 		this.composer?.take(attachments);
@@ -178,23 +264,23 @@ export class ChatView extends ItemView {
 			new RenameModal(this.plugin, chat, (title) => { chat.title = title; this.draw("state"); }).open();
 		}));
 		menu.addItem((item) => item.setTitle("Compact now").setIcon("fold-vertical").setDisabled(!chat.isKept || chat.isRunning).onClick(() => void chat.compact("")));
+		menu.addItem((item) => item.setTitle("Save as a note").setIcon("file-plus").setDisabled(!chat.items.length).onClick(() => void saveAsNote(this.app, asMarkdown(chat), chat.title)));
 		menu.addItem((item) => item.setTitle("Delete").setIcon("trash-2").setWarning(true).setDisabled(!chat.isKept).onClick(async () => {
-			if (await removeConversation(this.plugin, chat)) this.begin();
+			await removeConversation(this.plugin, chat);
 		}));
 		const { left, bottom } = row.getBoundingClientRect();
 		menu.showAtPosition({ x: left, y: bottom }, row.doc);
 	}
 
 	/**
-	 * Draws what has changed; a message that is being written a few times a second at most.
+	 * Draws what has changed; a message that is being written alone, and a few times a second at most.
 	 * @param {string} what
 	 */
 	draw(what) {
-		if (what !== "last") {
-			this.showState();
-			if (what === "items") this.keepState();
-		}
-		if (what === "state") return;
+		if (what !== "last") this.showState();
+		if (what === "items") this.keepState();
+		if (what === "state" || !this.log) return;
+		this.#all ||= what === "items";
 		if (what === "items") void this.drawMessages();
 		else this.drawSoon();
 	}
@@ -215,27 +301,57 @@ export class ChatView extends ItemView {
 		}
 		this.#isDrawing = true;
 		try {
-			await this.drawAll(log);
+			const last = this.#messages.get(/** @type {import("../chat/items.js").Item} */ (this.chat.items.at(-1)));
+			if (this.#all || !last) await this.drawAll(log);
+			else await this.drawViews(log, [last, ...this.#messages.values()].filter((view) => view === last || view.hasNewMarks));
 		} finally {
 			this.#isDrawing = false;
 		}
+		if (this.#all) this.drawSoon();
 	}
 
 	/** @param {HTMLElement} log */
 	async drawAll(log) {
-		const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
-		const views = this.chat.items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
-		for (const [item, view] of this.#messages) if (!this.chat.items.includes(item)) {
+		this.#all = false;
+		const { items } = this.chat;
+		const isAtEnd = this.isAtEnd(log);
+		const views = items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
+		const known = new Set(items);
+		for (const [item, view] of this.#messages) if (!known.has(item)) {
 			this.#messages.delete(item);
 			this.removeChild(view);
 			view.element.remove();
 		}
-		await Promise.all(views.map((view) => view.draw()));
 		this.place(log, views);
+		await this.drawViews(log, views.reverse(), isAtEnd);
+	}
+
+	/**
+	 * Draws messages, a few at a time.
+	 * @param {HTMLElement} log
+	 * @param {MessageView[]} views
+	 * @param {boolean} [isAtEnd] Whether the end of the conversation stays in sight.
+	 */
+	async drawViews(log, views, isAtEnd = this.isAtEnd(log)) {
+		let began = performance.now();
+		for (const view of views) {
+			if (!view.isStale) continue;
+			await view.draw();
+			if (performance.now() - began < SLICE_MS) continue;
+			if (isAtEnd) log.scrollTop = log.scrollHeight;
+			await new Promise((done) => { window.setTimeout(done); });
+			if (this.log !== log) return;
+			began = performance.now();
+		}
 		if (isAtEnd) log.scrollTop = log.scrollHeight;
 	}
 
-	/** @param {import("./items.js").Item} item */
+	/** @param {HTMLElement} log */
+	isAtEnd(log) {
+		return log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
+	}
+
+	/** @param {import("../chat/items.js").Item} item */
 	messageFor(item) {
 		const found = this.#messages.get(item) ?? this.addChild(new MessageView(this, item));
 		this.#messages.set(item, found);
@@ -267,7 +383,8 @@ export class ChatView extends ItemView {
 			wanted.push(view.element);
 		}
 		wanted.push(...lines.map(({ line }) => line));
-		for (const old of [...log.children]) if (!wanted.includes(/** @type {HTMLElement} */ (old))) old.remove();
+		const kept = new Set(/** @type {Element[]} */ (wanted));
+		for (const old of [...log.children]) if (!kept.has(old)) old.remove();
 		wanted.forEach((element, index) => { if (log.children[index] !== element) log.insertBefore(element, log.children[index] ?? null); });
 	}
 
@@ -277,9 +394,10 @@ export class ChatView extends ItemView {
 		this.fill?.setText(fillOf(chat.context).words);
 		this.composer?.show();
 		if (!chat.isRunning) this.notices.end();
-		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");
+		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.state === "elsewhere" ? "Another program's answer is being written." : "");
 		if (this.notice && this.notice.textContent !== words) this.notice.setText(words);
 		this.showProblem();
+		this.log?.toggleClass("mod-busy", chat.isBusy);
 		if (this.picker && this.picker.value !== chat.model) this.showPicker();
 		this.tellStatus();
 	}
@@ -287,12 +405,14 @@ export class ChatView extends ItemView {
 	showProblem() {
 		const { problem } = this;
 		const found = this.chat.problem;
-		if (!problem || problem.dataset.told === (found?.message ?? "")) return;
+		const told = found ? `${found.message} ${this.chat.items.at(-1)?.status ?? ""}` : "";
+		if (!problem || problem.dataset.told === told) return;
 		problem.empty();
-		problem.dataset.told = found?.message ?? "";
+		problem.dataset.told = told;
 		if (!found) return;
 		setIcon(problem.createSpan(), "circle-alert");
-		problem.createSpan({ text: this.chat.isAway ? `${found.message} What you write stays here; it goes on as soon as elbowroom is back.` : found.message });
+		const waits = this.chat.items.at(-1)?.status === "waiting";
+		problem.createSpan({ text: this.chat.isAway ? `${found.message} ${waits ? "Your question is asked as soon as elbowroom is back." : "It is looked for; what you write stays here."}` : found.message });
 		if (found.needsPairing) problem.createEl("button", { text: "Pair" }).addEventListener("click", () => new PairingModal(this.plugin, () => void this.again()).open());
 		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => this.tryAgain());
 	}
@@ -315,7 +435,7 @@ export class ChatView extends ItemView {
 	}
 
 	async onClose() {
-		this.chat.close();
+		for (const chat of [this.chat, ...this.#others]) chat.close();
 		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
 		this.log = null;
 		this.notices.end();

@@ -1,15 +1,17 @@
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
 import { MarkdownView, Notice } from "obsidian";
-import { argumentsOf } from "./items.js";
-import { ServerError, errorWords } from "./server.js";
+import { argumentsOf } from "../chat/items.js";
+import { ServerError, errorWords } from "../server/server.js";
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
+const READS = new Set(["vault_read", "vault_outline", "vault_search"]);
+const MOST_SOURCES = 12;
 const AROUND_SECONDS = 1; // both times are of the clock of elbowroom
 
 /**
  * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
  * for each call that wrote; what is shown already stays, also when it is undone.
- * @param {import("./message_view.js").MessageView} message
+ * @param {import("../view/message_view.js").MessageView} message
  * @param {HTMLElement} parent
  */
 export async function showChanges(message, parent) {
@@ -31,14 +33,38 @@ export async function showChanges(message, parent) {
 }
 
 /**
+ * Shows the notes that an agent has read or found for an answer, as far as this vault has them.
+ * @param {import("../view/message_view.js").MessageView} message
+ * @param {HTMLElement} parent
+ */
+export function showSources(message, parent) {
+	const { vault } = message.view.app;
+	const found = message.item.steps.flatMap((step) => (READS.has(step.name) && step.state === "completed" ? sourcesOf(step) : []));
+	const notes = [...new Set(found)].filter((path) => vault.getAbstractFileByPath(path)).slice(0, MOST_SOURCES);
+	parent.empty();
+	if (notes.length) parent.createSpan({ cls: "elbowroom-quiet", text: "From" });
+	for (const path of notes) message.noteLink(parent.createSpan({ cls: "elbowroom-chip" }), path, path.split("/").at(-1)?.replace(/\.md$/, "") ?? path);
+}
+
+/**
+ * Returns the paths of notes that a call has read, or has found: they begin the lines of its result.
+ * @param {import("../chat/items.js").Step} step
+ */
+function sourcesOf(step) {
+	const { path } = argumentsOf(step);
+	const read = typeof path === "string" && path ? [path, `${path}.md`] : [];
+	return [...read, ...[...step.result.matchAll(/^(?:[-*] )?(\S.*?\.md)(?=[:\s]|$)/gm)].map(([, found = ""]) => found)];
+}
+
+/**
  * Tells whether a call of a tool may have changed notes.
- * @param {import("./items.js").Step} step
+ * @param {import("../chat/items.js").Step} step
  */
 export function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
 }
 
-/** @param {import("./items.js").Step} step */
+/** @param {import("../chat/items.js").Step} step */
 function pathsOf(step) {
 	const { path, new_path: moved } = argumentsOf(step);
 	return [path, moved].filter((each) => typeof each === "string").map(bare);
@@ -47,7 +73,7 @@ function pathsOf(step) {
 /**
  * Tells whether a change is of one of these notes. A deleted one lies elsewhere now, so that only the words name it.
  * @param {Set<string>} paths
- * @param {import("./server.js").ChangeRow} change
+ * @param {import("../server/server.js").ChangeRow} change
  */
 function isOf(paths, { what, notes }) {
 	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
@@ -62,8 +88,8 @@ function bare(path) {
 }
 
 /**
- * @param {import("./message_view.js").MessageView} message
- * @param {import("./server.js").ChangeRow} change
+ * @param {import("../view/message_view.js").MessageView} message
+ * @param {import("../server/server.js").ChangeRow} change
  */
 function changeRow(message, { id, agent, what, notes }) {
 	const row = createDiv({ cls: "elbowroom-change", attr: { "data-change": id } });

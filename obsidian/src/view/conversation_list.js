@@ -1,7 +1,7 @@
 // The list of conversations that elbowroom keeps, whichever program they were begun in.
 import { Modal, Notice, Setting, debounce, moment } from "obsidian";
 import { iconButton } from "./message_view.js";
-import { ServerError, errorWords, isAbort } from "./server.js";
+import { ServerError, errorWords, isAbort } from "../server/server.js";
 
 const ROWS = 30;
 const LIST_END = 200;
@@ -16,7 +16,7 @@ export class ConversationList extends Modal {
 	#search = "";
 
 	/**
-	 * @param {import("./main.js").default} plugin
+	 * @param {import("../main.js").default} plugin
 	 * @param {(id: string) => void} choose
 	 */
 	constructor(plugin, choose) {
@@ -87,7 +87,7 @@ export class ConversationList extends Modal {
 		this.fill();
 	}
 
-	/** @param {import("./server.js").ConversationRow} row */
+	/** @param {import("../server/server.js").ConversationRow} row */
 	row(row) {
 		const element = createEl("li", { cls: "elbowroom-conversation" });
 		const button = element.createEl("button", { cls: "elbowroom-open", attr: { type: "button" } });
@@ -116,7 +116,7 @@ function titleOf({ title }) {
 
 export class RenameModal extends Modal {
 	/**
-	 * @param {import("./main.js").default} plugin
+	 * @param {import("../main.js").default} plugin
 	 * @param {Named} row
 	 * @param {(title: string) => void} done
 	 */
@@ -159,13 +159,15 @@ export class RenameModal extends Modal {
 
 /**
  * Asks, and deletes a conversation. Returns whether it is gone.
- * @param {import("./main.js").default} plugin
+ * @param {import("../main.js").default} plugin
  * @param {Named} row
  */
 export async function removeConversation(plugin, row) {
 	const isSure = await new Promise((resolve) => new ConfirmModal(plugin.app, row, resolve).open());
 	if (!isSure) return false;
 	try {
+		await plugin.server.cancel(row.id); // what is being written to it would keep it
+		plugin.events.trigger("deleting", row.id);
 		await plugin.server.remove(row.id);
 		return true;
 	} catch (error) {

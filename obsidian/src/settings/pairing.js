@@ -1,12 +1,12 @@
 // Trades the code that elbowroom shows for a token of this device.
 import { Modal, Platform, Setting } from "obsidian";
 import { keepToken } from "./preferences.js";
-import { errorWords } from "./server.js";
+import { errorWords } from "../server/server.js";
 
 /** Asks for the code; `done` is called once the token is kept. */
 export class PairingModal extends Modal {
 	/**
-	 * @param {import("./main.js").default} plugin
+	 * @param {import("../main.js").default} plugin
 	 * @param {() => void} [done]
 	 */
 	constructor(plugin, done = () => {}) {

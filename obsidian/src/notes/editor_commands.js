@@ -33,7 +33,7 @@ const CONTINUE = { id: "continue-writing", name: "Continue writing", icon: "text
  * @property {boolean} isBefore Whether the text stands before the place, not in it.
  */
 
-/** @param {import("./main.js").default} plugin */
+/** @param {import("../main.js").default} plugin */
 export function addEditorCommands(plugin) {
 	/** @type {(task: Task) => (editor: import("obsidian").Editor, info: import("obsidian").MarkdownFileInfo) => void} */
 	const previewOf = (task) => (editor, info) => new PreviewModal(plugin, task, placeOf(task, editor, info)).open();
@@ -62,7 +62,7 @@ export function addEditorCommands(plugin) {
 
 /**
  * Takes a selection to the chat, where the person writes the question.
- * @param {import("./main.js").default} plugin
+ * @param {import("../main.js").default} plugin
  * @param {import("obsidian").Editor} editor
  * @param {import("obsidian").MarkdownFileInfo} info
  */

@@ -1,5 +1,6 @@
 // Requests to elbowroom. No other address is ever asked for anything.
 import { requestUrl } from "obsidian";
+import { answers, isObject, readAs } from "./answers.js";
 
 /**
  * @typedef {object} ModelRow An agent, or a model as provider/model.
@@ -22,7 +23,6 @@ import { requestUrl } from "obsidian";
  * @property {number} at When, in seconds since 1970.
  * @property {number} before Tokens of the prompt.
  * @property {number} after
- * @property {number | null} seconds
  * @property {string} rung How it was done.
  * @property {string | null} summary
  * @property {number | null} messages_removed
@@ -32,24 +32,23 @@ import { requestUrl } from "obsidian";
 /**
  * @typedef {object} ConversationRow
  * @property {string} id
- * @property {string} name
  * @property {string} agent
  * @property {string} title
- * @property {number} created
  * @property {number} updated
- * @property {"running" | "idle"} status
+ * @property {string} status "running" or "idle".
  * @property {ContextFill | null} context
  * @property {object} [usage]
- * @property {CompactionRow[]} [compactions]
- * @property {{ data: MessageRow[], has_more: boolean, next: string | null }} [messages] Where they were asked for.
+ * @property {CompactionRow[]} compactions
  */
+
+/** @typedef {{ type: string, text?: string | undefined, image_url?: { url: string } }} ContentPart */
 
 /**
  * @typedef {object} ChatMessage
  * @property {string} role
- * @property {string | { type: string, text?: string }[] | null} [content]
- * @property {{ id: string, function: { name: string, arguments: string } }[]} [tool_calls]
- * @property {string} [tool_call_id]
+ * @property {string | ContentPart[] | null} [content]
+ * @property {{ id: string, function: { name: string, arguments: string } }[] | undefined} [tool_calls]
+ * @property {string | undefined} [tool_call_id]
  */
 
 /**
@@ -57,23 +56,18 @@ import { requestUrl } from "obsidian";
  * @property {string} id
  * @property {number} number
  * @property {number} created
- * @property {string} status
  * @property {string | null} turn
  * @property {string | null} turn_status
  * @property {Record<string, string>} calls The state of each call by its id.
  * @property {boolean} hidden No client has seen it.
- * @property {string} key
- * @property {string} parent
  * @property {string | null} reasoning
- * @property {string | null} full_output
- * @property {{ role: string, text: string }[]} [recalled] What came back unasked with it.
+ * @property {{ role: string, text: string }[]} recalled What came back unasked with it.
  * @property {ChatMessage} message
  */
 
 /**
  * @typedef {object} QueuedRow
  * @property {string} id
- * @property {"steer" | "follow_up"} mode
  * @property {ChatMessage} message
  */
 
@@ -149,14 +143,6 @@ export function parsed(text) {
 	}
 }
 
-/**
- * @param {unknown} value
- * @returns {value is Record<string, unknown>}
- */
-export function isObject(value) {
-	return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
 /** The elbowroom at the address that is set; address and token are read anew for each request. */
 export class Server {
 	/** @param {{ address: () => string, token: () => string, user: () => string }} where */
@@ -183,17 +169,19 @@ export class Server {
 
 	/** The sentence for an address at which nothing answers. */
 	away() {
-		return new ServerError(`elbowroom does not answer at ${this.where.address()}. Is it running?`, 0);
+		return new ServerError(`elbowroom does not answer at ${this.where.address()}. Is it running?`, 0, { code: "away" });
 	}
 
 	/**
 	 * Asks for JSON. A signal only ends the waiting: Obsidian cannot take such a request back.
+	 * @template T
+	 * @param {import("./answers.js").Reader<T>} read What the answer has to be.
 	 * @param {string} path
 	 * @param {RequestOptions} [options]
-	 * @returns {Promise<unknown>} What the body holds; null where it is empty.
-	 * @throws {ServerError}
+	 * @returns {Promise<T>}
+	 * @throws {ServerError} Also where what answers is no elbowroom.
 	 */
-	async json(path, { method = "GET", body, signal, headers = {} } = {}) {
+	async json(read, path, { method = "GET", body, signal, headers = {} } = {}) {
 		const url = this.url(path);
 		signal?.throwIfAborted();
 		const asked = requestUrl({
@@ -202,16 +190,18 @@ export class Server {
 		}).catch(() => { throw this.away(); });
 		const answer = await (signal ? Promise.race([asked, abortOf(signal)]) : asked);
 		if (answer.status >= 400) throw errorOf(answer.status, answer.text, (name) => headerIn(answer.headers, name));
-		return answer.text ? parsed(answer.text) ?? answer.text : null;
+		const { value, problem } = readAs(read, answer.text ? parsed(answer.text) : null);
+		if (problem) throw new ServerError(`What answers at ${this.where.address()} is no elbowroom, or one of another version than this plugin (${path}: ${problem}).`, 502, { code: "odd_answer" });
+		return /** @type {T} */ (value);
 	}
 
 	async health() {
-		return /** @type {{ version?: string }} */ (await this.json("/health"));
+		return this.json(answers.health, "/health");
 	}
 
+	/** @returns {Promise<ModelRow[]>} */
 	async models() {
-		const answer = /** @type {{ data: ModelRow[] }} */ (await this.json("/v1/models"));
-		return answer.data;
+		return (await this.json(answers.models, "/v1/models")).data;
 	}
 
 	/**
@@ -220,26 +210,29 @@ export class Server {
 	 * @param {string} name What this device is called there.
 	 */
 	async pair(code, name) {
-		return /** @type {{ token: string, id: string, name: string }} */ (await this.json("/api/pairing/claim", { method: "POST", body: { code, name } }));
+		return this.json(answers.paired, "/api/pairing/claim", { method: "POST", body: { code, name } });
 	}
 
+	/** @returns {Promise<SettingsAnswer>} */
 	async settings() {
-		return /** @type {SettingsAnswer} */ (await this.json("/api/settings"));
+		return /** @type {SettingsAnswer} */ (await this.json(answers.settings, "/api/settings"));
 	}
 
-	/** @param {Record<string, unknown>} patch */
+	/**
+	 * @param {Record<string, unknown>} patch
+	 * @returns {Promise<SettingsAnswer>}
+	 */
 	async changeSettings(patch) {
-		return /** @type {SettingsAnswer} */ (await this.json("/api/settings", { method: "PATCH", body: patch }));
+		return /** @type {SettingsAnswer} */ (await this.json(answers.settings, "/api/settings", { method: "PATCH", body: patch }));
 	}
 
 	async agents() {
-		const answer = /** @type {{ data: { id: string, name?: string, enabled?: boolean }[] }} */ (await this.json("/api/agents"));
-		return answer.data;
+		return (await this.json(answers.agents, "/api/agents")).data;
 	}
 
+	/** @returns {Promise<DoctorRow[]>} */
 	async doctor() {
-		const answer = /** @type {{ data: DoctorRow[] }} */ (await this.json("/api/doctor"));
-		return answer.data;
+		return /** @type {DoctorRow[]} */ ((await this.json(answers.doctor, "/api/doctor")).data);
 	}
 
 	/**
@@ -247,49 +240,50 @@ export class Server {
 	 */
 	async conversations({ q = "", before = null, limit = 20, signal } = {}) {
 		const query = new URLSearchParams({ limit: String(limit), ...(q ? { q } : {}), ...(before ? { before } : {}) });
-		return /** @type {{ data: ConversationRow[], has_more: boolean, next: string | null }} */ (
-			await this.json(`/v1/conversations?${query}`, { signal }));
+		return this.json(answers.conversations, `/v1/conversations?${query}`, { signal });
 	}
 
 	/**
 	 * @param {string} id
 	 * @param {{ limit?: number, signal?: AbortSignal }} [options] With `limit` its last messages come along.
+	 * @returns {Promise<ConversationRow>}
 	 */
 	async conversation(id, { limit, signal } = {}) {
-		return /** @type {ConversationRow} */ (await this.json(`${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal }));
+		return this.json(answers.conversation, `${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal });
 	}
 
 	/**
 	 * @param {string} id
 	 * @param {{ before?: string, after?: string, limit?: number, order?: "asc" | "desc", signal?: AbortSignal }} [wanted]
+	 * @returns {Promise<{ data: MessageRow[], has_more: boolean, next: string | null }>}
 	 */
 	async messages(id, { signal, ...wanted } = {}) {
 		const given = Object.entries(wanted).filter(([, value]) => value !== undefined);
 		const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)]));
-		return /** @type {{ data: MessageRow[], has_more: boolean, next: string | null }} */ (
-			await this.json(`${route(id)}/messages?${query}`, { signal }));
+		return this.json(answers.messages, `${route(id)}/messages?${query}`, { signal });
 	}
 
 	/** @param {string} id */
 	async cancel(id) {
-		return this.json(`${route(id)}/cancel`, { method: "POST", body: {} });
+		return this.json(answers.nothing, `${route(id)}/cancel`, { method: "POST", body: {} });
 	}
 
 	/**
 	 * Says something to a conversation that is being answered.
 	 * @param {string} id
-	 * @param {string} content
+	 * @param {string | ContentPart[]} content
 	 * @param {"steer" | "follow_up"} [mode]
 	 */
 	async queue(id, content, mode = "steer") {
-		return /** @type {{ id: string, position: number, running: boolean }} */ (
-			await this.json(`${route(id)}/queue`, { method: "POST", body: { content, mode } }));
+		return this.json(answers.taken, `${route(id)}/queue`, { method: "POST", body: { content, mode } });
 	}
 
-	/** @param {string} id */
+	/**
+	 * @param {string} id
+	 * @returns {Promise<QueuedRow[]>}
+	 */
 	async queued(id) {
-		const answer = /** @type {{ data: QueuedRow[] }} */ (await this.json(`${route(id)}/queue`));
-		return answer.data;
+		return (await this.json(answers.queued, `${route(id)}/queue`)).data;
 	}
 
 	/**
@@ -297,7 +291,7 @@ export class Server {
 	 * @param {string} message
 	 */
 	async unqueue(id, message) {
-		return this.json(`${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
+		return this.json(answers.nothing, `${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
 	}
 
 	/**
@@ -305,12 +299,12 @@ export class Server {
 	 * @param {string} title
 	 */
 	async rename(id, title) {
-		return this.json(route(id), { method: "PATCH", body: { title } });
+		return this.json(answers.nothing, route(id), { method: "PATCH", body: { title } });
 	}
 
 	/** @param {string} id */
 	async remove(id) {
-		return this.json(route(id), { method: "DELETE" });
+		return this.json(answers.nothing, route(id), { method: "DELETE" });
 	}
 
 	/**
@@ -318,23 +312,21 @@ export class Server {
 	 * @param {{ focus?: string, preview?: boolean }} [wanted]
 	 */
 	async compact(id, wanted = {}) {
-		return /** @type {{ compacted: boolean, before: number, after: number, seconds: number }} */ (
-			await this.json(`${route(id)}/compact`, { method: "POST", body: wanted }));
+		return this.json(answers.compacted, `${route(id)}/compact`, { method: "POST", body: wanted });
 	}
 
 	/** @param {string} id */
 	async undo(id) {
-		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
+		return this.json(answers.compacted, `${route(id)}/compact/undo`, { method: "POST", body: {} });
 	}
 
 	async vaultChanges() {
-		const answer = /** @type {{ data: ChangeRow[] }} */ (await this.json("/api/vault/changes"));
-		return answer.data;
+		return (await this.json(answers.changes, "/api/vault/changes")).data;
 	}
 
 	/** @param {string} change */
 	async undoChange(change) {
-		return /** @type {{ told: string }} */ (await this.json(`/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} }));
+		return this.json(answers.undone, `/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} });
 	}
 
 	/**
@@ -344,9 +336,7 @@ export class Server {
 	 * @param {AbortSignal} [signal]
 	 */
 	async countTokens(model, messages, signal) {
-		const answer = /** @type {{ input_tokens: number }} */ (
-			await this.json("/v1/chat/completions/input_tokens", { method: "POST", body: { model, messages }, signal }));
-		return answer.input_tokens;
+		return (await this.json(answers.counted, "/v1/chat/completions/input_tokens", { method: "POST", body: { model, messages }, signal })).input_tokens;
 	}
 }
 

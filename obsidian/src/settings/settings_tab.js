@@ -1,9 +1,9 @@
 // The settings: this vault's own, and those of elbowroom, which are changed there and shown as they are there.
 import { Notice, PluginSettingTab, SecretComponent, Setting } from "obsidian";
-import { percent } from "./gauge.js";
+import { percent } from "../view/gauge.js";
 import { PairingModal } from "./pairing.js";
-import { DEFAULTS, baseAddress, tokenOf } from "./preferences.js";
-import { errorWords } from "./server.js";
+import { DEFAULTS, baseAddress, keptToken, originOf, tokenOf } from "./preferences.js";
+import { errorWords } from "../server/server.js";
 
 const SAME = "same";
 const COMPACTION = "compaction.";
@@ -21,14 +21,14 @@ const STATES = { ok: "Works", warning: "Look at this", problem: "Does not work" 
 
 export class ElbowroomSettingTab extends PluginSettingTab {
 	icon = "panel-left-right-dashed";
-	/** @type {import("./server.js").ModelRow[]} */
+	/** @type {import("../server/server.js").ModelRow[]} */
 	models = [];
 	/** @type {{ id: string, name?: string }[]} */
 	agents = [];
-	/** @type {import("./server.js").SettingsAnswer | null} */
+	/** @type {import("../server/server.js").SettingsAnswer | null} */
 	settings = null;
 	problem = "";
-	/** @type {import("./server.js").DoctorRow[]} */
+	/** @type {import("../server/server.js").DoctorRow[]} */
 	checks = [];
 	/** @type {HTMLElement | null} */
 	#results = null;
@@ -36,7 +36,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 	/** @type {(() => void)[]} What takes the rows' listeners away again, before Obsidian 1.13. */
 	#cleanups = [];
 
-	/** @param {import("./main.js").default} plugin */
+	/** @param {import("../main.js").default} plugin */
 	constructor(plugin) {
 		super(plugin.app, plugin);
 		this.plugin = plugin;
@@ -87,7 +87,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 				name: "Address", desc: "Where elbowroom runs. On a phone, the address of that computer in your network.",
 				render: (setting) => this.showAddress(setting),
 			},
-			{ name: "Pairing", desc: "Gives this vault a token of its own, which you can take back on elbowroom's page.", render: (setting) => this.showPairing(setting) },
+			{ name: "Pairing", desc: this.pairingWords(), render: (setting) => this.showPairing(setting) },
 			{
 				name: "Token", desc: "Kept in Obsidian's secret storage. Pairing fills it in; a token of your own works too.",
 				render: (setting) => this.showToken(setting),
@@ -98,6 +98,13 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 			},
 			{ name: "Test", desc: "Looks whether everything is as it should be.", render: (setting) => this.showTest(setting) },
 		];
+	}
+
+	pairingWords() {
+		const { preferences } = this.plugin;
+		const isElsewhere = !this.isPaired && keptToken(this.app, preferences) !== "" && preferences.origin !== "";
+		const words = "Gives this vault a token of its own, which you can take back on elbowroom's page.";
+		return isElsewhere ? `This vault is paired with ${preferences.origin}, whose token is sent nowhere else: pair this address as well. ${words}` : words;
 	}
 
 	/** @returns {Row[]} */
@@ -113,6 +120,10 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 			{
 				name: "Context from the note", desc: "What of the note you work on goes along with a question. Its size is shown before it is sent.",
 				control: { type: "dropdown", key: "noteContext", options: { none: "Nothing", selection: "The selection", note: "The whole note" } },
+			},
+			{
+				name: "Folder of prompts", desc: "Each note in it is a prompt: type / in the chat, or run it as a command. Empty for none.",
+				control: { type: "text", key: "promptFolder", placeholder: DEFAULTS.promptFolder },
 			},
 			{
 				name: "Tell of compactions in notices", desc: "Besides the line in the chat.",
@@ -208,7 +219,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		this.redraw();
 	}
 
-	/** @param {import("./server.js").SettingsAnswer} answer */
+	/** @param {import("../server/server.js").SettingsAnswer} answer */
 	take(answer) {
 		this.settings = answer;
 		const { pruning_agent: agent, threshold_ratio: ratio, notices } = answer.values.compaction;
@@ -291,6 +302,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		if (this.app.secretStorage) {
 			setting.addComponent((element) => new SecretComponent(this.app, element).setValue(preferences.secret).onChange(async (name) => {
 				preferences.secret = name;
+				preferences.origin = originOf(preferences.address);
 				await this.plugin.savePreferences();
 				void this.refresh(true);
 			}));
@@ -299,6 +311,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 				text.inputEl.setAttrs({ type: "password", "aria-label": "Token", autocomplete: "off" });
 				text.setValue(preferences.token).inputEl.addEventListener("change", async () => {
 					preferences.token = text.inputEl.value.trim();
+					preferences.origin = originOf(preferences.address);
 					await this.plugin.savePreferences();
 					void this.refresh(true);
 				});
@@ -324,7 +337,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		this.#results?.replaceChildren(...this.checks.map(checkRow));
 	}
 
-	/** @returns {Promise<import("./server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
+	/** @returns {Promise<import("../server/server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
 	async examined() {
 		const { server } = this.plugin;
 		try {
@@ -350,7 +363,11 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 		const value = this.getControlValue(control.key);
 		const disabled = typeof control.disabled === "function" ? control.disabled() : control.disabled === true;
 		const keep = (/** @type {unknown} */ changed) => void this.setControlValue(control.key, changed);
-		if (control.type === "dropdown") setting.addDropdown((dropdown) => dropdown.addOptions(control.options).setValue(String(value)).setDisabled(disabled).onChange(keep));
+		if (control.type === "text") setting.addText((text) => {
+			text.setValue(String(value)).setPlaceholder(control.placeholder ?? "").setDisabled(disabled).onChange(keep);
+			text.inputEl.setAttr("aria-label", setting.nameEl.textContent ?? "");
+		});
+		else if (control.type === "dropdown") setting.addDropdown((dropdown) => dropdown.addOptions(control.options).setValue(String(value)).setDisabled(disabled).onChange(keep));
 		else if (control.type === "toggle") setting.addToggle((toggle) => toggle.setValue(value === true).setDisabled(disabled).onChange(keep));
 		else if (control.type === "slider") {
 			setting.addSlider((slider) => slider.setLimits(control.min, control.max, control.step).setValue(Number(value)).setDynamicTooltip().setDisabled(disabled).onChange(keep));
@@ -358,7 +375,7 @@ export class ElbowroomSettingTab extends PluginSettingTab {
 	}
 }
 
-/** @param {import("./server.js").DoctorRow} row */
+/** @param {import("../server/server.js").DoctorRow} row */
 function checkRow({ name, state, told, remedy }) {
 	const element = createEl("li", { cls: "elbowroom-check", attr: { "data-state": state } });
 	element.createSpan({ cls: "elbowroom-check-state", text: `${STATES[state] ?? state}: ` });
