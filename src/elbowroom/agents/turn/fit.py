@@ -38,6 +38,7 @@ from elbowroom.context.planner import (
 from elbowroom.context.transcript import Message, as_json, size_in_bytes
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
+from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -99,8 +100,9 @@ class PromptFit:
         """Return how full the window is with the next prompt, of which the person has not written a word yet."""
         sent = await self.counter.sent([*self.manager.history.messages, NEXT])
         tokens = (await self.counter.size(self.shape.body(sent))).count.tokens
-        asked = sent[:-1], tokens, size_in_bytes(as_json(list(self.shape.tools)))
-        turn = usual_turn(*asked) if is_short(sent) else await asyncio.to_thread(usual_turn, *asked)
+        asked, tools = (sent[:-1], tokens), self.shape.tools
+        is_quick = left_of(MOST_LETTERS, [sent, tools]) > 0
+        turn = _usual_turn(*asked, tools) if is_quick else await asyncio.to_thread(_usual_turn, *asked, tools)
         return ContextFill.of(tokens, self.manager.budget, turn)
 
     async def note_fill(self, unseen: int = 0) -> None:
@@ -356,3 +358,7 @@ class PromptFit:
     def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""
         return self.shape.with_instructions(self.manager.history.joined(messages))
+
+
+def _usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Message]) -> int:
+    return usual_turn(messages, tokens, size_in_bytes(as_json(list(tools))))
