@@ -1,14 +1,14 @@
-// Joins src/*.js into the one main.js that Obsidian loads, in the order of their imports; definitions of types, and
-// comments that tell nothing but types, stay behind: only the check of types reads them. Run with --check, it only tells
+// Joins the modules of src into the one main.js that Obsidian loads, in the order of their imports; types and
+// descriptions stay behind: the check of types reads them, and people who read the sources. Run with --check, it only tells
 // whether main.js is what it would write.
 import { readFileSync, writeFileSync } from "node:fs";
+import { posix } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const SOURCE = new URL("./src/", import.meta.url);
-const TARGET = new URL("../src/elbowroom/connect/plugin/main.js", import.meta.url);
-const IMPORT = /^import \{([^}]*)\} from "(obsidian|\.\/[\w.]+)";\n/gm;
-const TYPES = /^\/\*\*(?:(?!\*\/)[^])*@typedef(?:(?!\*\/)[^])*\*\/\n+/gm;
-const BARE = /^[ \t]*\/\*\*(?:\s*\*?\s*@(?:param|returns|type) \{(?:[^{}\n]|\{[^{}\n]*\})*\}(?: [\w[\]]+)?)+\s*\*\/\n/gm;
+const TARGET = new URL("./main.js", import.meta.url);
+const IMPORT = /^import \{([^}]*)\} from "(obsidian|\.\.?\/[\w./]+)";\n/gm;
+const TOLD = /^[ \t]*\/\*\*[^]*?\*\/\n+|\/\*\*[^]*?\*\/ ?/gm;
 const DECLARED = /^(?:export )?(?:async )?(?:function\*?|class|const|let) (\w+)/gm;
 
 /** Adds a module after those that it imports. */
@@ -17,9 +17,9 @@ function add(name, modules) {
 	modules.set(name, null); // a circle of imports ends here
 	const text = readFileSync(new URL(name, SOURCE), "utf8");
 	const imports = [...text.matchAll(IMPORT)].map(([, names, from]) => ({ from, names: names.split(",").map((each) => each.trim()).filter(Boolean) }));
-	for (const { from } of imports) if (from !== "obsidian") add(from.slice(2), modules);
+	for (const { from } of imports) if (from !== "obsidian") add(posix.join(posix.dirname(name), from), modules);
 	modules.delete(name);
-	modules.set(name, { imports, body: text.replace(IMPORT, "").replace(TYPES, "").replace(BARE, "").replace(/^export (?:default )?/gm, "").trim() });
+	modules.set(name, { imports, body: text.replace(IMPORT, "").replace(TOLD, "").replace(/^export (?:default )?/gm, "").trim() });
 }
 
 /** Fails where two modules declare the same name, or where something is imported in a form that is not understood. */

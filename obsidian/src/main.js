@@ -1,13 +1,14 @@
 // The plugin: what it adds to Obsidian, and what its parts share.
 import { Events, Notice, Plugin, TFile } from "obsidian";
-import { ChatView, VIEW_TYPE } from "./chat_view.js";
-import { addEditorCommands } from "./editor_commands.js";
-import { fillOf } from "./gauge.js";
-import { baseAddress, moveToken, preferencesFrom, tokenOf } from "./preferences.js";
-import { Server, errorWords } from "./server.js";
-import { ElbowroomSettingTab } from "./settings_tab.js";
+import { ChatView, VIEW_TYPE } from "./view/chat_view.js";
+import { addEditorCommands } from "./notes/editor_commands.js";
+import { addPromptCommands } from "./notes/prompts.js";
+import { fillOf } from "./view/gauge.js";
+import { baseAddress, moveToken, preferencesFrom, tokenOf } from "./settings/preferences.js";
+import { Server, errorWords } from "./server/server.js";
+import { ElbowroomSettingTab } from "./settings/settings_tab.js";
 
-/** @typedef {{ conversation: string, context: import("./server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
+/** @typedef {{ conversation: string, context: import("./server/server.js").ContextFill | null, model: string }} Shown What the status bar tells. */
 
 export default class ElbowroomPlugin extends Plugin {
 	events = new Events();
@@ -24,7 +25,9 @@ export default class ElbowroomPlugin extends Plugin {
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
 		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
+		this.addCommand({ id: "ask-vault", name: "Ask about your notes", callback: async () => (await this.activateView())?.askVault() });
 		addEditorCommands(this);
+		addPromptCommands(this);
 		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { App } from "obsidian-test-mocks/obsidian";
-import { fromDrop, noteAttachment, withAttachments, withoutAttachments } from "../src/attachments.js";
-import { freePath, nameFor } from "../src/message_view.js";
+import { folderAttachment, fromDrop, noteAttachment, readNow, withAttachments, withoutAttachments } from "../src/notes/attachments.js";
+import { freePath, nameFor } from "../src/notes/saving.js";
 
 const note = { kind: "vault_note", path: "Projects/Plan.md", text: "# Plan\n\nWater.", tokens: 3 };
 const dropped = (text) => ({ getData: () => text });
@@ -41,9 +41,40 @@ describe("what is dropped", () => {
 		expect(await fromDrop(await vaultWith({}), dropped("Some words"))).toMatchObject([{ kind: "selected_text", text: "Some words" }]);
 	});
 	it("is refused in words where it is no text", async () => {
-		const app = await vaultWith({ "a.png": "x" });
+		const app = await vaultWith({ "a.pdf": "x" });
 		await expect(fromDrop(app, dropped(""))).rejects.toThrow("Drop a note");
-		await expect(noteAttachment(app, app.vault.getFileByPath("a.png"))).rejects.toThrow("a.png is no note");
+		await expect(noteAttachment(app, app.vault.getFileByPath("a.pdf"))).rejects.toThrow("a.pdf is no note");
+	});
+});
+
+describe("what goes along when a question is sent", () => {
+	it("is what notes and folders hold then, each note once, and a selection as it was", async () => {
+		const app = await vaultWith({ "in/a.md": "Old", "in/b.md": "B" });
+		const note = await noteAttachment(app, app.vault.getFileByPath("in/a.md"));
+		const folder = await folderAttachment(app, app.vault.getFolderByPath("in"));
+		const selection = { kind: "selected_text", path: "in/a.md", text: "Old", tokens: 1 };
+		await app.vault.modify(app.vault.getFileByPath("in/a.md"), "New");
+		await app.vault.create("in/c.md", "C");
+		const read = await readNow(app, [note, selection, folder]);
+		expect(read.map(({ kind, path, text }) => [kind, path, text])).toEqual([
+			["vault_note", "in/a.md", "New"], ["selected_text", "in/a.md", "Old"], ["vault_note", "in/b.md", "B"], ["vault_note", "in/c.md", "C"],
+		]);
+	});
+	it("is nothing where a note is gone: a sentence says so", async () => {
+		const app = await vaultWith({ "a.md": "A" });
+		const note = await noteAttachment(app, app.vault.getFileByPath("a.md"));
+		await app.vault.delete(app.vault.getFileByPath("a.md"));
+		await expect(readNow(app, [note])).rejects.toThrow("a.md is not in the vault any more");
+	});
+	it("has pictures as parts of their own, as chats know them", async () => {
+		const picture = new File([new Uint8Array([1, 2, 3])], "p.png", { type: "image/png" });
+		picture.arrayBuffer = async () => new Uint8Array([1, 2, 3]).buffer; // jsdom has none
+		const data = { files: [picture], getData: () => "" };
+		const found = await fromDrop(await vaultWith({}), data);
+		expect(withAttachments([note, ...found], "What is this?")).toEqual([
+			{ type: "text", text: expect.stringMatching(/^<vault_note path="Projects\/Plan.md">[^]*What is this\?$/) },
+			{ type: "image_url", image_url: { url: "data:image/png;base64,AQID" } },
+		]);
 	});
 });
 

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { Chat } from "../src/chat.js";
-import { itemsOf } from "../src/items.js";
-import { ServerError } from "../src/server.js";
+import { Chat } from "../src/chat/chat.js";
+import { itemsOf } from "../src/chat/items.js";
+import { ServerError } from "../src/server/server.js";
 import { finish, serverAt, serving, sse, until, word } from "./support.js";
 
 let server;
@@ -29,9 +29,15 @@ async function talking(answer, kept = {}) {
 		else if (kept.row === null) json(response, { error: { message: "There is no conversation conv_1." } }, 404);
 		else json(response, url.endsWith("/cancel") ? {} : row(kept.row ?? {}));
 	});
-	chat = new Chat(serverAt(server.address));
-	chat.begin("writer");
+	chat = new Chat(serverAt(server.address), { model: "writer" });
 	return { queue };
+}
+
+/** Shows a conversation that elbowroom keeps, in the place of the one before. */
+function open(id) {
+	chat.close();
+	chat = new Chat(chat.server, { id, model: chat.model });
+	return chat.load();
 }
 
 const sent = () => server.asked.filter(({ path }) => path === "/v1/chat/completions");
@@ -53,7 +59,7 @@ describe("a conversation", () => {
 		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
 		const kept = { messages: [said("m1", "user", "Hello.")], row: { usage: { steps: 1 } } };
 		await talking(says("Fine."), kept);
-		await chat.open("conv_1");
+		await open("conv_1");
 		expect(chat.items).toHaveLength(1);
 		kept.messages = [...kept.messages, said("m2", "user", "Hello again.")];
 		await chat.lookAgain();
@@ -102,34 +108,28 @@ describe("a conversation", () => {
 		expect(chat.items.map(({ text }) => text)).toEqual(["Other", "Answer 3 to Other"]);
 		expect(sent()[2].body.messages).toHaveLength(1);
 	});
-	it("has nothing of an answer that belongs to the one shown before", async () => {
+	it("hears nothing of its answer any more once it is closed", async () => {
 		let late;
 		await talking((response) => { late = response; response.write(sse(word("Old"))); });
 		await chat.send("Go.");
 		await until(() => chat.items.at(-1).text === "Old");
-		chat.begin("writer");
+		chat.close();
 		late.end(sse(word(" words"), finish(), "[DONE]"));
 		await new Promise((resolve) => { setTimeout(resolve, 50); });
-		expect(chat.items).toEqual([]);
+		expect(chat.items.at(-1).text).toBe("Old");
 		expect(chat.isRunning).toBe(false);
 	});
-	it("does what commands say", async () => {
+	it("is compacted by hand with a focus, once it has an answer", async () => {
 		await talking(says("Fine."));
+		expect(await chat.compact("")).toBe(false);
 		await chat.send("Hello");
 		await until(() => !chat.isRunning);
-		await chat.send("/compact keep the SQL");
+		expect(await chat.compact("keep the SQL")).toBe(true);
 		expect(server.asked.find(({ path }) => path.endsWith("/compact")).body).toEqual({ focus: "keep the SQL" });
-		await chat.send("/new");
-		expect(chat.items).toEqual([]);
-		expect(chat.id).toMatch(/^obsidian-/);
-		await chat.send("/etc/hosts is what?");
-		await until(() => !chat.isRunning);
-		expect(sent().at(-1).body.messages).toEqual([{ role: "user", content: "/etc/hosts is what?" }]);
 	});
 	it("says in words why there is no answer, and keeps the question for another try", async () => {
 		server = await serving(async ({ url }, response) => (url === "/v1/chat/completions" ? json(response, { error: { message: "There is no model x." } }, 404) : json(response, { error: { message: "None." } }, 404)));
-		chat = new Chat(serverAt(server.address));
-		chat.begin("x");
+		chat = new Chat(serverAt(server.address), { model: "x" });
 		await chat.send("Hello");
 		await until(() => chat.problem !== null);
 		expect(chat.problem.message).toBe("There is no model x.");
@@ -156,8 +156,8 @@ describe("a conversation", () => {
 	it("answers what was said to an answer that had just ended", async () => {
 		const kept = { row: { status: "running" }, running: false };
 		const { queue } = await talking(says("Fine."), kept);
-		await chat.open("conv_1");
-		expect(chat.runsElsewhere).toBe(true);
+		await open("conv_1");
+		expect(chat.state).toBe("elsewhere");
 		kept.row = {};
 		expect(await chat.send("And this?")).toBe(true);
 		await until(() => !chat.isRunning && sent().length === 1);
@@ -169,7 +169,7 @@ describe("a conversation", () => {
 		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
 		const kept = { messages: [said("m1", "user", "Hello."), said("m2", "assistant", "Fine.")] };
 		await talking(says("Fine."), kept);
-		await chat.open("conv_1");
+		await open("conv_1");
 		const [asked] = chat.items;
 		await chat.load();
 		expect(chat.items).not.toContain(asked);
@@ -183,7 +183,7 @@ describe("a conversation", () => {
 		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
 		const kept = { messages: [said("m1", "user", "Hello.")], row: { usage: { steps: 1 } } };
 		await talking(says("Fine."), kept);
-		await chat.open("conv_1");
+		await open("conv_1");
 		kept.messages = [...kept.messages, said("m2", "assistant", "Hello, you.")];
 		kept.row = { usage: { steps: 2 } };
 		await Promise.all([chat.send("Goodbye."), chat.send("Twice.")]);
@@ -194,7 +194,7 @@ describe("a conversation", () => {
 	it.each([[401, "a token is refused"], [0, "nothing answers"]])("keeps a question that never arrived, once it is read again (%d: %s)", async (status) => {
 		const kept = { messages: [{ id: "m1", created: 1, turn: null, message: { role: "user", content: "Hello." }, calls: {} }] };
 		await talking(says("Fine."), kept);
-		await chat.open("conv_1");
+		await open("conv_1");
 		const answering = chat.server;
 		if (status) kept.refusal = status;
 		else chat.server = serverAt("http://127.0.0.1:9");
@@ -211,15 +211,15 @@ describe("a conversation", () => {
 		expect(chat.items.map(({ text }) => text)).toEqual(["Hello.", "A long question."]);
 	});
 	it("is never gone on with where it could not be read", async () => {
-		chat = new Chat(serverAt("http://127.0.0.1:9"));
-		void chat.open("conv_1");
+		chat = new Chat(serverAt("http://127.0.0.1:9"), { id: "conv_1" });
+		void chat.load();
 		expect(await chat.send("And this?")).toBe(false);
 		expect(chat.items).toEqual([]);
 		expect(chat.isAway).toBe(true);
 	});
 	it("sends what was said while it was read behind all of it", async () => {
 		await talking(says("Fine."), { messages: [{ id: "m1", created: 1, turn: null, message: { role: "user", content: "Hello." }, calls: {} }] });
-		void chat.open("conv_1");
+		void open("conv_1");
 		expect(await chat.send("And this?")).toBe(true);
 		await until(() => !chat.isRunning);
 		expect(sent()[0].body.messages.map(({ content }) => content)).toEqual(["Hello.", "And this?"]);
@@ -227,10 +227,10 @@ describe("a conversation", () => {
 	it("goes on where it was deleted while another program answered", async () => {
 		const kept = { row: { status: "running" } };
 		await talking(says("Fine."), kept);
-		await chat.open("conv_1");
-		expect(chat.runsElsewhere).toBe(true);
+		await open("conv_1");
+		expect(chat.state).toBe("elsewhere");
 		kept.row = null;
-		await until(() => !chat.runsElsewhere);
+		await until(() => chat.state !== "elsewhere");
 		expect(chat.problem.message).toBe("There is no conversation conv_1.");
 		await chat.send("Hello?");
 		await until(() => !chat.isRunning);
@@ -240,14 +240,14 @@ describe("a conversation", () => {
 		const kept = { row: { status: "running" } };
 		await talking(says("Fine."), kept);
 		await chat.send("Hello?");
-		await until(() => chat.runsElsewhere);
+		await until(() => chat.state === "elsewhere");
 		kept.row = {};
 		await until(() => !chat.isBusy);
 		expect(chat.problem).toBe(null);
 	});
 	it("asks nothing anew while another program's answer is written", async () => {
 		await talking(says("Fine."), { row: { status: "running" }, messages: [{ id: "m1", created: 1, turn: null, message: { role: "user", content: "Hello." }, calls: {} }] });
-		await chat.open("conv_1");
+		await open("conv_1");
 		expect(chat.edit(chat.items[0], "Other")).toBe(false);
 		await chat.retry();
 		expect(sent()).toEqual([]);
@@ -256,16 +256,15 @@ describe("a conversation", () => {
 	it("sees an answer that runs elsewhere, also one that has just begun", async () => {
 		const kept = { row: {} };
 		await talking(says("Fine."), kept);
-		await chat.open("conv_1");
+		await open("conv_1");
 		kept.row = { status: "running" };
 		await chat.lookAgain();
-		expect(chat.runsElsewhere).toBe(true);
+		expect(chat.state).toBe("elsewhere");
 	});
-	it("looks for elbowroom until it is back, also once another one was begun", async () => {
+	it("looks for elbowroom until it is back", async () => {
 		chat = new Chat(serverAt("http://127.0.0.1:9"));
 		chat.missed(new ServerError("It does not answer.", 0));
-		chat.begin("");
-		expect(chat.problem?.status).toBe(0);
+		expect(chat.isAway).toBe(true);
 		server = await serving((_, response) => json(response, {}));
 		chat.server = serverAt(server.address);
 		const back = vi.fn();
@@ -273,9 +272,47 @@ describe("a conversation", () => {
 		await until(() => back.mock.calls.length);
 		expect(chat.isAway).toBe(false);
 	});
+	it.each(["new", "kept"])("asks what was said while elbowroom was away as soon as it is back, without another word (%s)", async (kind) => {
+		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
+		const kept = { messages: kind === "kept" ? [said("m1", "user", "Hello."), said("m2", "assistant", "Hello, you.")] : [] };
+		await talking((response) => {
+			kept.messages = [...kept.messages, said("m3", "user", "Are you there?"), said("m4", "assistant", "Fine.")];
+			says("Fine.")(response);
+		}, kept);
+		if (kind === "kept") await open("conv_1");
+		const answering = chat.server;
+		chat.server = serverAt("http://127.0.0.1:9");
+		expect(await chat.send("Are you there?")).toBe(true);
+		await until(() => chat.items.at(-1).status === "waiting" && chat.isAway);
+		expect(sent()).toEqual([]);
+		chat.server = answering;
+		await vi.waitFor(() => expect(chat.items.at(-1).text).toBe("Fine."), 12_000);
+		expect(sent()).toHaveLength(1);
+		expect(sent()[0].body.messages.at(-1)).toEqual({ role: "user", content: "Are you there?" });
+		expect(chat.problem).toBe(null);
+	}, 15_000);
+	it("asks once more by itself where elbowroom ended before the first word, and no third time: the question may be why", async () => {
+		await talking((response) => { response.flushHeaders(); response.destroy(); });
+		await chat.send("Go.");
+		await vi.waitFor(() => expect([sent().length, chat.isRunning]).toEqual([2, false]), 12_000);
+		await until(() => !chat.isAway);
+		await new Promise((resolve) => { setTimeout(resolve, 100); });
+		expect(sent()).toHaveLength(2);
+		expect(chat.items.map(({ role, status }) => [role, status])).toEqual([["user", "again"]]);
+	}, 15_000);
+	it("keeps who was chosen to answer, whoever answered last", async () => {
+		await talking(says("Fine."), { row: { agent: "librarian" } });
+		await open("conv_1");
+		expect(chat.model).toBe("librarian");
+		Object.assign(chat, { model: "archivist", isPicked: true });
+		await chat.load();
+		await chat.send("Hello.");
+		await until(() => !chat.isRunning);
+		expect([chat.model, sent().at(-1).body.model]).toEqual(["archivist", "archivist"]);
+	});
 	it("asks for nothing any more once it is closed", async () => {
 		await talking((response) => { response.write(sse(word("One"))); }, { row: { status: "running" } });
-		await chat.open("conv_1");
+		await open("conv_1");
 		chat.close();
 		const timers = vi.spyOn(window, "setTimeout");
 		chat.missed(new ServerError("It does not answer.", 0));

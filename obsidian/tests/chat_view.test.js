@@ -1,11 +1,11 @@
 import { MarkdownRenderer, MarkdownView } from "obsidian-test-mocks/obsidian";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { ChatView } from "../src/chat_view.js";
-import { ServerError } from "../src/server.js";
+import { ChatView } from "../src/view/chat_view.js";
+import { ServerError } from "../src/server/server.js";
 import { pluginFor, serverAt, serving, until } from "./support.js";
 
 const json = (response, value, status = 200) => response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(value));
-const itemOf = (role, text, more = {}) => ({ id: "", role, text, thought: "", steps: [], status: "complete", at: 1, between: [], recalled: [], sent: null, ...more });
+const itemOf = (role, text, more = {}) => ({ id: "", role, text, thought: "", steps: [], status: "complete", at: 1, between: [], recalled: [], marks: [], sent: null, ...more });
 let drawn;
 let server;
 let view;
@@ -90,6 +90,20 @@ describe("the view of a chat", () => {
 		expect(view.chat.items.map(({ text }) => text)).toEqual(["Hello", "Fine."]);
 		expect(server.asked.some(({ path }) => path === "/v1/chat/completions")).toBe(false);
 	});
+	it("keeps a question that waits for elbowroom, whatever is looked at meanwhile", async () => {
+		const plugin = await opened((_, response) => json(response, { data: [{ id: "writer" }], id: "conv_1", updated: 1 }));
+		const there = view.chat.server;
+		view.chat.server = serverAt("http://127.0.0.1:9");
+		await view.chat.send("Are you there?");
+		await until(() => view.chat.items.at(-1)?.status === "waiting");
+		const waiting = view.chat;
+		view.begin();
+		expect(view.chat).not.toBe(waiting);
+		expect(waiting.isClosed).toBe(false);
+		waiting.server = there;
+		await vi.waitFor(() => expect(server.asked.map(({ path }) => path)).toContain("/v1/chat/completions"), 12_000);
+		expect(plugin.preferences.agent).toBe("");
+	}, 15_000);
 	it("looks again when it is turned to, also from another view of the same conversation", async () => {
 		const plugin = await opened();
 		const look = vi.spyOn(view.chat, "lookAgain").mockResolvedValue();

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { ConversationList } from "../src/conversation_list.js";
+import { ConversationList } from "../src/view/conversation_list.js";
 import { pluginFor, serverAt, serving, until } from "./support.js";
 
 let server;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { App } from "obsidian-test-mocks/obsidian";
-import { Counting, fromDrop, withAttachments, withoutAttachments } from "../src/attachments.js";
+import { Counting, fromDrop, withAttachments, withoutAttachments } from "../src/notes/attachments.js";
 import { serverAt, serving, until } from "./support.js";
 
 const holding = (names) => App.createConfigured__({ files: Object.fromEntries(names.map((name) => [name, "x"])) }).asOriginalType__();

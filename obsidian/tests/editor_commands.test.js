@@ -1,7 +1,8 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { Editor, MarkdownRenderer } from "obsidian-test-mocks/obsidian";
-import { addEditorCommands, putInPlace } from "../src/editor_commands.js";
-import { PreviewModal } from "../src/preview_modal.js";
+import { Editor, MarkdownRenderer, Modal } from "obsidian-test-mocks/obsidian";
+import { addEditorCommands, putInPlace } from "../src/notes/editor_commands.js";
+import { harmless } from "../src/notes/safe_markdown.js";
+import { PreviewModal } from "../src/notes/preview_modal.js";
 import { finish, pluginFor, serverAt, serving, sse, until, word } from "./support.js";
 
 const FILE = { path: "a.md" };
@@ -114,7 +115,7 @@ describe("the preview", () => {
 		expect(asked.headers["x-conversation-id"]).toMatch(/^local:/);
 		expect(asked.body.model).toBe("writer");
 		expect(asked.body.messages[0].content).toContain(">\ntwo\n</selected_text>");
-		modal.accept();
+		await modal.accept();
 		expect(editor.getValue()).toBe("one zwei three");
 	});
 	it("offers the text for the cursor where the note has changed, and loses nothing", async () => {
@@ -122,18 +123,48 @@ describe("the preview", () => {
 		await until(() => !modal.accepter.disabled && modal.stopper.disabled);
 		editor.setValue("Another text. ");
 		editor.setCursor({ line: 0, ch: 14 });
-		modal.accept();
+		await modal.accept();
 		expect(editor.getValue()).toBe("Another text. ");
 		expect(state()).toContain("The note has changed there meanwhile");
-		modal.insert();
+		await modal.insert();
 		expect(editor.getValue()).toBe("Another text. zwei");
 	});
 	it.each([["\ntwo \n", "one\nzwei \nthree"], ["two", "onezweithree"]])("keeps the edges of what was selected: %j", async (selected, now) => {
 		const editor = editorWith(`one${selected}three`, 3, 3 + selected.length);
 		const { modal } = await previewOf(saysWords("\nzwei\n\n"), editor);
 		await until(() => !modal.accepter.disabled && modal.stopper.disabled);
-		modal.accept();
+		await modal.accept();
 		expect(editor.getValue()).toBe(now);
+	});
+	it("shows the text as it will be written, and asks before it writes what would load or run something", async () => {
+		const { modal, editor } = await previewOf(saysWords("![](https://evil.example/1.png) <%* x %>"));
+		await until(() => !modal.accepter.disabled && modal.stopper.disabled);
+		expect(modal.written.textContent).toBe("![](https://evil.example/1.png) <%* x %>");
+		const open = vi.spyOn(Modal.prototype, "open").mockImplementation(function opened() { this.onOpen(); asked.push(this); });
+		const asked = [];
+		const refused = modal.accept();
+		asked.pop().onClose();
+		await refused;
+		expect(editor.getValue()).toBe("one two three");
+		const taken = modal.accept();
+		expect(asked[0].contentEl.textContent).toContain("![](https://evil.example/1.png)");
+		asked[0].chosen = harmless(asked[0].text);
+		asked[0].onClose();
+		await taken;
+		expect(editor.getValue()).toBe("one !\u2060[](https://evil.example/1.png) <\u2060%* x %> three");
+		open.mockRestore();
+	});
+	it("offers each part of a change, and writes those that are taken", async () => {
+		const text = "Keep this. Old one. Keep that. Old two.";
+		const { modal, editor } = await previewOf(saysWords("Keep this. New one. Keep that. New two."), editorWith(text, 0, text.length));
+		await until(() => modal.list.children.length === 2);
+		expect([...modal.list.querySelectorAll("ins")].map(({ textContent }) => textContent)).toEqual(["New one.", "New two."]);
+		const box = modal.list.querySelector("input");
+		box.checked = false;
+		box.dispatchEvent(new Event("change"));
+		expect(modal.written.textContent).toBe("Keep this. Old one. Keep that. New two.");
+		await modal.accept();
+		expect(editor.getValue()).toBe("Keep this. Old one. Keep that. New two.");
 	});
 	it("shows the newest text, whichever was drawn last", async () => {
 		const late = [];

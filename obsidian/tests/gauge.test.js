@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { Gauge, fillOf } from "../src/gauge.js";
+import { Gauge, fillOf } from "../src/view/gauge.js";
 
 const context = (tokens) => ({ tokens, window: 8192, trigger: 6553, stop_at: 7372 });
 

@@ -53,7 +53,7 @@ describe("the plugin", () => {
 	it("sends no header that cannot be sent, whatever a token or a name holds", async () => {
 		const { plugin } = await started(async () => ({ user: "J\u00fcrgen\n" }), { "elbowroom-token": "x" });
 		plugin.app.secretStorage.setSecret("odd", " sk-\u2060a\n");
-		plugin.preferences.secret = "odd";
+		Object.assign(plugin.preferences, { secret: "odd", origin: "http://127.0.0.1:2345" });
 		expect(plugin.server.headers()).toEqual({ Authorization: "Bearer sk-a", "X-Elbowroom-User": "Jrgen" });
 	});
 });

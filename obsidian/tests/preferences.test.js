@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { DEFAULTS, baseAddress, preferencesFrom } from "../src/preferences.js";
+import { DEFAULTS, baseAddress, preferencesFrom } from "../src/settings/preferences.js";
 
 describe("the address", () => {
 	it.each([

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { followLinks, safeMarkdown } from "../src/safe_markdown.js";
+import { followLinks, harmless, riskyLines, safeMarkdown, settledEnd } from "../src/notes/safe_markdown.js";
 import { pluginFor } from "./support.js";
 
 const EVIL = "![a](https://evil.example/1.png)";
@@ -33,6 +33,32 @@ describe("what a model writes", () => {
 		const begun = performance.now();
 		for (const piece of ["a", " ", "`", "<", "- ", "> ", "1", "\\", "![", "` ", "~~~ "]) safeMarkdown(piece.repeat(300_000));
 		expect(performance.now() - begun).toBeLessThan(3000);
+	});
+});
+
+describe("what is written into a note", () => {
+	it.each([
+		EVIL, "![[Secret]]", "<iframe src=https://evil.example></iframe>", "<img src=x>", "```dataviewjs\ndv.pages()\n```", "`= this.file`", "<% tp.file.move() %>",
+		"```js\n<%* x %>\n```", "[Click](obsidian://advanced-uri?eval=1)", "[a]: obsidian://x", "[Click](<javascript:x>)",
+	])("is asked for where it would load or run something, and does neither once it is harmless: %j", (text) => {
+		const around = `Before\n\n${text}\n\nAfter [a](https://b.example) [[Note]]`;
+		const risky = riskyLines(around);
+		expect(risky.length).toBeGreaterThan(0);
+		expect(text).toContain(risky[0]);
+		expect(riskyLines(harmless(around))).toEqual([]);
+		expect(harmless(around).replaceAll("\u2060", "").length).toBeGreaterThan(around.length - 15);
+	});
+	it.each(["# Plan\n\n- [ ] a\n\n| a | b |\n|---|---|\n| 1 | 2 |", "a < b and b > c", "```js\nif (a <b) c();\n```", "[a](https://b.example) [[Note]] `x = 1`", "Dear,\r\nyou\r\n"])("is written as it is where it is harmless: %j", (text) => {
+		expect(riskyLines(text)).toEqual([]);
+	});
+});
+
+describe("a text that is being written", () => {
+	it.each([
+		["One.", ""], ["One.\n\nTwo", "One.\n\n"], ["One.\n\n```js\na\n\nb", "One.\n\n"], ["```js\na\n\nb\n```\n\nc", "```js\na\n\nb\n```\n\n"],
+		["$$\na\n\nb", ""], ["---\na: 1\n\n", ""], ["> ```\n> a\n\nb\n\n", ""], ["", ""],
+	])("is settled up to its last paragraph that has ended: %j", (text, settled) => {
+		expect(text.slice(0, settledEnd(text))).toBe(settled);
 	});
 });
 

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { answers } from "../src/server/answers.js";
 import { serverAt, serving } from "./support.js";
 
 let server;
@@ -8,7 +9,7 @@ const answering = async (status, text, headers = {}) => { server = await serving
 
 describe("a request", () => {
 	it("carries the token, and a body as JSON", async () => {
-		await answering(200, '{"data":[]}');
+		await answering(200, '{"values":{"compaction":{}}}');
 		await serverAt(server.address, "elbp_1").changeSettings({ compaction: { notices: "off" } });
 		expect(server.asked[0]).toMatchObject({ method: "PATCH", path: "/api/settings", headers: { authorization: "Bearer elbp_1", "content-type": "application/json" }, body: { compaction: { notices: "off" } } });
 	});
@@ -32,14 +33,22 @@ describe("a request", () => {
 	it("that was given up is not waited for", async () => {
 		await answering(200, "{}");
 		const stopping = new AbortController();
-		const asked = serverAt(server.address).json("/health", { signal: stopping.signal });
+		const asked = serverAt(server.address).json(answers.health, "/health", { signal: stopping.signal });
 		stopping.abort();
 		await expect(asked).rejects.toMatchObject({ name: "AbortError" });
 	});
 	it("names conversations by whatever their names are", async () => {
-		await answering(200, "{}");
+		await answering(200, '{"id":"c","updated":1}');
 		await serverAt(server.address).conversation("a/b ?c", { limit: 5 });
 		expect(server.asked[0].path).toBe("/v1/conversations/a%2Fb%20%3Fc?limit=5");
+	});
+	it.each(["[]", "null", "<html>", '{"data":5}', '{"data":[{"id":7}]}', '{"data":[null]}'])("answered by something else than elbowroom says so, whatever that is: %s", async (text) => {
+		await answering(200, text);
+		await expect(serverAt(server.address).models()).rejects.toMatchObject({ status: 502, code: "odd_answer", message: expect.stringContaining("is no elbowroom, or one of another version") });
+	});
+	it("has what an older elbowroom leaves out filled in, and keeps what a newer one adds", async () => {
+		await answering(200, '{"id":"c","updated":1,"status":"idle","later":true}');
+		expect(await serverAt(server.address).conversation("c")).toEqual({ id: "c", agent: "", title: "", updated: 1, status: "idle", context: null, compactions: [], later: true });
 	});
 	it("takes an empty answer for nothing", async () => {
 		await answering(204, "");

@@ -1,7 +1,7 @@
 import { ButtonComponent } from "obsidian-test-mocks/obsidian";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { keepToken, tokenOf } from "../src/preferences.js";
-import { ElbowroomSettingTab } from "../src/settings_tab.js";
+import { keepToken, moveToken, tokenOf } from "../src/settings/preferences.js";
+import { ElbowroomSettingTab } from "../src/settings/settings_tab.js";
 import { pluginFor, serverAt, serving, until } from "./support.js";
 
 let server;
@@ -22,7 +22,7 @@ async function opened({ locked = {}, kept = {}, token = "elbp_1", isAway = false
 		response.end(JSON.stringify(url === "/api/settings" ? { values: { compaction }, locked } : url === "/health" ? { version: "9" } : { data: rows[url] }));
 	});
 	if (isAway) server.close();
-	const plugin = pluginFor(null, { address: server.address, token, ...kept });
+	const plugin = pluginFor(null, { address: server.address, token, origin: server.address, ...kept });
 	plugin.server = serverAt(server.address, token);
 	tab = new ElbowroomSettingTab(plugin);
 	delete tab.settingItems; // Obsidian has it since 1.13
@@ -38,6 +38,8 @@ describe("the settings", () => {
 		const declared = tab.getSettingDefinitions().flatMap(({ heading, items }) => [heading, ...items.map(({ name }) => name)]);
 		const drawn = [...tab.containerEl.children].map(nameOf);
 		expect(drawn).toEqual(declared);
+		const controls = tab.groups().flatMap(({ rows }) => rows).filter(({ control }) => control).map(({ name }) => name);
+		expect(controls.filter((name) => !row(name).children[0].childElementCount)).toEqual([]);
 	});
 	it("offer the current agent and every agent for pruning, and change it in elbowroom", async () => {
 		const { compaction } = await opened();
@@ -122,15 +124,29 @@ describe("the token", () => {
 	it("goes into secret storage, never over a secret that a person chose", () => {
 		const secrets = new Map([["my-key", "sk-mine"]]);
 		const app = { secretStorage: { getSecret: (name) => secrets.get(name) ?? null, setSecret: (name, value) => secrets.set(name, value) } };
-		const preferences = { secret: "my-key", token: "old" };
+		const preferences = { address: "http://a.example/x/v1", secret: "my-key", token: "old", origin: "" };
 		keepToken(app, preferences, "elbp_2");
-		expect(preferences).toEqual({ secret: "elbowroom-token", token: "" });
+		expect(preferences).toMatchObject({ secret: "elbowroom-token", token: "", origin: "http://a.example" });
 		expect(tokenOf(app, preferences)).toBe("elbp_2");
 		expect(secrets.get("my-key")).toBe("sk-mine");
 	});
 	it("is kept with the preferences where there is no secret storage", () => {
-		const preferences = { secret: "", token: "" };
+		const preferences = { address: "a.example", secret: "", token: "" };
 		keepToken({}, preferences, "elbp_2");
 		expect(tokenOf({}, preferences)).toBe("elbp_2");
+	});
+	it.each(["http://b.example", "https://a.example", "http://a.example:81", "http://a.example.b.example", "", "a.example@b.example"])("is sent to no other place than the one that it was made for: %s", (address) => {
+		const preferences = { address: "http://a.example", secret: "", token: "" };
+		keepToken({}, preferences, "elbp_2");
+		preferences.address = address;
+		expect(tokenOf({}, preferences)).toBe("");
+		preferences.address = "a.example/v1";
+		expect(tokenOf({}, preferences)).toBe("elbp_2");
+	});
+	it("of an earlier version belongs to the address of then", () => {
+		const preferences = { address: "http://a.example", secret: "", token: "elbp_1", origin: "" };
+		expect(moveToken({}, preferences)).toBe(true);
+		expect(preferences.origin).toBe("http://a.example");
+		expect(moveToken({}, preferences)).toBe(false);
 	});
 });

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { streamChat } from "../src/stream.js";
+import { streamChat } from "../src/server/stream.js";
 import { finish, serverAt, serving, sse, word } from "./support.js";
 
 let server;

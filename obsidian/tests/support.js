@@ -3,8 +3,8 @@ import { createServer } from "node:http";
 import { App } from "obsidian-test-mocks/obsidian";
 import * as obsidian from "obsidian";
 import { vi } from "vitest";
-import { preferencesFrom } from "../src/preferences.js";
-import { Server } from "../src/server.js";
+import { preferencesFrom } from "../src/settings/preferences.js";
+import { Server } from "../src/server/server.js";
 
 /** Serves `answer(request, response, body)` on a free port until the test ends; returns its address and what was asked. */
 export async function serving(answer) {

@@ -1,6 +1,6 @@
 import { App, MarkdownView } from "obsidian-test-mocks/obsidian";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { showChanges } from "../src/vault_changes.js";
+import { showChanges } from "../src/notes/vault_changes.js";
 import { serverAt, serving, until } from "./support.js";
 
 let server;

@@ -8,7 +8,9 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +33,8 @@ APART: Final = 8
 CATEGORIES: Final = {1: "several turns", 2: "when", 3: "the world besides", 4: "one turn"}
 """LoCoMo's kinds of questions; the fifth is of those that the chat does not answer."""
 WAYS: Final = ("unasked", "tool")
+QUOTED: Final = re.compile(r"\n(?:user|assistant)?> ")
+"""How a line of a passage begins."""
 ORDINARY: Final = "ordinary messages with passages"
 
 
@@ -136,7 +140,7 @@ def _count(figures: Figures, window: int, question: Question, prompts: Mapping[s
         if way == WAYS[0]:
             kind.of += 1
             kind.note += tokens(text_of(prompt[-1])) - tokens(question.text)
-        text = " ".join(str(text_of(each)) for each in prompt).replace("\n> ", "\n")
+        text = QUOTED.sub("\n", " ".join(str(text_of(each)) for each in prompt))
         kind.told[way] = kind.told.get(way, 0) + any(_plain(each) in _plain(text) for each in question.evidence)
 
 
@@ -147,8 +151,9 @@ def _plain(text: str) -> str:
 def evidence_table(chats: Sequence[Chat]) -> Iterator[str]:
     """Yield the table: for how many questions what answers them is in the prompt, by window and kind."""
     figures: Figures = {}
-    for window in WINDOWS:
-        figures |= asyncio.run(measured(chats, window))
+    with ProcessPoolExecutor(len(WINDOWS), mp_context=get_context("spawn")) as pool:
+        for found in pool.map(in_window, [chats] * len(WINDOWS), WINDOWS):
+            figures |= found
     heads = ("window", "questions", "of", *WAYS, LAST, CUT, "tokens of passages")
     rows = [_row(window, kind, each) for (window, kind), each in figures.items() if kind != ORDINARY]
     sums = [_row(window, "*all*", _sum(figures, window)) for window in WINDOWS]
@@ -159,6 +164,11 @@ def evidence_table(chats: Sequence[Chat]) -> Iterator[str]:
         share = 100 * each.note / max(1, each.of)
         told = f"{each.note} of {each.of:,} messages without a question mark brought passages ({share:.1f} %)"
         yield f"In a window of {window:,}, {told}.\n"
+
+
+def in_window(chats: Sequence[Chat], window: int) -> Figures:
+    """Return the figures of a window, in a process of its own."""
+    return asyncio.run(measured(chats, window))
 
 
 def _sum(figures: Figures, window: int) -> Asked:

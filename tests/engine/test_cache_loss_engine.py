@@ -10,7 +10,7 @@ from long_conversations import conversation
 from prefix_reuse import readings_of
 from serving import Served, serve, settings_for
 
-from elbowroom.agents.turn import managed_step
+from elbowroom.agents.turn import sending
 from elbowroom.tokens.files.loading import load_model
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ async def test_a_loss_is_what_the_engine_reads_again(
     stand before all else; what the engine has forgotten by itself is not seen then.
     """
     if not is_told:
-        monkeypatch.setattr(managed_step, "cached_of", lambda *_: None)
+        monkeypatch.setattr(sending, "cached_of", lambda *_: None)
     first = talk_of(engine)
     then = [*first, {"role": "assistant", "content": "It is."}, {"role": "user", "content": "And what came then?"}]
     files = f'model_files = {{ tiny = "{engine.model}" }}'

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -87,7 +88,7 @@ def with_version(plugin: Path, version: str) -> None:
     """Put a plugin of this version there."""
     plugin.mkdir(parents=True, exist_ok=True)
     for name in FILES:
-        (plugin / name).write_text("old", encoding="utf-8")
+        (plugin / name).write_text("// The plugin of elbowroom, an old one", encoding="utf-8")
     (plugin / "manifest.json").write_text(json.dumps({"id": "elbowroom", "version": version}), encoding="utf-8")
 
 
@@ -169,6 +170,43 @@ def test_a_broken_plugin_is_replaced(plugin: Path, manifest: bytes, capsys: pyte
     assert obsidian("update") == 0
     assert f"from an unknown version to {VERSION}" in capsys.readouterr().out
     assert in_folder(plugin) == packaged()
+
+
+def test_another_plugin_of_the_same_id_stays(plugin: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody else's plugin is left; with `--force` its whole folder is kept beside `plugins`, each time anew."""
+    manifest = json.dumps({"id": "elbowroom", "version": "0.0.1", "author": "Somebody"})
+    others = {
+        "main.js": b"// theirs",
+        "manifest.json": manifest.encode(),
+        "data.json": b'{"address": "x"}',
+        "more.txt": b"1",
+    }
+    for kept in ("elbowroom-kept", "elbowroom-kept-2"):
+        shutil.rmtree(plugin, ignore_errors=True)
+        plugin.mkdir(parents=True)
+        for name, content in others.items():
+            (plugin / name).write_bytes(content)
+        assert obsidian("install") == obsidian("update") == 1
+        assert in_folder(plugin) == others
+        assert "which is not elbowroom's" in capsys.readouterr().err
+        assert obsidian("install", "--force", "--dry-run") == 0
+        assert in_folder(plugin) == others
+        assert obsidian("install", "--force") == 0
+        assert in_folder(config / kept) == others
+        assert in_folder(plugin) == {**packaged(), "data.json": b'{\n  "address": "http://127.0.0.1:1"\n}'}
+    assert obsidian("install") == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+def test_root_leaves_the_vault_to_its_owner(home: Path, config: Path) -> None:
+    """What root installs belongs to whom the vault belongs to, so that Obsidian may change and delete it."""
+    for path in (home, *home.rglob("*")):
+        os.chown(path, 4711, 4712)
+    (config / "community-plugins.json").unlink()
+    assert obsidian("install", "--enable") == 0
+    made = [config / "plugins", config / "community-plugins.json", *(config / "plugins").rglob("*")]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(4711, 4712)}
+    assert len(made) == 7
 
 
 def test_update_goes_to_every_vault(home: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:

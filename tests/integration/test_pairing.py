@@ -158,8 +158,7 @@ async def test_of_two_claims_at_once_one_wins(tmp_path: Path) -> None:
         ({"code": " "}, "code"),
         ({"code": "A" * 1000}, "code"),
         ({"code": "ABCD-2345", "name": ""}, "name"),
-        ({"code": "ABCD-2345", "name": "a\nb"}, "name"),
-        ({"code": "ABCD-2345", "name": "x" * 81}, "name"),
+        ({"code": "ABCD-2345", "name": "\u200d\u200b\n"}, "name"),
         ({"code": "ABCD-2345", "name": None}, "name"),
     ],
 )
@@ -171,6 +170,26 @@ async def test_a_claim_has_a_form(tmp_path: Path, body: Any, param: str | None) 
             status, answer = await ask(served, "POST", "/api/pairing/claim", body, Origin=OBSIDIAN)
             assert (status, answer["error"]["param"]) == (400, param)
         assert (await claim(served, code))[0] == 201
+
+
+@pytest.mark.parametrize(
+    ("vault", "shown"),
+    [
+        ("Notes", "Notes"),
+        ("Wissen \U0001f469\u200d\U0001f4bb\ufe0f", "Wissen \U0001f469\u200d\U0001f4bb\ufe0f"),
+        ("\u65e5\u8a18\u3000\u4ed5\u4e8b", "\u65e5\u8a18 \u4ed5\u4e8b"),
+        ("N\u00a0o\u2009te\u00ads", "N o tes"),
+        ("a\nb\u202ec", "a bc"),
+        ("x" * 70, f"{'x' * 70} (Obsidia\u2026"),
+        ("\u6f22" * 255, "\u6f22" * 79 + "\u2026"),
+    ],
+)
+async def test_a_vault_of_any_name_is_paired(tmp_path: Path, vault: str, shown: str) -> None:
+    """Emoji, spaces of other scripts and long names are one short line in the list, which nothing can turn around."""
+    async with serve(tmp_path, settings_for(NOBODY)) as served:
+        status, got = await claim(served, await new_code(served), name=f"{vault} (Obsidian on Linux)")
+        assert status == 201
+        assert got["name"].removesuffix(" (Obsidian on Linux)") == shown
 
 
 async def test_a_paired_token_stands_for_the_servers(tmp_path: Path) -> None:

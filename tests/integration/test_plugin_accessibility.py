@@ -31,7 +31,7 @@ async def talked(window: Window) -> Locator:
     for number in range(3):
         await ask(chat, f"What grows in bed {number}?")
     await chat.get_by_label("Message").fill("/compact")
-    await chat.get_by_label("Message").press("Enter")
+    await chat.get_by_role("button", name="Send", exact=True).click()
     await chat.locator(".elbowroom-compaction summary").click()
     return chat
 

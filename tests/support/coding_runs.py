@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
 
 from chatting import MODEL
 from coding_agents import Agent, Outcome, Place, run
-from coding_task import PROMPT, CodingModel, Task, write_task
+from coding_task import SUMMARY, CodingModel, Task, write_long_task, write_task
 from recording_relay import RecordingRelay
-from scripted_pruner import is_prune_order
+from scripted_pruner import is_prune_order, text_of
 from serving import Served, serve, settings_for
 
+from elbowroom.context.compaction.division import SUMMARY_TAG
+from elbowroom.context.outputs import MARK
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 
 if TYPE_CHECKING:
@@ -28,8 +32,22 @@ COMPACTIONS: Final = re.compile(r"^elbowroom_compactions_total\{.*\} (\S+)$", re
 TOKENIZER: Final = SimulatedTokenizer()
 TURN: Final = "<|im_end|>\n"
 Body = dict[str, Any]
-SECONDS: Final = 110.0
+SECONDS: Final = 200.0
+WRITING_SPEED: Final = 20  # tokens a second
 ROUTES: Final = ("/chat/completions", "/responses", "/messages")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What compactions cost an engine, in tokens: what it read `again`, the `summaries`, and what was `written`."""
+
+    again: int
+    summaries: int
+    written: int
+
+    def seconds(self, reading: int) -> float:
+        """Return how long all waited for that where the engine reads so many tokens a second."""
+        return (self.again + self.summaries) / reading + self.written / WRITING_SPEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +72,34 @@ class Run:
         return sum(not chat.fitted for chat in self.chats if chat.counted_tokens is not None)
 
     @property
-    def read_again(self) -> int:
-        """Return how many tokens the engine read that were not in its cache and that it had read before.
-
-        The orders of compactions count as well.
-        """
+    def spent(self) -> Spent:
+        """Return what compactions, the client's own among them, have cost the engine."""
         seen: set[str] = set()
-        return sum(tokens_again(chat, seen) for chat in self.chats if chat.counted_tokens is not None)
+        before = ""
+        again, summaries, written = 0, 0, 0
+        for chat in self.chats:
+            if chat.counted_tokens is None:
+                continue
+            prompt = TOKENIZER.render(chat.body["messages"], chat.body.get("tools"))
+            is_order = is_prune_order(chat.body) or is_own_compaction(chat.body)
+            more = tokens_spent(prompt, shared_by(before, prompt), seen, is_order=is_order)
+            before, again, summaries = prompt, again + more[0], summaries + more[1]
+            written += chat.completion_tokens if is_order else 0
+        return Spent(again, summaries, written)
+
+    @property
+    def kept(self) -> int:
+        """Return how many tokens of history stood word for word in the first prompts after compactions, on average."""
+        sizes, before = [], ""
+        for chat in self.chats:
+            if chat.counted_tokens is None or is_prune_order(chat.body) or not chat.body.get("tools"):
+                continue
+            said = [text_of(message) for message in chat.body["messages"] if message["role"] != "system"]
+            beginning = "".join(text for text in said if is_shorter(text))
+            if beginning != before:
+                sizes.append(sum(len(TOKENIZER.split(text)) for text in said if not is_shorter(text)))
+            before = beginning
+        return round(mean(sizes)) if sizes else 0
 
     @property
     def own_compactions(self) -> int:
@@ -68,19 +107,33 @@ class Run:
         return sum(is_own_compaction(request.json()) for request in self.asked if request.body)
 
 
-def tokens_again(chat: RecordedRequest, seen: set[str]) -> int:
-    """Return the tokens of a request that the engine read although its messages are in `seen`; add the others there."""
-    prompt = TOKENIZER.render(chat.body["messages"], chat.body.get("tools"))
-    messages = prompt.split(TURN)[:-1]
-    place, again = 0, 0
-    for number, message in enumerate(messages, start=1):
-        size = len(TOKENIZER.split(message + TURN))
-        place += size
-        is_order = number == len(messages) and is_prune_order(chat.body)
-        if place > chat.reused_tokens and (message in seen or is_order):
-            again += min(size, place - chat.reused_tokens)
+def shared_by(one: str, other: str) -> int:
+    """Return with how many characters both texts begin alike."""
+    most = min(len(one), len(other))
+    return bisect_left(range(most), True, key=lambda length: one[: length + 1] != other[: length + 1])
+
+
+def tokens_spent(prompt: str, reused: int, seen: set[str], *, is_order: bool) -> tuple[int, int]:
+    """Return the tokens that the engine read although their messages are in `seen`, and those of new summaries.
+
+    It has the first `reused` characters of the prompt in its cache. Of an order all that it read counts. What stands
+    for old results counts as a summary. The other messages are added to `seen`.
+    """
+    place, again, summaries = 0, 0, 0
+    for message in prompt.split(TURN)[:-1]:
+        place += len(message + TURN)
+        read = len(TOKENIZER.split((message + TURN)[-max(0, place - reused) :])) if place > reused else 0
+        if message in seen or is_order:
+            again += read
+        elif is_shorter(message.partition("\n")[2]):
+            summaries += read
         seen.add(message)
-    return again
+    return again, summaries
+
+
+def is_shorter(text: str) -> bool:
+    """Tell whether a message's text stands for others: a summary of elbowroom or of a client, or an old result's."""
+    return text.startswith((f"<{SUMMARY_TAG}>", MARK)) or SUMMARY in text
 
 
 def is_own_compaction(body: Body) -> bool:
@@ -89,9 +142,12 @@ def is_own_compaction(body: Body) -> bool:
     return not body.get("tools") and "summar" in json.dumps(messages[-1])
 
 
-async def coding_run(agent: Agent, installed: Path, folder: Path, window: int, *, directly: bool = False) -> Run:
-    """Have an agent do the task in a window of so many tokens."""
-    task = write_task(folder / "repository", window)
+async def coding_run(
+    agent: Agent, installed: Path, folder: Path, window: int, *, directly: bool = False, is_long: bool = False
+) -> Run:
+    """Have an agent do the task of forty calls, or the long one, in a window of so many tokens."""
+    repository = folder / "repository"
+    task = write_long_task(repository) if is_long else write_task(repository, window)
     model = CodingModel(task)
     loaded = SimulatedModel(MODEL, loaded_context_length=window)
     async with AsyncExitStack() as stack:
@@ -100,7 +156,7 @@ async def coding_run(agent: Agent, installed: Path, folder: Path, window: int, *
         served = None if directly else await stack.enter_async_context(serve(folder, settings))
         relay = await stack.enter_async_context(RecordingRelay(served.url if served else studio.base_url))
         place = Place(folder / "home", task.folder, relay.base_url, window, is_managed=not directly)
-        outcome = await run(agent, installed, place, PROMPT, SECONDS)
+        outcome = await run(agent, installed, place, task.prompt, SECONDS)
         compactions = await compactions_of(served) if served else 0
         return Run(task, outcome, model, relay.requests, studio.chats, compactions)
 

@@ -1,4 +1,7 @@
-"""A task for coding agents in a small repository, and a simulated model that works it off call by call.
+"""Two tasks for coding agents in a small repository, and a simulated model that works one off call by call.
+
+The short one has forty calls over ten files that grow with the window, the long one sixty over forty files of a fixed
+size.
 
 The model keeps its place in the task itself, by results of tools and by the files on the disk, so that nothing that a
 compaction takes away can lead it astray.
@@ -6,6 +9,7 @@ compaction takes away can lead it astray.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from dataclasses import dataclass
@@ -22,12 +26,16 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 Kind = Literal["search", "read", "edit", "run"]
 PROMPT: Final = "Raise the limit of every part tenfold, as README.md says, and check each part."
+LONG_PROMPT: Final = "Read every part, and raise the limit of every other part tenfold, as README.md says."
 DONE: Final = "Every limit is raised and every part is checked."
 SUMMARY: Final = "The limit of every part is to be raised tenfold and each part to be checked. Some parts are done."
 MOST_ATTEMPTS: Final = 5
-PARTS: Final = 10
+PLAN_TOKENS: Final = 272
+PARTS, LONG_PARTS = 10, 40
 SHARE: Final = 0.25
 """How much of the window each part takes."""
+TOKENS: Final = 1800
+"""How many tokens each part of the long task takes."""
 WORDS: Final = ("quay", "rope", "ferry", "anchor", "signal", "harbour", "lantern", "current", "ballast", "compass")
 CHECK: Final = '''"""Checks one part: `python3 check.py 07` writes what it found into checked/07.txt."""
 
@@ -46,10 +54,11 @@ print(f"part {number}: limit {limit}, {text.count('def ')} functions, all fine")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A module of the repository: its number, of two digits, and its text before the task."""
+    """A module of the repository: its number, of two digits, its text before the task, and what is done to it."""
 
     number: str
     text: str
+    kinds: tuple[Kind, ...] = get_args(Kind)
 
     @property
     def path(self) -> str:
@@ -95,16 +104,19 @@ class Task:
 
     folder: Path
     parts: tuple[Part, ...]
+    prompt: str = PROMPT
 
     @property
     def steps(self) -> list[Step]:
         """Return every call in its order."""
-        return [Step(kind, part) for part in self.parts for kind in get_args(Kind)]
+        return [Step(kind, part) for part in self.parts for kind in part.kinds]
 
     def wanted_files(self) -> dict[str, str]:
         """Return the files that the task changes or makes, as it wants them."""
-        edited = {part.path: part.text.replace(f"{part.before}\n", f"{part.after}\n") for part in self.parts}
-        return edited | {f"checked/{part.number}.txt": f"limit {int(part.number)}0\n" for part in self.parts}
+        edited = [part for part in self.parts if "edit" in part.kinds]
+        checked = [part for part in self.parts if "run" in part.kinds]
+        files = {part.path: part.text.replace(f"{part.before}\n", f"{part.after}\n") for part in edited}
+        return files | {f"checked/{part.number}.txt": f"limit {int(part.number)}0\n" for part in checked}
 
     def wrong_files(self) -> list[str]:
         """Return those of these files that are not so."""
@@ -129,12 +141,25 @@ class Task:
 def write_task(folder: Path, window: int) -> Task:
     """Write the repository of a task whose files are two and a half times as large as the window of so many tokens."""
     parts = tuple(Part(f"{number:02}", source(number, int(window * SHARE))) for number in range(1, PARTS + 1))
-    files = {part.path: part.text for part in parts}
-    files |= {"check.py": CHECK, "README.md": f"# Harbour\n\n{PROMPT}\n`python3 check.py 07` checks part 07.\n"}
+    return written(Task(folder, parts))
+
+
+def write_long_task(folder: Path) -> Task:
+    """Write the repository of the task of sixty calls: every part is read, every other one is edited."""
+    numbers = range(1, LONG_PARTS + 1)
+    kinds: tuple[tuple[Kind, ...], ...] = (("read", "edit"), ("read",))
+    parts = tuple(Part(f"{number:02}", source(number, TOKENS), kinds[number % 2]) for number in numbers)
+    return written(Task(folder, parts, LONG_PROMPT))
+
+
+def written(task: Task) -> Task:
+    """Write the repository of a task, and return it."""
+    files = {part.path: part.text for part in task.parts}
+    files |= {"check.py": CHECK, "README.md": f"# Harbour\n\n{task.prompt}\n`python3 check.py 07` checks part 07.\n"}
     for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return Task(folder, parts)
+        (task.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (task.folder / path).write_text(text, encoding="utf-8")
+    return task
 
 
 def source(number: int, tokens: int) -> str:
@@ -170,7 +195,7 @@ class CodingModel:
         """Return the plan for an order, a summary for a request without tools, else the next call."""
         if is_prune_order(body):
             self.orders += 1
-            return said(valid_plan(body))
+            return said(usual_plan(body))
         self._take_in(body)
         if not body.get("tools"):
             self.side += 1
@@ -197,6 +222,15 @@ def answered_call(messages: list[Body]) -> Body | None:
     number = results[-1]["tool_call_id"] if results else None
     calls = [call for message in messages for call in message.get("tool_calls") or () if call["id"] == number]
     return json.loads(calls[-1]["function"]["arguments"]) if calls else None
+
+
+def usual_plan(body: Body) -> str:
+    """Return a valid plan for an order, as long as those of real models are, as far as the order lets it be."""
+    plan, most = json.loads(valid_plan(body)), min(PLAN_TOKENS, body["max_tokens"] // 2)
+    told = itertools.cycle(WORDS)
+    while len(SimulatedTokenizer().split(json.dumps(plan))) < most:
+        plan["summary"] += f" The {next(told)} was looked at and the {next(told)} was left as it is."
+    return json.dumps(plan)
 
 
 def said(text: str) -> Script:

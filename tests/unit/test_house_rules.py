@@ -39,9 +39,9 @@ INSIDE = {
         "| machine_management | machines | seen registry"
     ),
     "context": (
-        "transcript budget remote_images | divisible effects canonical seam templates outputs conversation "
+        "transcript budget costs remote_images | divisible effects canonical seam templates outputs conversation "
         "observations | ledger memories branch compaction | passages | unasked | prompt "
-        "| manager put_back | fitting | planner | reuse"
+        "| manager put_back masking | fitting | planner | reuse | answers"
     ),
     "store": (
         "base questions said | lock identity place | changes packed message_parts inspection | index "

@@ -25,12 +25,15 @@ from elbowroom.context.budget import TARGET_RATIO, Budget
 from elbowroom.context.compaction import Compaction, Rung, inner_summary, is_summary, with_words
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.outputs import is_shortened
-from elbowroom.context.seam import command_in, notice_line, without_notices
+from elbowroom.context.passages import words_of
+from elbowroom.context.seam import FORGET, command_in, notice_line, without_notices
 from elbowroom.context.transcript import Group, Message, as_dicts, text_of, with_text, written
 from elbowroom.context.unasked import Passage
 from elbowroom.errors import Conflict, NotFound
 from elbowroom.providers.base import TextDelta
 
+IN_SHORT: Final = 60
+"""Characters by which a person knows a passage again."""
 NOTHING_STANDS: Final = (
     "No summary stands in this conversation: nothing of it was compacted, or that was taken back already."
 )
@@ -48,28 +51,59 @@ SUMMARY_TOO_LARGE: Final = (
 async def answer_command(
     target: Target, request: ChatRequest, sink: Sink, settings: RunSettings, said: Answer
 ) -> Answer:
-    """Compact the conversation, as its last message orders, and say in one line what that has freed.
+    """Do what the last message orders, compact or forget, and say in one line what has come of it.
 
     Raises RequestError where nothing is ever compacted.
     """
     check_compacts(target, settings)
-    before = without_notices(request.messages[:-1])
-    told = "There is nothing to compact yet."
+    command, words = command_in(request.messages[-1]) or ("", "")
+    chat = replace(request, messages=as_dicts(without_notices(request.messages[:-1])))
     said.begin_step()
-    if any(message.get("role") == "user" for message in before):
-        chat = replace(request, messages=as_dicts(before), focus=command_in(request.messages[-1]) or "")
-        done = await compact_request(target, chat, settings, sink)
-        told = f"Compacted: {done.before:,} to {done.after:,} tokens in {done.seconds:.1f} s."
-        if done.rung is None:
-            told = f"Nothing could be freed: the conversation takes {done.before:,} tokens."
-        usage = {"prompt_tokens": done.after, "completion_tokens": 0, "total_tokens": done.after}
-        said.usages.append({**usage, "elbowroom": COUNTED})
+    if command == FORGET:
+        told = await _forgotten(target, chat, settings, words)
+    else:
+        told = await _compacted(target, replace(chat, focus=words), sink, settings, said)
     line = TextDelta(notice_line(told).strip())
     if settings.live is not None:
         settings.live.said([line])
         settings.live.called(())
     await sink([said.take(line)])
     return said
+
+
+async def _compacted(target: Target, chat: ChatRequest, sink: Sink, settings: RunSettings, said: Answer) -> str:
+    if not any(message.get("role") == "user" for message in chat.messages):
+        return "There is nothing to compact yet."
+    done = await compact_request(target, chat, settings, sink)
+    usage = {"prompt_tokens": done.after, "completion_tokens": 0, "total_tokens": done.after}
+    said.usages.append({**usage, "elbowroom": COUNTED})
+    if done.rung is None:
+        return f"Nothing could be freed: the conversation takes {done.before:,} tokens."
+    return f"Compacted: {done.before:,} to {done.after:,} tokens in {done.seconds:.1f} s."
+
+
+async def _forgotten(target: Target, chat: ChatRequest, settings: RunSettings, words: str) -> str:
+    """Let passages go that came back last: all of one message, the one of a number, or those with these words."""
+    recall = await _recall_of(target, chat, settings)
+    async with recall.lock():
+        key, passages = await recall.last_came_back()
+        numbers = [number for number, each in enumerate(passages, 1) if _is_meant(words, number, each)]
+        gone = await recall.forget(key, numbers)
+    if gone:
+        return f"Forgotten, and never brought back in this conversation: {_in_short(gone)}"
+    if not passages:
+        return "Nothing came back in this conversation, so there is nothing to forget."
+    return f"None of the passages that came back last is meant by that: {_in_short(passages)}"
+
+
+def _is_meant(words: str, number: int, passage: Passage) -> bool:
+    """Tell whether a person means a passage: by its number, by words that it has, or by none."""
+    return words == str(number) if words.isdecimal() else set(words_of(words)) <= set(words_of(passage.text))
+
+
+def _in_short(passages: Sequence[Passage]) -> str:
+    texts = (" ".join(each.text.split()) for each in passages)
+    return " ".join(f"({number}) {text[:IN_SHORT]} …" for number, text in enumerate(texts, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +179,7 @@ class KeptChat:
 
     async def recall(self) -> Recall:
         """Return what knows its compactions."""
-        shared, caller = self.settings.shared, self.request.caller
-        live = await shared.recording.found(self.target, self.request)
-        messages, chain = without_notices(self.request.messages), live.chain if live is not None else None
-        return Recall(shared.store.ledger, shared.notes, caller, self.target.name, messages, live, chain)
+        return await _recall_of(self.target, self.request, self.settings)
 
     async def size_of(self, messages: Sequence[Message]) -> tuple[int, Budget | None]:
         """Return how large the prompt with these messages is, and the budget of its window where one is known."""
@@ -174,6 +205,12 @@ class KeptChat:
             told = refusal.format(needed=needed, window=budget.window, trigger=budget.trigger)
             raise Conflict(told, code="does_not_fit")
         return needed
+
+
+async def _recall_of(target: Target, request: ChatRequest, settings: RunSettings) -> Recall:
+    shared, live = settings.shared, await settings.shared.recording.found(target, request)
+    messages, chain = without_notices(request.messages), live.chain if live is not None else None
+    return Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
 
 
 async def undo(chat: KeptChat) -> tuple[str, int]:
@@ -220,9 +257,10 @@ async def forget(chat: KeptChat, key: str, number: int) -> Passage:
     """Let a passage that came back with the message of this key go, for good. Raises NotFound."""
     recall = await chat.recall()
     async with recall.lock():
-        if (gone := await recall.forget(key, number)) is None:
-            raise NotFound(f"No passage {number} came back with this message.")
-    return gone
+        gone = await recall.forget(key, [number])
+    if not gone:
+        raise NotFound(f"No passage {number} came back with this message.")
+    return gone[0]
 
 
 async def check_pin(chat: KeptChat, key: str) -> None:

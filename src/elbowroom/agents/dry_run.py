@@ -18,7 +18,7 @@ from elbowroom.agents.prompt import (
     with_instructions,
 )
 from elbowroom.agents.request import ChatRequest, parse_chat_request
-from elbowroom.agents.turn import Asking, RunSettings
+from elbowroom.agents.turn import Asking, RunSettings, note_fill
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.ledger import Chain
@@ -132,7 +132,7 @@ async def compact_request(
     messages = fit.manager.history.messages
     before, outcome = await fit.run(fit.planner.by_hand(fit.recall.begun_with()))
     seconds = time.monotonic() - began
-    await fit.note_fill(max(0, shown.tokens - before) if shown is not None else 0)
+    await note_fill(fit, max(0, shown.tokens - before) if shown is not None else 0)
     if isinstance(outcome, Cannot):
         return CompactedRequest(tuple(messages), before, before, None, seconds)
     left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.manager.history.messages)

@@ -19,6 +19,7 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
+USUAL_ANSWERS: Final = (9, 10)
 SHARE_BEFORE_REST = 3
 """An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
 
@@ -39,13 +40,15 @@ class Budget:
     From an occupied size of `trigger` on the history is compacted before a request. At `stop_at` of prompt and answer
     the answer is stopped at the next good place, at `force_at` wherever it is.
 
-    A `max_tokens` of zero or less asks for no limit, as it does with llama.cpp. Raises ValueError for a window without
+    A `max_tokens` of zero or less asks for no limit, as it does with llama.cpp. `answers` are the sizes of those that
+    the conversation has had of its model. Raises ValueError for a window without
     room, and for a trigger that is not between the half that a compaction aims at and the stop.
     """
 
     window: int
     threshold: float = DEFAULT_THRESHOLD
     max_tokens: int | None = None
+    answers: tuple[int, ...] = ()
     trigger: int = field(init=False)
     stop_at: int = field(init=False)
     force_at: int = field(init=False)
@@ -61,10 +64,17 @@ class Budget:
     def reserve(self, prompt: int) -> int:
         """Return the room kept for the reply beside a prompt of this size.
 
-        The client's max_tokens, else a fifth of what is left; at least min(1000, window / 8), at most window / 4.
+        The client's max_tokens, else a fifth of what is left; at least min(1000, window / 8), at most window / 4. That
+        counts as one answer more beside those that there were: the reply gets what nine of ten have taken, and never
+        more than the client's max_tokens. A rare longer one goes on after a compaction.
         """
         wanted = self._asked or (self.window - prompt) // 5
-        return max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
+        unknown = max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
+        if not self.answers:
+            return unknown
+        part, whole = USUAL_ANSWERS
+        usual = sorted((*self.answers, unknown))[-(-(len(self.answers) + 1) * part // whole) - 1]
+        return max(1, min(usual, most_reserve(self.window), self._asked or usual))
 
     def occupied(self, prompt: int) -> int:
         """Return prompt and reserve together."""

@@ -25,7 +25,8 @@ class Count:
 class Progress:
     """Which attempt it is, which of how many parts is read, and how much of the answer has come.
 
-    `written` counts tokens of at most `limit`; both are 0 while the agent reads.
+    `written` counts tokens of at most `limit`; both are 0 while the agent reads. `seconds_left` is how long this answer
+    takes by what the agent's engine has taken before, 0 where nobody knows or it is a moment.
     """
 
     attempt: int = 1
@@ -33,6 +34,7 @@ class Progress:
     parts: int = 1
     written: int = 0
     limit: int = 0
+    seconds_left: int = 0
 
     @property
     def in_words(self) -> str:
@@ -44,6 +46,8 @@ class Progress:
             words.append(f"attempt {self.attempt}")
         if self.written:
             words.append(f"{self.written:,} of at most {self.limit:,} tokens")
+        if self.seconds_left:
+            words.append(f"about {self.seconds_left} s left")
         return ", ".join(words)
 
 
@@ -94,7 +98,8 @@ class Ask(Enum):
     `PINS` the client's messages that the person has pinned, by their keys. `EDITS` the history as the client wants it
     edited, None where nothing of it is to be edited. `OTHERS` whether other requests had compacted the conversation,
     which was taken over, and how. `LESS` whether less of what the client never saw is put back now. `OVERFLOW` the
-    error that tells how the history cannot fit.
+    error that tells how the history cannot fit. `CLIENT_TOOLS` what is known of the tools that the client runs, None
+    where their results are not masked.
     """
 
     PINS = auto()
@@ -102,6 +107,7 @@ class Ask(Enum):
     OTHERS = auto()
     LESS = auto()
     OVERFLOW = auto()
+    CLIENT_TOOLS = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,14 @@ from elbowroom.context.compaction import Compaction, is_summary, smallest
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
 from elbowroom.context.manager import LEAST_SHARE, AgentContextManager, room_for_results, shares, shortened
-from elbowroom.context.outputs import Material, has_note, material_in, note_on_whole, short_note_on_whole, with_material
+from elbowroom.context.outputs import (
+    Material,
+    has_note,
+    material_in,
+    note_on_whole,
+    short_note_on_whole,
+    with_material,
+)
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import (
     SYSTEM_ROLES,
@@ -31,6 +38,7 @@ log = logging.getLogger(__name__)
 PASSES_OF_MATERIAL: Final = 3
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
+CAN_CALL_AGAIN: Final = " Calls that only read bring theirs again."
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 HEAD_SHARE: Final = (2, 3)
@@ -402,6 +410,11 @@ class Shortener:
             yield from self._tell_old(sizes)
         return True
 
+    def take_masked(self, messages: Sequence[Message]) -> Work[None]:
+        """Take over a history in which results of the client's tools are masked."""
+        sizes = yield from self._take_shorter(self._history.messages, messages)
+        yield from self._tell_old(sizes, CAN_CALL_AGAIN)
+
     def _take_shorter(self, whole: Sequence[Message], shorter: Sequence[Message]) -> Work[tuple[int, int]]:
         """Take over a history with shorter results; return the size of its prompt before and after."""
         if shorter is whole:
@@ -416,8 +429,8 @@ class Shortener:
             yield Keep(made)
         return made.before, after
 
-    def _tell_old(self, sizes: tuple[int, int]) -> Work[None]:
-        yield Tell("results shortened", OLD.format(*sizes), *sizes)
+    def _tell_old(self, sizes: tuple[int, int], more: str = "") -> Work[None]:
+        yield Tell("results shortened", OLD.format(*sizes) + more, *sizes)
 
     def _shorten_results(self) -> Work[None]:
         """Check 2: leave results that have just come in whole where they fit, else their beginning and end."""

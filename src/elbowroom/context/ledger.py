@@ -67,6 +67,16 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """How messages that are kept were made: for which window, the prompt's size before and after, and by which rung."""
+
+    window: int
+    before: int
+    after: int
+    rung: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One compaction: `messages` stand in place of all messages that `key` covers, but for system messages.
 
@@ -82,15 +92,10 @@ class Entry:
     rung: str
     created: float
 
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """How messages that are kept were made: for which window, the prompt's size before and after, and by which rung."""
-
-    window: int
-    before: int
-    after: int
-    rung: str
+    @property
+    def written(self) -> Written:
+        """Return how its messages were made."""
+        return Written(self.window, self.before, self.after, self.rung)
 
 
 class Archived(NamedTuple):

@@ -133,7 +133,7 @@ class AgentContextManager:
     def learn_window(self, window: int) -> None:
         """Take over a smaller window that the engine has named; the window never grows within a request."""
         if window < self.budget.window:
-            self.budget = Budget(window, self.budget.threshold, self.budget.max_tokens)
+            self.budget = replace(self.budget, window=window)
 
 
 def room_for_results(budget: Budget, rest: int, *, now: int | None = None) -> int:

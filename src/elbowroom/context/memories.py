@@ -84,7 +84,9 @@ def folded(text: str) -> str:
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+    for accent in filter(unicodedata.combining, set(decomposed)):
+        decomposed = decomposed.replace(accent, "")
+    return decomposed
 
 
 def same_words(one: str, other: str) -> bool:

@@ -24,6 +24,9 @@ class Observations:
     def compacted(self, rung: str, seconds: float, freed: int, verdict: str) -> None:
         """A conversation was compacted; `verdict` is pass, soft fail or hard fail."""
 
+    def room_chosen(self, way: str) -> None:
+        """Room is made in this way, which costs less than another: mask, plan or code."""
+
     def recalled(self, passages: int, tokens: int) -> None:
         """So many passages came back unasked with a message, which take so many tokens."""
 

@@ -15,6 +15,7 @@ from elbowroom.context.effects import Ask, Tell, Work, counted
 from elbowroom.context.fitting import Keep, Note, Shortener
 from elbowroom.context.ledger import PRUNED, UNCHANGED, Written
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.masking import masked_instead
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow
@@ -122,10 +123,19 @@ class Planner:
         decision = yield from self.decision(purpose)
         whole = self._history.messages
         self._unshortened = None
-        if isinstance(decision, Compact) and (yield from self.shortener.free()):
+        if isinstance(decision, Compact) and (
+            (yield from self.shortener.free()) or (yield from self._masked(decision))
+        ):
             self._unshortened = whole
             return (yield from self.decision(purpose))
         return decision
+
+    def _masked(self, decision: Compact, expected: Sequence[Message] = ()) -> Work[bool]:
+        """Mask old results of the client's tools where that costs the session less than the compaction does."""
+        shorter = yield from masked_instead(self._history, self.manager.budget, decision, expected)
+        if shorter is not None:
+            yield from self.shortener.take_masked(shorter)
+        return shorter is not None
 
     def decision(self, purpose: Purpose, expected: Message | None = None) -> Work[Decision]:
         """Decide about the history, and a message `expected` after it; the person's pins count once it is compacted."""
@@ -283,6 +293,8 @@ class Planner:
                 yield Keep(Written(budget.window, *sizes, PRUNED))
                 return None, True
             self.manager.history = history
+        if (yield from self._masked(decision, (expected,))):
+            return None, True
         if not decision.asks_pruner:
             return None, False
         outcome = yield from self.shrink(purpose, decision, expected)

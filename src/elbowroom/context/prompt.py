@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from elbowroom.context.compaction import smallest
+from elbowroom.context.compaction import is_summary_message, smallest
 from elbowroom.context.ledger import Chain, is_system, systems_of
 from elbowroom.context.outputs import is_shortened, is_stub
 from elbowroom.context.seam import CONTINUE, GO_ON_AT_THE_END, LONGEST_END, THINK_ON
@@ -27,8 +27,8 @@ class Item:
     """A message of a prompt. `key` is that of the client's message in the chain which it stands for, "" for others.
 
     All that was put back for an answer has its key, all that an entry of the ledger holds the key of that entry.
-    `whole` is the message before it was shortened, None where it was not. `note` is what came back unasked with the
-    message, at its end.
+    `whole` is the message before it was shortened, None where it was not. `told` are the messages that a summary stands
+    for, as far as they are known. `note` is what came back unasked with the message, at its end.
     """
 
     message: Message
@@ -37,6 +37,7 @@ class Item:
     whole: Message | None = None
     is_pinned: bool = False
     note: str = ""
+    told: tuple[Message, ...] = ()
 
     def saying(self, message: Message) -> "Item":
         """Return the item with another form of its message; itself where that is the same."""
@@ -52,6 +53,11 @@ class Item:
     def is_as_sent(self) -> bool:
         """Tell whether no compaction has taken it in, and nothing of it was shortened."""
         return self.origin in UNTOUCHED and self.whole is None
+
+    @property
+    def stands_for(self) -> tuple[Message, ...]:
+        """Return the messages that it stands for: those that a summary tells of, else its own, whole."""
+        return self.told or (self.message if self.whole is None else self.whole,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +100,16 @@ class Prompt:
     def transcript(self) -> Transcript:
         """Return the messages in their groups, of which those are pinned whose first message is.
 
-        Groups of calls know their results as they were before they were shortened.
+        Groups of calls know their results as they were before they were shortened, summaries what they stand for.
         """
         transcript = Transcript.of(self.messages)
-        if not any(item.is_pinned or item.note or item.whole for item in self.items):
+        if not any(item.is_pinned or item.note or item.whole or item.told for item in self.items):
             return transcript
         groups, at = [], 0
         for group in transcript.groups:
             items = self.items[at : at + len(group.messages)]
-            has_shortened = any(item.whole is not None and is_result(item.message) for item in items)
-            whole = tuple(item.whole or item.message for item in items) if has_shortened else ()
+            has_shortened = any(item.told or (item.whole is not None and is_result(item.message)) for item in items)
+            whole = tuple(message for item in items for message in item.stands_for) if has_shortened else ()
             groups.append(replace(group, is_pinned=items[0].is_pinned, note=items[0].note, unshortened=whole))
             at += len(group.messages)
         return Transcript(tuple(groups))
@@ -184,9 +190,14 @@ class Prompt:
         before the tail, so that it goes into the ledger with it.
         """
         first = len(messages) - tail
+        places = self.places(messages, parts)
+        gone = (item for place, item in enumerate(self.items) if place not in places and not is_system(item.message))
+        told = tuple(message for item in gone for message in item.stands_for)
         items = tuple(
-            Item(message, origin="summary") if place is None else self._kept(place, message, is_covered=at < first)
-            for at, (message, place) in enumerate(zip(messages, self.places(messages, parts), strict=True))
+            Item(message, origin="summary", told=told)
+            if place is None
+            else self._kept(place, message, is_covered=at < first)
+            for at, (message, place) in enumerate(zip(messages, places, strict=True))
         )
         taken = _length_of_pieces(self.items) - _length_of_pieces(items)
         return replace(
@@ -236,9 +247,10 @@ class Prompt:
         """
         items = self._before_pieces
         whole = replace(self, items=items, order=(), taken_in=0, changes=0)
-        if self._has_taken(reply) or not (reply.get("content") or reply.get("tool_calls")):
+        has_calls = bool(reply.get("tool_calls"))
+        if (has_calls and self._has_taken(reply)) or not (reply.get("content") or has_calls):
             return whole
-        said = _without_beginning(reply, self.taken_in)
+        said = _without_beginning(reply, self.taken_in) if self.taken_in else reply
         if items and self._is_continued(items[-1]):
             said = {**said, "content": f"{items[-1].message['content']}{said.get('content') or ''}"}
             return replace(whole, items=(*items[:-1], Item(said, origin="own")), has_taken_in_own=True)
@@ -322,10 +334,12 @@ def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tu
     """Return a conversation with an entry of the ledger in place of all up to the message with this key.
 
     The system messages among those come first, each once, then the entry's `messages`, then the rest as it is. Results
-    that the entry has shortened are known whole by the ids of their calls.
+    that the entry has shortened are known whole by the ids of their calls, and a summary knows what it stands for.
     """
     end = max(at for at, item in enumerate(items, 1) if item.key == key)
     said = [*systems_of(item.message for item in items[:end]), *messages]
+    gone = (item for item in items[:end] if not is_system(item.message) and item.message not in messages)
+    told = tuple(message for item in gone for message in item.stands_for)
     whole = {str(each.get("tool_call_id")): each for each in (item.message for item in items[:end]) if is_result(each)}
     return (
         *(
@@ -337,6 +351,7 @@ def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tu
                 if is_result(message) and is_stub(text_of(message))
                 else None,
                 note=note_in(message),
+                told=told if is_summary_message(message) else (),
             )
             for message in said
         ),

@@ -62,10 +62,11 @@ MARK = "> *elbowroom: "
 LINE = r"> \*elbowroom: [^\n]*\*"
 LINES = re.compile(rf"(?:\A|\n\n){LINE}(?:\n\n(?:\n\n)?{LINE})*(?:\n\n|\s*\Z)")
 """One notice or several in a row, with the blank lines around them."""
-COMMANDS = ("/compact", "/tidy")
+FORGET = "/forget"
+COMMANDS = ("/compact", "/tidy", FORGET)
 """The first is one of Open WebUI and of coding agents too, which keep it for themselves; the second is nobody's."""
 LONGEST_FOCUS = 500
-"""Characters that may follow the command; a longer message is none."""
+"""Characters that may follow a command; a longer message is none."""
 
 
 class StopFinder:
@@ -292,8 +293,8 @@ def without_notices(messages: Iterable[Message]) -> list[Message]:
     return [each for at, each in enumerate(stripped) if at not in left_out]
 
 
-def command_in(message: Message) -> str | None:
-    """Return what a person's command to compact says of what to keep, empty without that; None for other messages."""
+def command_in(message: Message) -> tuple[str, str] | None:
+    """Return a person's command and what it says of what it is for, empty without that; None for other messages."""
     content = message.get("content")
     if message.get("role") != "user" or (isinstance(content, list) and not all(map(is_text, content))):
         return None
@@ -304,7 +305,7 @@ def command_in(message: Message) -> str | None:
         return None
     command, *focus = text.split(maxsplit=1)
     told = " ".join(" ".join(focus).split())
-    return told if command in COMMANDS and len(told) <= LONGEST_FOCUS else None
+    return (command, told) if command in COMMANDS and len(told) <= LONGEST_FOCUS else None
 
 
 def _says_nothing(message: Message) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from elbowroom.logs.redaction import ClientWords
@@ -21,7 +22,7 @@ class RequestFacts:
     instructions and results of tools.
     """
 
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=partial(secrets.token_hex, 8))
     agent: str = ""
     model: str = ""
     tokens_in: int | None = None

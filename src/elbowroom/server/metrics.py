@@ -143,6 +143,10 @@ class Metrics(Observations):
         self._recalled.inc(passages)
         self._recalled_tokens.inc(tokens)
 
+    def room_chosen(self, way: str) -> None:
+        """Count a choice between ways to make room."""
+        self._ways.labels(way).inc()
+
     def not_compacted(self) -> None:
         """Count a compaction that could not shorten its conversation."""
         self._not_compacted.inc()
@@ -263,6 +267,7 @@ class Metrics(Observations):
         )
         self._recalled = self._counter("recalled_passages", "Passages that came back unasked with a message.")
         self._recalled_tokens = self._counter("recalled_tokens", "Tokens of what came back unasked with messages.")
+        self._ways = self._counter("room_choices", "Choices between ways to make room, by what they cost.", "way")
         self._not_compacted = self._counter("compaction_failures", "Conversations that could not be made shorter.")
         self._restarts = self._counter("restarts", "Model calls that were cut or blocked and sent again.")
 

@@ -16,6 +16,8 @@ from elbowroom.server.state import DEVICES
 MOST_BYTES: Final = 4096
 LONGEST_NAME: Final = 80
 LONGEST_CODE: Final = 40
+JOINER: Final = "\u200d"
+"""Makes one emoji of several."""
 log = logging.getLogger(__name__)
 
 
@@ -75,10 +77,14 @@ def _code(body: dict[str, Any]) -> str:
 
 
 def _name(body: dict[str, Any]) -> str:
+    """Return what a program calls itself as one short line; vaults have names of any letters and length."""
     name = body.get("name", "Obsidian")
-    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
-        raise RequestError(f"name has to be a text in one line of at most {LONGEST_NAME} characters.", param="name")
-    return name.strip()
+    if not isinstance(name, str):
+        raise RequestError("name has to be a text.", param="name")
+    line = "".join(letter for letter in " ".join(name.split()) if letter.isprintable() or letter == JOINER)
+    if not line.strip(JOINER):
+        raise RequestError("name has to have a letter that can be seen.", param="name")
+    return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1].rstrip()}…"
 
 
 def _described(device: Device) -> dict[str, Any]:

@@ -72,9 +72,15 @@ def take_over(fresh: Path, like: Path) -> None:
     except FileNotFoundError:
         return
     fresh.chmod(status.st_mode & 0o777)
+    give_to_owner_of(like, fresh)
+
+
+def give_to_owner_of(other: Path, path: Path) -> None:
+    """Give a file or a folder to the owner of another one, where the system allows it."""
     if hasattr(os, "chown"):
+        status = other.stat()
         with contextlib.suppress(PermissionError):
-            os.chown(fresh, status.st_uid, status.st_gid)
+            os.chown(path, status.st_uid, status.st_gid)
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from elbowroom.errors import RequestError
 
@@ -13,7 +13,8 @@ MAKE: Final = (
     "(text, content='', tokenize=\"porter unicode61 remove_diacritics 0 categories 'L* M* N* Co'\")"
 )
 BEST: Final = "SELECT rowid FROM said WHERE said MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
-HOLDING: Final = "SELECT rowid FROM said WHERE said MATCH ? LIMIT ?"
+WEIGHTS: Final = "SELECT rowid, -rank FROM said WHERE said MATCH ?"
+BEYOND: Final = "SELECT rowid FROM said WHERE said MATCH ? LIMIT 1 OFFSET ?"
 NO_FULL_TEXT: Final = (
     "What was said cannot be searched by words: the SQLite of this Python has no full-text search (FTS5: {error}). Run "
     "elbowroom with another Python; a regular expression can be searched for meanwhile."
@@ -53,17 +54,21 @@ class SaidIndex:
 
         With `begun` also those in which a word only begins so.
         """
-        return self._asked(BEST, " OR ".join(f"{_quoted(word)}{'*' if begun else ''}" for word in words), most)
+        search = " OR ".join(f"{_quoted(word)}{'*' if begun else ''}" for word in words)
+        return [number - 1 for (number,) in self._asked(BEST, search, most)] if search else []
 
-    def holding(self, word: str, most: int) -> list[int]:
-        """Return passages that have a word, in order, at most so many."""
-        return self._asked(HOLDING, _quoted(word), most)
+    def weights(self, word: str, most: int) -> dict[int, float]:
+        """Return the passages that have a word, with its weight in each by BM25; none where they are more than `most`.
 
-    def _asked(self, statement: str, search: str, most: int) -> list[int]:
-        if not search:
-            return []
+        A common word costs no more than that: it is not ranked.
+        """
+        if self._asked(BEYOND, _quoted(word), most):
+            return {}
+        return {number - 1: weight for number, weight in self._asked(WEIGHTS, _quoted(word))}
+
+    def _asked(self, statement: str, *values: str | int) -> list[Any]:
         with self._lock:
-            return [number - 1 for (number,) in self._database.execute(statement, (search, most))]
+            return self._database.execute(statement, values).fetchall()
 
 
 def _quoted(word: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from vocabulary_kinds import byte_level, write_header
 
-from elbowroom.agents.turn.managed_step import Unwatched, fill_now
+from elbowroom.agents.turn.sending import Unwatched, fill_now
 from elbowroom.context.budget import Budget, Measure
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.manager import AgentContextManager

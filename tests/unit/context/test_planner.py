@@ -13,10 +13,13 @@ import pytest
 
 from elbowroom.context.budget import Budget, Compact, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
-from elbowroom.context.effects import Aside, Ask, Count
+from elbowroom.context.costs import Engine
+from elbowroom.context.effects import Aside, Ask, Count, KeepText
 from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager
+from elbowroom.context.masking import Chosen, ClientTools
+from elbowroom.context.outputs import is_stub
 from elbowroom.context.planner import (
     AHEAD,
     BEFORE_REQUEST,
@@ -71,6 +74,7 @@ class World:
     put_back: int = 0
     pins: Mapping[str, Message] = field(default_factory=dict)
     tool: int = 0
+    tools: ClientTools | None = None
     fails_at: type | Ask | None = None
     failure: BaseException = field(default_factory=lambda: RuntimeError("the world fails"))
     did: list[str] = field(default_factory=list)
@@ -105,6 +109,8 @@ class World:
             return effect.work()
         if effect is Ask.PINS:
             return self.pins
+        if effect is Ask.CLIENT_TOOLS:
+            return self.tools
         self.did.append(effect.name if isinstance(effect, Ask) else type(effect).__name__)
         self.seen.append(effect)
         match effect:
@@ -503,3 +509,57 @@ def test_results_of_a_clients_tools_have_no_cliff() -> None:
         assert shown[-1] >= length // 10 * 10 or isinstance(decision, Compact), length
         assert shown[-1] >= max(shown) - LONGEST_NOTE
     assert shown[-1] >= WINDOW // 2
+
+
+def reads(count: int, length: int) -> list[Message]:
+    """Return a request, and calls that have read so many files of this length."""
+    messages: list[Message] = [{"role": "user", "content": "Go."}]
+    for number in range(count):
+        called = {"id": f"c{number}", "function": {"name": "read", "arguments": f'{{"path": "f{number}"}}'}}
+        result = f"{number} " + "r" * (length - 2)
+        messages.append({"role": "assistant", "content": "", "tool_calls": [called]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": result})
+    return messages
+
+
+MASKABLE = ClientTools({}, lambda text: "abcdefghijkm", len, Engine(100, 10))
+SLOW = replace(MASKABLE, engine=Engine(1, 1000))
+
+
+def test_masks_before_a_compaction() -> None:
+    """Where that costs less, old results of the client's tools are masked and kept whole: the prompt can be sent."""
+    messages, world = reads(5, 700), World(tools=MASKABLE)
+    chosen = planner(messages)
+    assert isinstance(world.run(chosen.next_decision(BEFORE_REQUEST)), Send)
+    now = [text_of(message) for message in chosen.manager.history.messages]
+    assert [is_stub(text) for text in now[2::2]] == [True, True, True, True, False]
+    kept = [effect.text for effect in world.seen if isinstance(effect, KeepText)]
+    assert kept == [text_of(message) for message in messages[2:-2:2]]
+    [choice] = [effect for effect in world.seen if isinstance(effect, Chosen)]
+    assert choice.action.way == "mask"
+    assert "mask takes" in choice.reason
+    assert "plan takes" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools", "did"),
+    [
+        (reads(5, 700), None, []),  # nobody knows what its results are
+        (chat(3000), MASKABLE, []),  # there is none
+        ([*reads(1, 900), *chat(2400)], SLOW, ["Chosen"]),  # one mask has all that follows it read anew
+        ([*chat(2900), *reads(1, 350), *chat(100)], MASKABLE, []),  # it would not be enough
+    ],
+)
+def test_a_compaction_and_no_masks(messages: list[Message], tools: ClientTools | None, did: list[str]) -> None:
+    """Where masks cannot be had, cost more or are not enough, the history stays as it is until it is compacted."""
+    world, chosen = World(tools=tools), planner(messages)
+    assert isinstance(world.run(chosen.next_decision(BEFORE_REQUEST)), Compact)
+    assert world.did == did
+    assert chosen.manager.history.messages == messages
+
+
+def test_a_compaction_that_a_client_wants() -> None:
+    """A compaction that the client asks for is made, though masks would do."""
+    chosen, world = planner(reads(5, 450), at=2000), World(tools=MASKABLE)
+    assert isinstance(world.run(chosen.next_decision(BEFORE_REQUEST)), Compact)
+    assert world.did == []

@@ -10,7 +10,7 @@ from elbowroom.context.divisible import divided
 from elbowroom.context.ledger import Chain
 from elbowroom.context.prompt import Prompt, items_of, recalled
 from elbowroom.context.seam import CONTINUE
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, Summary
 
 ASKED: Message = {"role": "user", "content": "Write a long story."}
 ORDER: Message = {"role": "user", "content": CONTINUE}
@@ -261,3 +261,18 @@ def test_results_are_known_as_they_were_before_they_were_shortened() -> None:
         group.unshortened == ()
         for group in Prompt(recalled(items, chain.keys[-1], [ASKED, call, result])).transcript.groups
     )
+
+
+def test_a_summary_knows_what_it_stands_for() -> None:
+    """All that a first and a second compaction have removed, in one run and out of the ledger; nothing that stays."""
+    first, second, asked = spoken("The hall is booked."), spoken("The boat is not."), {"role": "user", "content": "So?"}
+    later = Summary(SUMMARY)
+    prompt = Prompt.of([ASKED, first, second, asked]).summarised([ASKED, SUMMARY, second, asked], 2)
+    assert [group.unshortened for group in prompt.transcript.groups] == [(), (first,), (), ()]
+    again = prompt.summarised([ASKED, later, asked], 1)
+    assert [group.unshortened for group in again.transcript.groups] == [(), (first, second), ()]
+
+    chain = Chain.of("", "writer", [ASKED, first, second, asked])
+    items = items_of([ASKED, first, second, asked], chain)
+    found = Prompt(recalled(items, chain.keys[2], [ASKED, later]))
+    assert [group.unshortened for group in found.transcript.groups] == [(), (first, second), ()]

@@ -30,6 +30,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.agents.running import ChatKey, Running
+from elbowroom.context.costs import Engine
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
 from elbowroom.store import ALONE, Servers
 
@@ -191,6 +192,11 @@ class Admission:
     def pool(self, pool_key: PoolKey) -> Pool | None:
         """Return the tokens of a model that has been asked since the server began, None of another."""
         return self._pools.get(pool_key)
+
+    def engine(self, pool_key: PoolKey) -> Engine:
+        """Return how fast a model reads and writes, as far as it is known."""
+        pool = self._pools.get(pool_key) or Pool(self._clock)
+        return Engine(pool.rate.tokens_per_second, pool.writing.tokens_per_second)
 
     def load(self, pool_key: PoolKey) -> Load:
         """Return how busy a model is."""

@@ -20,6 +20,8 @@ RECENT: Final = 16
 USUAL_HOLD: Final = 10.0  # seconds; what a request is taken to need while none has ended
 LONGEST_RETRY: Final = 300
 DEFAULT_RATE: Final = 200.0
+DEFAULT_WRITING: Final = 20.0
+LEAST_ANSWER: Final = 16  # a shorter answer tells how long a request takes to end
 """Tokens per second, assumed while nothing is known: those of a small model on a slow laptop's graphics.
 
 On better hardware a request waits some seconds too long, once: the first answer corrects the rate. A processor alone
@@ -105,6 +107,11 @@ class Ticket:
             self._pool.rate.learn(self.prompt, self.read_in)
         self._is_prefilling = False
 
+    def wrote(self, tokens: int) -> None:
+        """Take note that the answer has ended, with so many tokens."""
+        if self.started is not None and self.read_in is not None:
+            self._pool.writing.learn(tokens, self._pool.clock.time() - self.started - self.read_in)
+
     def grow(self, to_tokens: int, *, insists: bool = True) -> bool:
         """Hold this many tokens in all. Return False, and change nothing, where there is no room for them.
 
@@ -140,12 +147,13 @@ class Ticket:
 
 
 class Pool:
-    """Tokens of one loaded model. `rate` is how fast it reads, `capacity` its window."""
+    """Tokens of one loaded model. `rate` is how fast it reads, `writing` how it writes, `capacity` its window."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.capacity = 0
         self.rate = PrefillRate()
+        self.writing = WritingRate()
         self.arrivals = count()
         self._holders: dict[Ticket, None] = {}
         self._waiting: list[Ticket] = []
@@ -292,6 +300,28 @@ class Pool:
             self._holders[ticket] = None
             ticket.state, ticket.tokens = "held", tokens
             ticket.admitted.set_result(None)
+
+
+class WritingRate:
+    """How fast one model on one machine writes."""
+
+    def __init__(self) -> None:
+        self._rates: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether any answer has told it."""
+        return bool(self._rates)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the usual rate, in tokens per second."""
+        return median(self._rates) if self._rates else DEFAULT_WRITING
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Take note that so many tokens were written in so many seconds."""
+        if tokens >= LEAST_ANSWER and seconds > 0:
+            self._rates.append(min(tokens / seconds, FASTEST))
 
 
 class PrefillRate:

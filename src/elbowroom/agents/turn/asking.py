@@ -15,11 +15,13 @@ from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.gauge import note_fill
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.parting import stops_of
 from elbowroom.agents.turn.recall import Recall
-from elbowroom.agents.turn.recovery import ready_model, shows_in_vain
+from elbowroom.agents.turn.recovery import Recovery, ready_model, shows_in_vain
 from elbowroom.agents.turn.reminder import Reminder
+from elbowroom.agents.turn.sending import Sending
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.budget import NO_WINDOW, Budget
@@ -73,7 +75,7 @@ class Asking:
         self._reminder = reminder if chosen.recall in RECALLS_UNASKED else None
         self.memories = told_memories(target.agent, request, settings) if target.agent is not None else None
         self._defaults = target.agent.sampling.as_request_fields() if target.agent else {}
-        self.last: ManagedStep | None = None
+        self.last: Sending | None = None
         self.usages_before = 0
         self.asked: tuple[StepRequest, ModelInfo, ReplyStream] | None = None
         self._asked_before: tuple[StepRequest, ModelInfo, ReplyStream] | None = None
@@ -95,23 +97,23 @@ class Asking:
             running.phase = "prefill"
         if not self.target.provider.manages_context:
             return await _unmanaged(self, shape, info, stream)
-        managed = await self._next_step(shape, info, stream)
-        self.last, self.usages_before = managed, len(self._answer.usages)
-        self.note_model(info, managed.fill)
+        sending, job = await self._next_step(shape, info, stream)
+        self.last, self.usages_before = sending, len(self._answer.usages)
+        self.note_model(info, sending.fill)
         try:
-            reply = await managed.run()
+            reply = await ManagedStep(sending, job).run()
         except ContextOverflow as error:
-            _note_overflow(managed, error, self.settings)
+            _note_overflow(sending, error, self.settings)
             if asked is not None:
                 await self.settings.shared.refusals.note(asked, error)
             raise
         finally:
-            self._answer.edits = self._answer.edits or managed.fit.edits
-            if managed.used:
-                _note_use(managed, self._answer, self.settings)
-        await _note_size(managed, reply, self._answer)
+            self._answer.edits = self._answer.edits or sending.fit.edits
+            if sending.used:
+                _note_use(sending, self._answer, self.settings)
+        await _note_size(sending, reply, self._answer)
         if not reply.tool_calls and self.settings.live is not None:
-            await managed.fit.after(reply.as_message(), self._answer.as_message()).note_fill()
+            await note_fill(sending.fit.after(reply.as_message(), self._answer.as_message()))
         return reply
 
     def moves_after(self, failure: ElbowroomError) -> bool:
@@ -130,10 +132,10 @@ class Asking:
         if self.request.tools:
             await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, own_tools, step=1)
-        managed = await self._next_step(shape, info, ReplyStream(self._answer, self.sink, (), lambda name: True))
+        sending, _ = await self._next_step(shape, info, ReplyStream(self._answer, self.sink, (), lambda name: True))
         if self.place is not None:
             self.place.end(is_whole=True)
-        return managed.fit
+        return sending.fit
 
     def _shape(self, instructions: str | None, own_tools: Sequence[dict[str, Any]], *, step: int) -> StepRequest:
         tools = [*own_tools, *self.request.tools]
@@ -185,8 +187,11 @@ class Asking:
         if self.settings.running is not None:
             self.settings.running.answered_by(self.target.name, info.id, filling)
 
-    async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> ManagedStep:
-        """Return the next step. Before the first of a turn, earlier compactions of the conversation are recalled."""
+    async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> tuple[Sending, Job | None]:
+        """Return what sends the next step, and a background compaction of this very conversation that is under way.
+
+        Before the first step of a turn, earlier compactions of the conversation are recalled.
+        """
         if self.last is None or self.last.pool_key != (self.target.provider.id, info.id):
             self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
@@ -204,7 +209,9 @@ class Asking:
             recaller.reads(lambda tool: self.recall.past(manager.history, tool), fit.room)
         job = await self._recalled(fit) if self.last is None else None
         shared, leaves = self.settings.shared, self.place.leaves if self.place is not None else None
-        return ManagedStep(self.target, info, counter, manager, fit, stream, shared, self.sink, self._talk, job, leaves)
+        recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
+        tell, talk = self.sink, self._talk
+        return Sending(self.target, recovery, counter, manager, fit, stream, shared, tell, talk, leaves), job
 
     def _talk(self) -> Talk:
         """Return the keys of the conversation by which its last prompt is found."""
@@ -216,7 +223,8 @@ class Asking:
         if info.loaded_context is None:
             raise WindowUnknown(info.id, self.target.provider.id)
         window = self.settings.shared.windows.at_most(info, info.loaded_context)
-        self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens))
+        answers = self.settings.shared.answers.of(self._talk(), f"{self.target.provider.id}/{info.id}")
+        self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens, answers))
         return self.manager
 
     async def _recalled(self, fit: PromptFit) -> Job | None:
@@ -244,7 +252,7 @@ class Asking:
 
 
 async def _unmanaged(asking: Asking, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> Reply:
-    """Ask a provider that manages the context itasking.
+    """Ask a provider that manages the context itself.
 
     Where a prompt is too long with the messages that were put back, it is sent again with fewer of them.
     """
@@ -281,27 +289,28 @@ def told_memories(agent: AgentSettings, request: ChatRequest, settings: RunSetti
     return ToldMemories(shared.store.memories, shared.notes.told, request.caller.owner, agent.id, settings.memory)
 
 
-def _note_use(managed: ManagedStep, answer: Answer, settings: RunSettings) -> None:
+def _note_use(sending: Sending, answer: Answer, settings: RunSettings) -> None:
     """Record the tokens that the requests of a step have used together, and the fill after the last of them."""
-    fill = ContextFill.of(managed.used[-1].total, managed.manager.budget)
-    used = sum(managed.used, StepUsage())
-    answer.written = used.output if len(managed.used) > 1 else 0
-    settings.shared.observations.step_used(managed.name, used, fill)
+    fill = ContextFill.of(sending.used[-1].total, sending.manager.budget)
+    used = sum(sending.used, StepUsage())
+    answer.written = used.output if len(sending.used) > 1 else 0
+    settings.shared.observations.step_used(sending.name, used, fill)
+    settings.shared.answers.note(sending.talk(), sending.name, used.output)
     if settings.live is not None:
-        settings.live.step_used(managed.info.id, used, fill)
+        settings.live.step_used(sending.info.id, used, fill)
 
 
-def _note_overflow(managed: ManagedStep, error: ContextOverflow, settings: RunSettings) -> None:
+def _note_overflow(sending: Sending, error: ContextOverflow, settings: RunSettings) -> None:
     """Record how full the window would have been, where nothing was sent that could tell."""
-    if settings.live is not None and not managed.used and error.prompt_tokens:
-        fill = ContextFill.of(error.prompt_tokens, managed.manager.budget)
-        settings.live.step_used(managed.info.id, StepUsage(), fill)
+    if settings.live is not None and not sending.used and error.prompt_tokens:
+        fill = ContextFill.of(error.prompt_tokens, sending.manager.budget)
+        settings.live.step_used(sending.info.id, StepUsage(), fill)
 
 
-async def _note_size(managed: ManagedStep, reply: Reply, answer: Answer) -> None:
+async def _note_size(sending: Sending, reply: Reply, answer: Answer) -> None:
     """Count a request that the engine did not report, and learn from a report how to count."""
-    unreported = managed.stream.unreported
-    if unreported is not None and (usage := await unreported.counted(managed.counter)):
+    unreported = sending.stream.unreported
+    if unreported is not None and (usage := await unreported.counted(sending.counter)):
         answer.usages.append(usage)
-    if managed.size is not None:
-        await managed.size.learn(managed.stream.usage, reply)
+    if sending.size is not None:
+        await sending.size.learn(sending.stream.usage, reply)

@@ -8,8 +8,12 @@ from typing import Any
 from elbowroom.agents.admission import Job, Work
 from elbowroom.agents.ask import Question, ReplyReader, ask
 from elbowroom.agents.prompt import without_answer_fields
-from elbowroom.agents.turn.fit import NEXT, PromptFit
-from elbowroom.agents.turn.managed_step import ManagedStep
+from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.gauge import NEXT, note_fill
+from elbowroom.agents.turn.sending import Sending
+from elbowroom.context.budget import Compact
+from elbowroom.context.compaction import Compaction
+from elbowroom.context.planner import BEFORE_REQUEST
 from elbowroom.context.transcript import Message, size_in_bytes, text_of
 
 log = logging.getLogger(__name__)
@@ -23,28 +27,28 @@ def usual_question(messages: Sequence[Message]) -> Message:
     return {**NEXT, "content": asked[len(asked) // 2]} if asked else NEXT
 
 
-def compacting_ahead(managed: ManagedStep, reply: Message, said: Message) -> Work | None:
+def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | None:
     """Return the work of compacting a conversation after the reply of a step, and of having the engine read the result.
 
     It compacts where another message of the usual length would pass the trigger: then nobody has to wait for it. Some
     way below that it lets the agent save what must last. None where plainly nothing is to do. `said` is the answer as
     the client has it.
     """
-    manager, used = managed.manager, managed.reported
+    manager, used = sending.manager, sending.reported
     budget, question = manager.budget, text_of(usual_question(manager.history.messages))
-    answered = managed.answered(reply) + size_in_bytes(question)
-    flush = managed.fit.flush()
+    answered = sending.answered(reply) + size_in_bytes(question)
+    flush = sending.fit.flush()
     least = flush.due_at(manager.history.messages) if flush is not None else budget.trigger
     if budget.occupied(min(answered, budget.window)) < least:
         return None
     # Of its output only the visible text counts here: thoughts are in no later prompt.
-    more = managed.counter.text(f"{text_of(reply)}\n{question}")
+    more = sending.counter.text(f"{text_of(reply)}\n{question}")
     is_full = used is not None and budget.occupied(used.prompt + more) >= budget.trigger
-    fit = managed.fit.after(reply, said)
+    fit = sending.fit.after(reply, said)
 
     async def work(job: Job) -> None:
         """Compact and warm up; at a second try only what is left to do."""
-        fit.compactor = managed.fit.compactor.for_job(job)
+        fit.compactor = sending.fit.compactor.for_job(job)
         is_news = job.outcome.done()
         if not is_news:
             messages, flush = fit.manager.history.messages, fit.flush()
@@ -52,8 +56,8 @@ def compacting_ahead(managed: ManagedStep, reply: Message, said: Message) -> Wor
             outcome, is_news = await fit.run(fit.planner.ahead(usual_question(messages), due_at, is_full=is_full))
             job.compacted(outcome)
         if is_news:
-            await fit.note_fill()
-            await read_again(fit, managed.note_prompt, job)
+            await note_fill(fit)
+            await read_again(fit, sending.note_prompt, job)
 
     return work
 
@@ -71,6 +75,27 @@ async def read_again(fit: PromptFit, note_prompt: NotePrompt, job: Job) -> None:
     log.info("%s has read the conversation ahead of its next message.", fit.info.id)
 
 
-def reading_again(managed: ManagedStep, reply: Message, said: Message) -> Work:
+def reading_again(sending: Sending, reply: Message, said: Message) -> Work:
     """Return the work of having the engine read a conversation after the reply of a step."""
-    return partial(read_again, managed.fit.after(reply, said), managed.note_prompt)
+    return partial(read_again, sending.fit.after(reply, said), sending.note_prompt)
+
+
+async def catch_up(fit: PromptFit, job: Job) -> None:
+    """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""
+    try:
+        decision = await fit.run(fit.planner.decision(BEFORE_REQUEST))
+    except Exception:  # noqa: BLE001  # the next decision meets the same error and tells it
+        return
+    if not isinstance(decision, Compact):
+        job.cancel_unless_awaited()  # after this turn's answer the work would be done once more
+        return
+    chosen = fit.compactor.settings.compaction
+    try:
+        outcome = await fit.compactor.await_job(job, chosen.max_pruning_seconds or None)
+    except TimeoutError:
+        fit.manager.give_up_pruning()
+        return
+    if isinstance(outcome, Compaction):
+        await fit.recall_compactions()
+    elif outcome is not None:
+        fit.manager.could_not_compact()

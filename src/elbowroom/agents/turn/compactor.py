@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job
@@ -12,12 +13,14 @@ from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
 from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
+from elbowroom.agents.turn.pruner import PLANS, Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, RemovedCalls, TaskState, inner_summary
 from elbowroom.context.conversation import CompactionDetails, StepUsage
+from elbowroom.context.costs import Engine
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
+from elbowroom.context.masking import Chosen
 from elbowroom.context.planner import COMPACTED
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
@@ -172,11 +175,25 @@ class Compactor:
         text = "Results of tools are shortened: %d tokens instead of about %d."
         log.info(text, after, before, extra={FIELDS: fields})
 
+    def engine(self, info: ModelInfo) -> Engine:
+        """Return how fast the model of a conversation reads and writes, and how long its plans are, as measured."""
+        shared, provider = self.settings.shared, self.target.provider.id
+        engine = shared.admission.engine((provider, info.id))
+        plans = shared.answers.of(PLANS, f"{provider}/{info.id}")
+        return replace(engine, plan=round(median(plans))) if plans else engine
+
+    def note_choice(self, chosen: Chosen) -> None:
+        """Note by which way room is made, and why."""
+        self.settings.shared.observations.room_chosen(chosen.action.way)
+        fields = {"event": "room chosen", "agent": self.target.name, "way": chosen.action.way, "reason": chosen.reason}
+        log.info("%s: %s", self.target.name, chosen.reason, extra={FIELDS: fields})
+
     def _note_use(self, pruner: PruningAgent) -> None:
         """Record the tokens of a pruning agent's calls, also where its work was ended early."""
         self.used.extend(pruner.used)
         for used in pruner.used:
             self.settings.shared.observations.pruner_used(pruner.name, used)
+            self.settings.shared.answers.note(PLANS, pruner.name, used.output)
             if self.settings.live is not None:
                 self.settings.live.pruner_used(pruner.model, used)
 
@@ -253,7 +270,8 @@ class Compactor:
             is_firm=decision.is_firm,
         )
         climb = ladder.climb(transcript, before)
-        in_thread = not is_short(transcript.messages)
+        looked_at = [message for group in transcript.groups for message in group.unshortened or group.messages]
+        in_thread = not is_short(looked_at)
         outcome = await carried_out(climb, lambda effect: work.answer(effect, counter, pruner), in_thread=in_thread)
         return work.end(outcome, before)
 

@@ -81,7 +81,7 @@ class Entries:
 
     def keep_copy(self, key: str, entry: Entry, made_from: Sequence[Message]) -> None:
         """Keep an entry under another key."""
-        self.keep(key, entry.messages, Written(entry.window, entry.before, entry.after, entry.rung), made_from)
+        self.keep(key, entry.messages, entry.written, made_from)
 
     async def _save(self, entry: Entry, made_from: Sequence[Message]) -> None:
         try:

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from operator import itemgetter
+from typing import Any, TypeVar
 
-from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
 from elbowroom.agents.request import tool_name
@@ -17,16 +17,16 @@ from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
-from elbowroom.context.budget import Compact, Decision, Send
-from elbowroom.context.compaction import Cannot, Compaction, state_of, usual_turn
-from elbowroom.context.conversation import ContextFill, StepUsage
+from elbowroom.context.budget import Decision, Send
+from elbowroom.context.compaction import Cannot, Compaction, state_of
+from elbowroom.context.conversation import StepUsage
 from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell, Work
 from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager, room_for_results
-from elbowroom.context.outputs import READ_TOOL, AppliedEdit
+from elbowroom.context.masking import Chosen, ClientTools
+from elbowroom.context.outputs import READ_TOOL, AppliedEdit, ref_to
 from elbowroom.context.planner import (
-    BEFORE_REQUEST,
     PREVIEW,
     Alone,
     Climb,
@@ -35,15 +35,13 @@ from elbowroom.context.planner import (
     Offer,
     Planner,
 )
-from elbowroom.context.transcript import Message, as_json, size_in_bytes
+from elbowroom.context.transcript import Message
+from elbowroom.context.unasked import room_for_passages
 from elbowroom.errors import ContextOverflow
 from elbowroom.providers.base import ModelInfo
-from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-NEXT: Final[Message] = {"role": "user", "content": "..."}
-"""Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
 
 @dataclass(slots=True)
@@ -82,11 +80,20 @@ class PromptFit:
             self.keeper,
             has_edits=bool(request.edits) and step == 1,
             shortens=enabled,
-            has_reader=any(tool_name(dict(tool)) == READ_TOOL for tool in self.shape.tools),
+            has_reader=READ_TOOL in map(tool_name, map(dict, self.shape.tools)),
         )
         is_first = step == 1 and not has_answer
-        is_new = is_first and not any(message.get("role") == "assistant" for message in request.messages)
+        is_new = is_first and "assistant" not in map(itemgetter("role"), request.messages)
         self.planner = Planner(self.manager, shortener, step, wanted.at if wanted is not None else None, is_new)
+
+    def _tools_of_client(self) -> ClientTools | None:
+        """Return what is known of the client's tools where it runs all, so that what they return can be masked."""
+        compactor, owner = self.compactor, self.shape.request.caller.owner
+        chosen = compactor.settings.tool_output
+        if compactor.target.agent is not None or not chosen.enabled:
+            return None
+        engine = compactor.engine(self.info)
+        return ClientTools(chosen.kinds, lambda text: ref_to(owner, text).id, self.counter.text, engine)
 
     def after(self, reply: Message, said: Message) -> "PromptFit":
         """Return what makes room after the reply, which the client has as `said`, for a next message."""
@@ -95,27 +102,6 @@ class PromptFit:
         fit.counter = replace(self.counter)
         fit.use(self.shape)
         return fit
-
-    async def fill(self) -> ContextFill:
-        """Return how full the window is with the next prompt, of which the person has not written a word yet."""
-        sent = await self.counter.sent([*self.manager.history.messages, NEXT])
-        tokens = (await self.counter.size(self.shape.body(sent))).count.tokens
-        asked, tools = (sent[:-1], tokens), self.shape.tools
-        is_quick = left_of(MOST_LETTERS, [sent, tools]) > 0
-        turn = _usual_turn(*asked, tools) if is_quick else await asyncio.to_thread(_usual_turn, *asked, tools)
-        return ContextFill.of(tokens, self.manager.budget, turn)
-
-    async def note_fill(self, unseen: int = 0) -> None:
-        """Record how full the window is, `unseen` tokens included that this request lacks; never fails."""
-        if (live := self.compactor.settings.live) is None:
-            return
-        try:
-            fill = await self.fill()
-        except Exception:
-            log.exception("How full the window of a conversation with %s is, cannot be counted.", self.info.id)
-        else:
-            live.filled(replace(fill, tokens=fill.tokens + unseen))
-            self.compactor.settings.shared.running.refilled += 1
 
     async def run(self, plan: Work[T]) -> T:
         """Carry a plan out, and return what comes of it. A cancellation or failure ends it where it is."""
@@ -140,6 +126,10 @@ class PromptFit:
                 return await outputs.keep(self.shape.request.caller.owner, effect.name, effect.text)
             case Ask.EDITS:
                 return await self._edit()
+            case Ask.CLIENT_TOOLS:
+                return self._tools_of_client()
+            case Chosen():
+                return self.compactor.note_choice(effect)
             case Keep():
                 return await self._keep(effect)
             case _:
@@ -287,7 +277,9 @@ class PromptFit:
         may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there
         if fits and not has_said and self.reminder is not None and self.shape.step == 1 and may_be_gone:
             size = await self.counter.prompt(manager.history.messages)
-            manager.history = await self.reminder.reminded(manager.history, manager.budget, size, self.counter.text)
+            empty = await without_conversation(manager.history.messages, self.counter)
+            room = room_for_passages(manager.budget, empty, size)
+            manager.history = await self.reminder.reminded(manager.history, room, self.counter.text)
         return fits
 
     async def offer_recall(self) -> None:
@@ -308,26 +300,6 @@ class PromptFit:
         """Return how much room a result of a tool has in the next step."""
         size = await without_conversation(self.manager.history.messages, self.counter)
         return ResultRoom(room_for_results(self.manager.budget, size) // 2, self.counter.text)
-
-    async def catch_up(self, job: Job) -> None:
-        """Wait for a compaction that began after the last answer, where this turn needs one; else end it."""
-        try:
-            decision = await self.run(self.planner.decision(BEFORE_REQUEST))
-        except Exception:  # noqa: BLE001  # the next decision meets the same error and tells it
-            return
-        if not isinstance(decision, Compact):
-            job.cancel_unless_awaited()  # after this turn's answer the work would be done once more
-            return
-        chosen = self.compactor.settings.compaction
-        try:
-            outcome = await self.compactor.await_job(job, chosen.max_pruning_seconds or None)
-        except TimeoutError:
-            self.manager.give_up_pruning()
-            return
-        if isinstance(outcome, Compaction):
-            await self.recall_compactions()
-        elif outcome is not None:
-            self.manager.could_not_compact()
 
     async def tell_that_it_is_tight(self) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
@@ -358,7 +330,3 @@ class PromptFit:
     def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""
         return self.shape.with_instructions(self.manager.history.joined(messages))
-
-
-def _usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Message]) -> int:
-    return usual_turn(messages, tokens, size_in_bytes(as_json(list(tools))))

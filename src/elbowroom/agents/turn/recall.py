@@ -1,7 +1,7 @@
 """Recalls the compactions of earlier turns."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Final
 
 from elbowroom.agents.answer import Notice
@@ -27,14 +27,11 @@ from elbowroom.context.ledger import (
 from elbowroom.context.prompt import Item, Prompt, items_of, recalled, stands_for
 from elbowroom.context.put_back import Expanded, expanded
 from elbowroom.context.transcript import Message, text_of
-from elbowroom.context.unasked import Passage
+from elbowroom.context.unasked import Passage, note_in, note_of, with_note, without_note
 
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
 """From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
-MOST_SUMMARISED: Final = 1000  # conversations that are noted at once
-SUMMARISED: Final = "Earlier part summarised while you read: {:,} to {:,} tokens"
-KEPT: Final = "The answer that broke off is kept: {words:,} words, on elbowroom's page and for the model."
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
 
@@ -86,21 +83,32 @@ class Recall:
         found = await self.entries.noted([key_of_forgotten(self.chain)])
         return [text_of(message) for messages in found.values() for message in messages]
 
-    async def forget(self, key: str, number: int) -> Passage | None:
-        """Let a passage, by its number from 1 on, no longer stand with the message of this key, nor come back again.
+    async def forget(self, key: str, numbers: Container[int]) -> list[Passage]:
+        """Let passages, by their numbers from 1 on, no longer stand with the message of this key, nor come back again.
 
-        Return it; None where there is none.
+        Return those that did stand there.
         """
         passages = (await self.entries.came_back([key])).get(key, ())
-        if not 1 <= number <= len(passages):
-            return None
-        gone, left = passages[number - 1], [each for each in passages if each != passages[number - 1]]
+        gone = [each for number, each in enumerate(passages, 1) if number in numbers]
+        if not gone:
+            return []
+        left = [each for each in passages if each not in gone]
+        before = (await self.entries.notes_of([key])).get(key, "")
         self.entries.keep_note(key, left)
-        unwanted = [*await self.forgotten(), gone.text]
+        async for _, entry in self.entries.of(self.chain):
+            if any(note_in(message) == before for message in entry.messages):
+                messages = [_noted_anew(each, before, left) for each in entry.messages]
+                self.entries.keep(entry.key, messages, entry.written, self.of_client)
+        unwanted = [*await self.forgotten(), *(each.text for each in gone)]
         said = [{"role": "user", "content": text} for text in dict.fromkeys(unwanted)]
         self.entries.keep(key_of_forgotten(self.chain), said, Written(0, 0, 0, NOTED), ())
         await self.entries.notes.saved()
         return gone
+
+    async def last_came_back(self) -> tuple[str, Sequence[Passage]]:
+        """Return the key of the last message with which passages came back, and these; empty where none did."""
+        found = await self.entries.came_back(self.chain.keys)
+        return next(((key, found[key]) for key in reversed(self.chain.keys) if found.get(key)), ("", ()))
 
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""
@@ -110,11 +118,10 @@ class Recall:
     @property
     def has_summary(self) -> bool:
         """Tell whether a compaction was recalled that has taken messages out, and not only shortened some."""
-        if self.keeping.replaces is None:
+        entry = self.keeping.replaces
+        if entry is None:
             return False
-        return self.keeping.replaces.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(
-            map(is_summary_message, self.keeping.replaces.messages)
-        )
+        return entry.rung not in (PRUNED, SHORTENED, UNCHANGED) or any(map(is_summary_message, entry.messages))
 
     async def past(self, prompt: Prompt, tool: str) -> Past:
         """Return all that was said in the conversation, and what of it the model no longer has; `tool` tells it."""
@@ -152,42 +159,23 @@ class Recall:
         """Put back the messages that the client never saw, once, where no window is known and nothing compacted."""
         return prompt if self._has_begun else self._begun(prompt, await self._put_back(None))
 
+    def news(self) -> list[Notice]:
+        """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
+        return self._notes.ended.news(self.chain.keys, self._lost)
+
     def note_summarised(self, said: Message, before: int, after: int) -> None:
         """Note a compaction of the conversation with its answer, which nobody has waited for."""
-        noted = self._notes.summarised
-        noted[self.keeping.answer_key(said)] = before, after
-        if len(noted) > MOST_SUMMARISED:
-            del noted[next(iter(noted))]
+        self._notes.ended.note_summarised(self.keeping.answer_key(said), before, after)
 
     def note_unfinished(self, said: Message) -> None:
         """Note that a limit has ended the answer, which the client has as `said`."""
-        noted = self._notes.unfinished
-        noted[self.keeping.answer_key(said)] = None
-        if len(noted) > MOST_SUMMARISED:
-            del noted[next(iter(noted))]
+        self._notes.ended.note_unfinished(self.keeping.answer_key(said))
 
     def has_unfinished_answer(self, said: Message | None) -> bool:
         """Tell whether a limit has ended the last answer: `said`, else that before the client's last message."""
-        keys = self.chain.keys[-2:] if said is None else (self.keeping.answer_key(said),)
-        return not self._notes.unfinished.keys().isdisjoint(keys)
-
-    def news(self) -> list[Notice]:
-        """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
-        if not self._notes.summarised and self._lost is None:
-            return []
-        found = [sizes for key in self.chain.keys if (sizes := self._notes.summarised.pop(key, None))]
-        summarised = [
-            Notice("compacted", SUMMARISED.format(before, after), before=before, after=after) for before, after in found
-        ]
-        return [*summarised, *self._news_of_lost()]
-
-    def _news_of_lost(self) -> list[Notice]:
-        lost = self._lost
-        if lost is None or lost.id in self._notes.lost:
-            return []
-        self._notes.lost.add(lost.id)
-        words = sum(len(text_of(message).split()) for message in lost.messages if message.get("role") == "assistant")
-        return [Notice("kept", KEPT.format(words=words))]
+        return self._notes.ended.has_unfinished(
+            self.chain.keys[-2:] if said is None else (self.keeping.answer_key(said),)
+        )
 
     def put_back_less(self, prompt: Prompt) -> Prompt | None:
         """Take out the older half of the messages put back; None where none are left that no summary holds."""
@@ -265,7 +253,7 @@ class Recall:
         entry = self.keeping.replaces
         if entry is None or entry.rung in (PRUNED, SHORTENED):
             return None
-        return Written(entry.window, entry.before, entry.after, entry.rung)
+        return entry.written
 
     def _asks(self, place: int, entry: Entry) -> bool:
         """Tell whether with an entry the conversation ends as the client's does, and has its last question.
@@ -278,6 +266,14 @@ class Recall:
         asked = max((at for at, item in enumerate(spoken) if item.message.get("role") == "user"), default=len(spoken))
         stands = asked > place or any(stands_for(message, spoken[asked].message) for message in entry.messages)
         return last is not None and last.get("role") == spoken[-1].message.get("role") and stands
+
+
+def _noted_anew(message: Message, note: str, passages: Sequence[Passage]) -> Message:
+    """Return a message that has this note with these passages instead; any other one as it is."""
+    if note_in(message) != note:
+        return message
+    plain = without_note(message)
+    return with_note(plain, note_of(passages)) if passages else plain
 
 
 def _messages(items: Sequence[Item]) -> list[Message]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -12,12 +12,11 @@ from elbowroom.agents.answer import Notice, Sink, read_failure
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.tools.recall import PastIndex, PastMessage
 from elbowroom.agents.turn.recall import Recall
-from elbowroom.context.budget import Budget
 from elbowroom.context.canonical import without_thoughts
 from elbowroom.context.observations import Observations
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import text_of
-from elbowroom.context.unasked import Found, Passage, chosen, note_of, pointed_at, room_for_passages, told_days
+from elbowroom.context.unasked import Found, Passage, chosen, note_of, pointed_at, told_days
 
 log = logging.getLogger(__name__)
 INDEX_SECONDS: Final = 1.0
@@ -50,9 +49,8 @@ class Reminder:
         self._searching = asyncio.create_task(asyncio.to_thread(self._found_among, gone))
         self._searching.add_done_callback(read_failure)
 
-    async def reminded(self, prompt: Prompt, budget: Budget, size: int, size_of: SizeOf) -> Prompt:
-        """Return a prompt of this size with what its last message is about; a chat never fails for that."""
-        room = room_for_passages(budget.window, size)
+    async def reminded(self, prompt: Prompt, room: int, size_of: SizeOf) -> Prompt:
+        """Return the prompt with what its last message is about in so many tokens; a chat never fails for that."""
         try:
             self.begin(prompt)
             if not room or self._searching is None or not self._gone(prompt):
@@ -102,23 +100,19 @@ class Reminder:
         message = text_of(self.recall.of_client[-1])
         others = "\n".join(text_of(item.message) for item in prompt.items[:-1])
         places = await asyncio.to_thread(pointed_at, message, found, others)
-        if not places:
+        pointed = [index.passages[place] for place in places if place < len(index.passages)]
+        if not pointed:
             return []
-        times = await self._times(index, places)
+        times = await self._times({each.message for each in pointed})
+        dated = [replace(each, at=times.get(each.message)) for each in pointed]
         said = "\n".join([others, message, *await self.recall.forgotten()])
-        return await asyncio.to_thread(
-            lambda: _dated(
-                chosen(places, index.passages, said, lambda some: size_of(note_of(_dated(some, times))) <= room), times
-            )
-        )
+        return await asyncio.to_thread(chosen, dated, said, room, size_of)
 
-    async def _times(self, index: PastIndex, places: Sequence[int]) -> Mapping[int, float]:
-        """Return when the messages of these passages were said, and of those that follow them, by their places."""
+    async def _times(self, places: Iterable[int]) -> Mapping[int, float]:
+        """Return when the messages at these places of the chain were said, by their places."""
         if self.live is None:
             return {}
-        keys = self.recall.chain.keys
-        near = {index.passages[at].message for place in places for at in (place, place + 1) if at < len(index.passages)}
-        by_key = {keys[place]: place for place in near}
+        by_key = {self.recall.chain.keys[place]: place for place in places}
         return {by_key[key]: at for key, at in (await self.live.times(list(by_key))).items()}
 
     async def _noted(self, prompt: Prompt, passages: Sequence[Passage], size_of: SizeOf) -> Prompt:
@@ -129,7 +123,3 @@ class Reminder:
         today = datetime.fromtimestamp(time.time(), UTC).astimezone().date()
         await self.tell([Notice("recalled", told_days(passages, today), passages=tuple(passages))])
         return prompt.noted({key: note})
-
-
-def _dated(passages: Sequence[Passage], times: Mapping[int, float]) -> list[Passage]:
-    return [replace(passage, at=times.get(passage.message)) for passage in passages]

@@ -1,11 +1,11 @@
 """The newest summary of a conversation, which a person may take back or put in other words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elbowroom.agents.turn.entries import key_set_aside
 from elbowroom.agents.turn.keeping import summary_in
 from elbowroom.agents.turn.recall import Recall
-from elbowroom.context.ledger import UNDONE, Entry, Written
+from elbowroom.context.ledger import UNDONE, Entry
 from elbowroom.context.transcript import Message
 
 
@@ -51,7 +51,7 @@ async def take_back(recall: Recall, standing: Standing) -> None:
         if replaced is not None:
             recall.entries.keep_copy(entry.key, replaced, recall.of_client)
         else:
-            recall.entries.keep(entry.key, (), Written(entry.window, entry.before, entry.after, UNDONE), ())
+            recall.entries.keep(entry.key, (), replace(entry.written, rung=UNDONE), ())
     await recall.entries.notes.saved()
 
 
@@ -59,6 +59,5 @@ async def put_in_words(recall: Recall, standing: Standing, summary: Message) -> 
     """Put another summary in the place of one in all prompts; the compaction is known by its sizes as before."""
     for entry in standing.entries:
         messages = [summary if message == standing.summary else message for message in entry.messages]
-        written = Written(entry.window, entry.before, entry.after, entry.rung)
-        recall.entries.keep(entry.key, messages, written, recall.of_client)
+        recall.entries.keep(entry.key, messages, entry.written, recall.of_client)
     await recall.entries.notes.saved()

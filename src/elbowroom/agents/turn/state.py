@@ -17,6 +17,8 @@ from elbowroom.agents.sdk import SdkLoader
 from elbowroom.agents.tools import ByConversation, Toolbox
 from elbowroom.agents.tools.outputs import ClientEdits
 from elbowroom.agents.tools.recall import Pasts
+from elbowroom.agents.turn.ended import EndedAnswers
+from elbowroom.context.answers import Answers
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
@@ -66,14 +68,12 @@ class CompactionNotes:
     """What this process has noted about the compactions of its conversations; a restart loses it without harm.
 
     `told` are the memories that an agent was told in a conversation, `flushed` the cycle in which its last memory
-    flush was, None once it was compacted since. `locks` let one request at a time compact a conversation, by its last
-    key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider and
-    name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents that the
-    log has already. Of the turns `lost` a person was told that their words are kept. `summarised` are the sizes before
-    and after of compactions in the background that nobody was told of, by the key of the answer before, `unfinished` by
-    the same keys the answers that a limit has ended. `cleared` is the id of the newest call in a conversation up to
-    which the client has wanted calls cleared. `pasts` are indexes of what was said. `servers` are those that share the
-    store.
+    flush was, None once it was compacted since. `locks` let one request at a time compact a conversation, by its
+    last key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider
+    and name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents
+    that the log has already. `ended` are the answers that have ended. `cleared` is the id of the newest call in a
+    conversation up to which the client has wanted calls cleared. `pasts` are indexes of what was said. `servers`
+    are those that share the store.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
@@ -84,9 +84,7 @@ class CompactionNotes:
     saving: set[asyncio.Task[None]] = field(default_factory=set)
     refusing: set[tuple[str, str]] = field(default_factory=set)
     complaints: set[str] = field(default_factory=set)
-    lost: set[str] = field(default_factory=set)
-    summarised: dict[str, tuple[int, int]] = field(default_factory=dict)
-    unfinished: dict[str, None] = field(default_factory=dict)
+    ended: EndedAnswers = field(default_factory=EndedAnswers)
     pasts: Pasts = field(default_factory=Pasts)
     servers: Servers = ALONE
 
@@ -123,6 +121,7 @@ class Shared:
     refusals: Refusals
     places: Places
     prompts: SentPrompts
+    answers: Answers
     temporary: "Shared | None" = None
 
     @classmethod
@@ -159,6 +158,7 @@ class Shared:
             refusals=Refusals(),
             places=Places(admission, prompts, observations),
             prompts=prompts,
+            answers=Answers(),
         )
         passing = open_temporary()
         noted = passing.conversations if conversations is not None else None

@@ -13,7 +13,7 @@ from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.asking import Asking
 from elbowroom.agents.turn.background import compacting_ahead, reading_again
 from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
-from elbowroom.agents.turn.managed_step import ManagedStep
+from elbowroom.agents.turn.sending import Sending
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.errors import ElbowroomError
@@ -176,19 +176,24 @@ class Turn:
         except Exception:  # the client has its answer, which must not fail for the next one
             log.exception("What a turn of %s leaves for the next one could not be kept.", self.target.name)
 
-    def _keep(self, managed: ManagedStep, *, is_whole: bool) -> None:
+    def _keep(self, sending: Sending, *, is_whole: bool) -> None:
         """Keep the turn's compaction, and begin the next one in the background where the answer comes near to it."""
-        reply, said = managed.stream.reply.as_message(), self.answer.as_message()
+        reply, said = sending.stream.reply.as_message(), self.answer.as_message()
         self._asking.recall.keeping.end(self._asking.manager.history, reply, said)
-        if managed.stream.was_cut:
+        if sending.stream.was_cut:
             self._asking.recall.note_unfinished(said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
-        wants_more = is_whole and not goes_on and self._settings.compaction.background and managed.manager.auto
+        wants_more = is_whole and not goes_on and self._settings.compaction.background and sending.manager.auto
         background = self._settings.shared.background
-        if wants_more and managed.info.slots == 1:
-            background.chat_ended(managed.pool_key, reading_again(managed, reply, said))
-        if not wants_more or managed.answered(reply) < managed.manager.budget.window // 4:
+        if wants_more and sending.info.slots == 1:
+            background.chat_ended(sending.pool_key, reading_again(sending, reply, said))
+        owner = self._asking.request.caller.owner
+        if goes_on:
+            background.goes_on(self._asking.recall.keeping.answer_key(said), sending.pool_key, owner)
+        if not wants_more or sending.answered(reply) < sending.manager.budget.window // 4:
             return
-        if (work := compacting_ahead(managed, reply, said)) is not None:
+        if background.is_at_work(sending.pool_key, owner):  # this was a part of its work, which nobody goes on with
+            return
+        if (work := compacting_ahead(sending, reply, said)) is not None:
             of = (self._live.conversation, self._live.owner) if self._live is not None else ()
-            background.begin(self._asking.recall.keeping.answer_key(said), managed.pool_key, work, *of)
+            background.begin(self._asking.recall.keeping.answer_key(said), sending.pool_key, work, *of)

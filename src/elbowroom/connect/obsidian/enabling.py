@@ -11,7 +11,7 @@ from elbowroom.connect.json_text import with_item, without_item
 from elbowroom.connect.obsidian.plugin import ID, Change
 from elbowroom.elsewhere import read_plain
 from elbowroom.errors import Conflict
-from elbowroom.settings.files import not_saved, put_in_place, take_over
+from elbowroom.settings.files import give_to_owner_of, not_saved, put_in_place, take_over
 
 FILE: Final = "community-plugins.json"
 ATTEMPTS: Final = 5
@@ -67,6 +67,7 @@ def _replace(file: Path, before: bytes | None, new: bytes) -> None:
 
     def make_ready(fresh: Path) -> None:
         fresh.chmod(READABLE)
+        give_to_owner_of(target.parent, fresh)
         take_over(fresh, like=target)
         if _read(file) != before:
             raise _Changed

@@ -5,16 +5,17 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.elsewhere import read_plain
 from elbowroom.errors import Conflict, ElbowroomError
-from elbowroom.settings.files import not_saved, take_over, write_new
+from elbowroom.settings.files import give_to_owner_of, not_saved, take_over, write_new
 
 ID: Final = "elbowroom"
 MANIFEST: Final = "manifest.json"
@@ -25,6 +26,10 @@ DATA: Final = "data.json"
 NUMBER: Final = re.compile(r"\d{1,9}")
 FRESH: Final = ".new"
 READABLE: Final = 0o644
+OWN: Final = b"// The plugin of elbowroom"
+"""How every main.js of ours begins."""
+KEPT: Final = "elbowroom-kept"
+"""Where another plugin of the same id is put, beside `plugins`: Obsidian runs what lies in there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,17 @@ def packaged() -> Mapping[str, bytes]:
 
 def version_of(manifest: bytes) -> str:
     """Return the version that a manifest tells, empty where it tells none."""
+    return _told_by(manifest, "version")
+
+
+def _told_by(manifest: bytes, key: str) -> str:
+    """Return a text of a manifest, empty where it has none."""
     try:
         value = json.loads(manifest)
     except (ValueError, RecursionError):
         return ""
-    version = value.get("version") if isinstance(value, dict) else None
-    return version if isinstance(version, str) and version.isprintable() else ""
+    told = value.get(key) if isinstance(value, dict) else None
+    return told if isinstance(told, str) and told.isprintable() else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +97,14 @@ class PluginFolder:
         return all(self._read(name) == content for name, content in new.items())
 
     def installing(self, new: Mapping[str, bytes], *, force: bool) -> list[Change]:
-        """Return what puts these files there. Raises Conflict where a newer version is, unless `force` is given."""
+        """Return what puts these files there.
+
+        Raises Conflict where a newer version or somebody else's plugin is, unless `force` is given; the latter is kept.
+        """
         if self.is_linked or self.is_up_to_date(new):
             return []
+        if self._is_foreign(new):
+            return self._replacing(new, force=force)
         version, newest = self.version(), version_of(new[MANIFEST])
         if version and _ordered(version) > _ordered(newest) and not force:
             raise Conflict(
@@ -100,9 +115,41 @@ class PluginFolder:
         lines = [self.told("~" if os.path.exists(self.path / name) else "+", name) for name in new]
         return [Change(lines, partial(self._put, new))]
 
+    def _is_foreign(self, new: Mapping[str, bytes]) -> bool:
+        """Tell whether what is there is another plugin of the same id: neither its code nor its author is ours."""
+        code, manifest = self._read(FILES[0]) or b"", self._read(MANIFEST) or b""
+        author = _told_by(manifest, "author")
+        return not code.startswith(OWN) and (bool(code) or bool(author)) and author != _told_by(new[MANIFEST], "author")
+
+    def _replacing(self, new: Mapping[str, bytes], *, force: bool) -> list[Change]:
+        """Return what puts these files in the place of another plugin, whose folder is kept. Raises Conflict."""
+        kept = next(path for path in self._kept_names() if not os.path.lexists(path))
+        if not force:
+            raise Conflict(
+                f"{self.path} has another plugin with the id {ID}, which is not elbowroom's. It is left as it is; "
+                f"elbowroom obsidian install --force moves it to {kept} and installs this one.",
+                code="other_plugin",
+            )
+
+        def replace() -> None:
+            try:
+                self.path.rename(kept)
+            except OSError as error:
+                raise not_saved(kept, error) from error
+            self._put(new)
+
+        moved = (
+            f"~ {Path(self.config.name, 'plugins', ID)}: another plugin, moved to {Path(self.config.name, kept.name)}"
+        )
+        return [Change([moved, *(self.told("+", name) for name in new)], replace)]
+
+    def _kept_names(self) -> Iterator[Path]:
+        yield self.config / KEPT
+        yield from (self.config / f"{KEPT}-{number}" for number in count(2))
+
     def setting_address(self, address: str) -> list[Change]:
         """Return what tells the plugin where elbowroom is, if it has no settings yet."""
-        if self.is_linked or os.path.lexists(self.path / DATA):
+        if self.is_linked or (os.path.lexists(self.path / DATA) and not self._is_foreign(packaged())):
             return []
         content = json.dumps({"address": address}, indent=2).encode()
         return [Change([f"{self.told('+', DATA)}: address {address}"], partial(self._create, content))]
@@ -141,10 +188,11 @@ class PluginFolder:
         mark = secrets.token_hex(4)
         fresh = {name: self.path / f".{name}.{mark}{FRESH}" for name in new}
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             for name, content in new.items():
                 write_new(fresh[name], content)
                 fresh[name].chmod(READABLE)
+                give_to_owner_of(self.config, fresh[name])
                 take_over(fresh[name], like=self.path / name)
             for name, file in fresh.items():
                 file.replace(self.path / name)
@@ -155,11 +203,19 @@ class PluginFolder:
                 self.path.rmdir()  # where it is new, and so empty
             raise not_saved(self.path / MANIFEST, error) from error
 
+    def _make_folder(self) -> None:
+        """Make the folder, whose owner is the vault's, also where root installs."""
+        for folder in (self.path.parent, self.path):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                give_to_owner_of(self.config, folder)
+
     def _create(self, content: bytes) -> None:
         """Write the plugin's settings, unless Obsidian has done so meanwhile."""
         try:
             with contextlib.suppress(FileExistsError):
                 write_new(self.path / DATA, content)
+                give_to_owner_of(self.config, self.path / DATA)
         except OSError as error:
             raise not_saved(self.path / DATA, error) from error
 

@@ -17,6 +17,7 @@ const {
 	Setting,
 	TFile,
 	TFolder,
+	arrayBufferToBase64,
 	debounce,
 	moment,
 	normalizePath,
@@ -24,11 +25,102 @@ const {
 	setIcon,
 } = require("obsidian");
 
-// server.js
+// server/answers.js
+
+// What elbowroom answers, looked at once: whatever comes after may rely on its form.
+
+class Odd extends Error {}
+
+const text = (value) => typeof value === "string" ? value : odd("a text", value);
+const number = (value) => typeof value === "number" && Number.isFinite(value) ? value : odd("a number", value);
+const truth = (value) => typeof value === "boolean" ? value : odd("true or false", value);
+const record = (value) => isObject(value) ? value : odd("an object", value);
+const nothing = () => null;
+const texts = (value) => Object.fromEntries(Object.entries(record(value)).map(([key, each]) => [key, text(each)]));
+
+function odd(wanted, value) {
+	throw new Odd(`${wanted} was expected, not ${(JSON.stringify(value) ?? "nothing").slice(0, 40)}`);
+}
+
+function or(read, otherwise) {
+	return (value) => value === undefined || value === null ? otherwise : read(value);
+}
+
+function listOf(read) {
+	return (value) => Array.isArray(value) ? value.map(read) : odd("a list", value);
+}
+
+function object(shape) {
+	return (value) => {
+		const read = { ...record(value) };
+		for (const [key, reader] of Object.entries(shape)) {
+			try {
+				read[key] = reader(read[key]);
+			} catch (error) {
+				throw error instanceof Odd ? new Odd(`${key}: ${error.message}`) : error;
+			}
+		}
+		return (read);
+	};
+}
+
+function isObject(value) {
+	return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+const pageOf = (read) => object({ data: listOf(read), has_more: or(truth, false), next: or(text, null) });
+
+const size = or(number, 0);
+const fill = object({ tokens: size, window: size, trigger: or(number, null), stop_at: or(number, null) });
+const compaction = object({
+	at: number, before: size, after: size, rung: or(text, ""), summary: or(text, null), messages_removed: or(number, null), undone: or(number, null),
+});
+const call = object({ id: text, function: object({ name: text, arguments: text }) });
+const content = (value) => typeof value === "string" ? value : (listOf(object({ type: text, text: or(text, undefined) }))(value));
+const message = object({ role: text, content: or(content, null), tool_calls: or(listOf(call), undefined), tool_call_id: or(text, undefined) });
+const row = object({
+	id: text, number: size, created: number, turn: or(text, null), turn_status: or(text, null), calls: or(texts, {}), hidden: or(truth, false),
+	reasoning: or(text, null), recalled: or(listOf(object({ role: text, text })), []), message,
+});
+const conversation = object({
+	id: text, agent: or(text, ""), title: or(text, ""), updated: number, status: or(text, "idle"), context: or(fill, null), compactions: or(listOf(compaction), []),
+});
+
+const answers = {
+	nothing,
+	health: object({ version: or(text, "") }),
+	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size })) }),
+	paired: object({ token: text }),
+	settings: object({ values: object({ compaction: record }), locked: or(texts, {}) }),
+	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true), tools: or(listOf(text), []) })) }),
+	doctor: object({ data: listOf(object({ name: text, state: text, told: or(text, ""), remedy: or(text, null) })) }),
+	conversation,
+	conversations: pageOf(conversation),
+	messages: pageOf(row),
+	taken: object({ id: text, running: or(truth, true) }),
+	queued: object({ data: listOf(object({ id: text, message })) }),
+	compacted: object({ compacted: or(truth, true), after: or(number, null) }),
+	changes: object({ data: listOf(object({ id: text, agent: or(text, ""), what: text, when: number, notes: listOf(text) })) }),
+	undone: object({ told: or(text, "") }),
+	counted: object({ input_tokens: number }),
+	completion: object({
+		choices: listOf(object({ message: or(object({ content: or(text, ""), reasoning_content: or(text, "") }), null), finish_reason: or(text, "stop") })), usage: or(record, null),
+	}),
+};
+
+function readAs(read, value) {
+	try {
+		return { value: read(value), problem: "" };
+	} catch (error) {
+		if (error instanceof Odd) return { value: null, problem: error.message };
+		throw error;
+	}
+}
+
+// server/server.js
 
 // Requests to elbowroom. No other address is ever asked for anything.
 
-/** What went wrong, in words for the person. A `status` of 0 says that nothing answered. */
 class ServerError extends Error {
 	constructor(message, status, told = {}) {
 		super(message);
@@ -39,28 +131,20 @@ class ServerError extends Error {
 		this.retryAfter = told.retryAfter ?? null;
 	}
 
-	/** Tells whether pairing, or another token, would help. */
 	get needsPairing() {
 		return this.status === 401 || this.code === "pairing_needed";
 	}
 }
 
-/**
- * Returns the error that an answer tells of.
- * @param {number} status
- * @param {string} text The body.
- * @param {(name: string) => string | null | undefined} header
- */
 function errorOf(status, text, header) {
 	const value = parsed(text);
-	const told = /** @type {{ message?: string, code?: string, param?: string }} */ (isObject(value) && isObject(value.error) ? value.error : {});
+	const told = (isObject(value) && isObject(value.error) ? value.error : {});
 	const wait = Number.parseFloat(header("Retry-After") ?? "");
 	return new ServerError(told.message || `elbowroom answered with status ${status}.`, status, {
 		code: told.code, param: told.param, retryAfter: Number.isFinite(wait) ? wait : null,
 	});
 }
 
-/** Tells whether something was given up; the error may be of another window's kind. */
 function isAbort(error) {
 	return typeof error === "object" && error !== null && "name" in error && error.name === "AbortError";
 }
@@ -69,10 +153,6 @@ function errorWords(error) {
 	return error instanceof Error ? error.message : String(error);
 }
 
-/**
- * @param {string} text
- * @returns {unknown} Undefined where it is no JSON.
- */
 function parsed(text) {
 	try {
 		return JSON.parse(text);
@@ -81,17 +161,11 @@ function parsed(text) {
 	}
 }
 
-function isObject(value) {
-	return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** The elbowroom at the address that is set; address and token are read anew for each request. */
 class Server {
 	constructor(where) {
 		this.where = where;
 	}
 
-	/** Returns the whole address of a route. Raises ServerError where none is set. */
 	url(path) {
 		const address = this.where.address();
 		if (!address) throw new ServerError("No address of elbowroom is set. Type it in the plugin's settings, such as http://127.0.0.1:2345.", 0);
@@ -103,19 +177,11 @@ class Server {
 		return { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...(user ? { "X-Elbowroom-User": user } : {}), ...more };
 	}
 
-	/** The sentence for an address at which nothing answers. */
 	away() {
-		return new ServerError(`elbowroom does not answer at ${this.where.address()}. Is it running?`, 0);
+		return new ServerError(`elbowroom does not answer at ${this.where.address()}. Is it running?`, 0, { code: "away" });
 	}
 
-	/**
-	 * Asks for JSON. A signal only ends the waiting: Obsidian cannot take such a request back.
-	 * @param {string} path
-	 * @param {RequestOptions} [options]
-	 * @returns {Promise<unknown>} What the body holds; null where it is empty.
-	 * @throws {ServerError}
-	 */
-	async json(path, { method = "GET", body, signal, headers = {} } = {}) {
+	async json(read, path, { method = "GET", body, signal, headers = {} } = {}) {
 		const url = this.url(path);
 		signal?.throwIfAborted();
 		const asked = requestUrl({
@@ -124,126 +190,96 @@ class Server {
 		}).catch(() => { throw this.away(); });
 		const answer = await (signal ? Promise.race([asked, abortOf(signal)]) : asked);
 		if (answer.status >= 400) throw errorOf(answer.status, answer.text, (name) => headerIn(answer.headers, name));
-		return answer.text ? parsed(answer.text) ?? answer.text : null;
+		const { value, problem } = readAs(read, answer.text ? parsed(answer.text) : null);
+		if (problem) throw new ServerError(`What answers at ${this.where.address()} is no elbowroom, or one of another version than this plugin (${path}: ${problem}).`, 502, { code: "odd_answer" });
+		return (value);
 	}
 
 	async health() {
-		return /** @type {{ version?: string }} */ (await this.json("/health"));
+		return this.json(answers.health, "/health");
 	}
 
 	async models() {
-		const answer = /** @type {{ data: ModelRow[] }} */ (await this.json("/v1/models"));
-		return answer.data;
+		return (await this.json(answers.models, "/v1/models")).data;
 	}
 
-	/**
-	 * Trades the code that elbowroom shows for a token.
-	 * @param {string} code
-	 * @param {string} name What this device is called there.
-	 */
 	async pair(code, name) {
-		return /** @type {{ token: string, id: string, name: string }} */ (await this.json("/api/pairing/claim", { method: "POST", body: { code, name } }));
+		return this.json(answers.paired, "/api/pairing/claim", { method: "POST", body: { code, name } });
 	}
 
 	async settings() {
-		return /** @type {SettingsAnswer} */ (await this.json("/api/settings"));
+		return (await this.json(answers.settings, "/api/settings"));
 	}
 
 	async changeSettings(patch) {
-		return /** @type {SettingsAnswer} */ (await this.json("/api/settings", { method: "PATCH", body: patch }));
+		return (await this.json(answers.settings, "/api/settings", { method: "PATCH", body: patch }));
 	}
 
 	async agents() {
-		const answer = /** @type {{ data: { id: string, name?: string, enabled?: boolean }[] }} */ (await this.json("/api/agents"));
-		return answer.data;
+		return (await this.json(answers.agents, "/api/agents")).data;
 	}
 
 	async doctor() {
-		const answer = /** @type {{ data: DoctorRow[] }} */ (await this.json("/api/doctor"));
-		return answer.data;
+		return ((await this.json(answers.doctor, "/api/doctor")).data);
 	}
 
 	async conversations({ q = "", before = null, limit = 20, signal } = {}) {
 		const query = new URLSearchParams({ limit: String(limit), ...(q ? { q } : {}), ...(before ? { before } : {}) });
-		return /** @type {{ data: ConversationRow[], has_more: boolean, next: string | null }} */ (
-			await this.json(`/v1/conversations?${query}`, { signal }));
+		return this.json(answers.conversations, `/v1/conversations?${query}`, { signal });
 	}
 
-	/**
-	 * @param {string} id
-	 * @param {{ limit?: number, signal?: AbortSignal }} [options] With `limit` its last messages come along.
-	 */
 	async conversation(id, { limit, signal } = {}) {
-		return /** @type {ConversationRow} */ (await this.json(`${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal }));
+		return this.json(answers.conversation, `${route(id)}${limit ? `?limit=${limit}` : ""}`, { signal });
 	}
 
 	async messages(id, { signal, ...wanted } = {}) {
 		const given = Object.entries(wanted).filter(([, value]) => value !== undefined);
 		const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)]));
-		return /** @type {{ data: MessageRow[], has_more: boolean, next: string | null }} */ (
-			await this.json(`${route(id)}/messages?${query}`, { signal }));
+		return this.json(answers.messages, `${route(id)}/messages?${query}`, { signal });
 	}
 
 	async cancel(id) {
-		return this.json(`${route(id)}/cancel`, { method: "POST", body: {} });
+		return this.json(answers.nothing, `${route(id)}/cancel`, { method: "POST", body: {} });
 	}
 
-	/**
-	 * Says something to a conversation that is being answered.
-	 * @param {string} id
-	 * @param {string} content
-	 * @param {"steer" | "follow_up"} [mode]
-	 */
 	async queue(id, content, mode = "steer") {
-		return /** @type {{ id: string, position: number, running: boolean }} */ (
-			await this.json(`${route(id)}/queue`, { method: "POST", body: { content, mode } }));
+		return this.json(answers.taken, `${route(id)}/queue`, { method: "POST", body: { content, mode } });
 	}
 
 	async queued(id) {
-		const answer = /** @type {{ data: QueuedRow[] }} */ (await this.json(`${route(id)}/queue`));
-		return answer.data;
+		return (await this.json(answers.queued, `${route(id)}/queue`)).data;
 	}
 
 	async unqueue(id, message) {
-		return this.json(`${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
+		return this.json(answers.nothing, `${route(id)}/queue/${encodeURIComponent(message)}`, { method: "DELETE" });
 	}
 
 	async rename(id, title) {
-		return this.json(route(id), { method: "PATCH", body: { title } });
+		return this.json(answers.nothing, route(id), { method: "PATCH", body: { title } });
 	}
 
 	async remove(id) {
-		return this.json(route(id), { method: "DELETE" });
+		return this.json(answers.nothing, route(id), { method: "DELETE" });
 	}
 
 	async compact(id, wanted = {}) {
-		return /** @type {{ compacted: boolean, before: number, after: number, seconds: number }} */ (
-			await this.json(`${route(id)}/compact`, { method: "POST", body: wanted }));
+		return this.json(answers.compacted, `${route(id)}/compact`, { method: "POST", body: wanted });
 	}
 
 	async undo(id) {
-		return this.json(`${route(id)}/compact/undo`, { method: "POST", body: {} });
+		return this.json(answers.compacted, `${route(id)}/compact/undo`, { method: "POST", body: {} });
 	}
 
 	async vaultChanges() {
-		const answer = /** @type {{ data: ChangeRow[] }} */ (await this.json("/api/vault/changes"));
-		return answer.data;
+		return (await this.json(answers.changes, "/api/vault/changes")).data;
 	}
 
 	async undoChange(change) {
-		return /** @type {{ told: string }} */ (await this.json(`/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} }));
+		return this.json(answers.undone, `/api/vault/changes/${encodeURIComponent(change)}/undo`, { method: "POST", body: {} });
 	}
 
-	/**
-	 * Counts messages with the model's own tokenizer, as they would be sent.
-	 * @param {string} model
-	 * @param {ChatMessage[]} messages
-	 * @param {AbortSignal} [signal]
-	 */
 	async countTokens(model, messages, signal) {
-		const answer = /** @type {{ input_tokens: number }} */ (
-			await this.json("/v1/chat/completions/input_tokens", { method: "POST", body: { model, messages }, signal }));
-		return answer.input_tokens;
+		return (await this.json(answers.counted, "/v1/chat/completions/input_tokens", { method: "POST", body: { model, messages }, signal })).input_tokens;
 	}
 }
 
@@ -264,21 +300,16 @@ function headerIn(headers, name) {
 	return found === undefined ? null : headers[found];
 }
 
-// items.js
+// chat/items.js
 
 // What is shown of a conversation: one item for each message or turn, made of the messages that elbowroom keeps.
 
 function itemOf(role, text) {
-	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], recalled: [], sent: null };
+	return { id: "", role, text, thought: "", steps: [], status: "complete", at: Date.now() / 1000, between: [], recalled: [], marks: [], sent: null };
 }
 
-/**
- * Returns the last question where elbowroom does not know it, since asking failed before it was there.
- * @param {Item[]} items
- * @param {Item[]} kept
- */
 function unheard(items, kept) {
-	const last = items.findLast(({ status }) => status === "complete");
+	const last = items.findLast(({ status }) => status !== "streaming" && status !== "interrupted");
 	const isKnown = !last || last.role !== "user" || last.id || kept.some(({ role, text }) => role === "user" && text === last.text);
 	return isKnown ? [] : [last];
 }
@@ -287,10 +318,6 @@ function messageOf(item) {
 	return item.sent ?? { role: item.role, content: item.text };
 }
 
-/**
- * Returns what is shown for the messages that elbowroom keeps: one item for each turn, as its client has seen it.
- * @param {import("./server.js").MessageRow[]} rows
- */
 function itemsOf(rows) {
 	const items = [];
 	const turns = new Map();
@@ -332,29 +359,271 @@ function textOf({ content }) {
 	return (content ?? []).map((part) => part.text ?? (part.type === "image_url" ? "[image]" : `[${part.type}]`)).join("\n");
 }
 
-/**
- * Returns the arguments of a call as an object, empty where they are none.
- * @param {Step} step
- */
 function argumentsOf(step) {
 	const value = parsed(step.arguments);
 	return isObject(value) ? value : {};
 }
 
-// stream.js
+// notes/attachments.js
+
+// What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
+
+const MOST_AT_ONCE = 20;
+const MOST_BYTES = 5_000_000;
+const IMAGES = { png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", webp: "image/webp", gif: "image/gif" };
+const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/gy; // one right behind the other
+
+async function readNow(app, attachments) {
+	const read = await Promise.all(attachments.map(async (attachment) => {
+		const { kind, path } = attachment;
+		if (kind !== "vault_note" && kind !== "folder") return [attachment];
+		const found = app.vault.getAbstractFileByPath(path);
+		if (!found) throw new Error(`${path} is not in the vault any more, so it cannot go along. Leave it out, or add it anew.`);
+		return Promise.all(notesIn([found]).map((file) => noteAttachment(app, file)));
+	}));
+	const notes = new Set();
+	return read.flat().filter(({ kind, path }) => kind !== "vault_note" || (!notes.has(path) && notes.add(path)));
+}
+
+function withAttachments(attachments, question) {
+	const images = attachments.filter(({ kind }) => kind === "image");
+	const text = [...attachments.filter(({ kind }) => kind !== "image").map(blockOf), question].filter(Boolean).join("\n\n");
+	if (!images.length) return text;
+	return [...(text ? [{ type: "text", text }] : []), ...images.map(({ text: url }) => ({ type: "image_url", image_url: { url } }))];
+}
+
+function blockOf({ kind, path, text }) {
+	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text.replaceAll(`</${kind}>`, `<\\/${kind}>`)}\n</${kind}>`;
+}
+
+function withoutAttachments(text) {
+	const attachments = [];
+	let end = 0;
+	for (const found of text.matchAll(BLOCK)) {
+		const [all, kind = "", path = "", content = ""] = found;
+		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
+		end += all.length;
+	}
+	return { attachments, question: text.slice(end) };
+}
+
+async function noteAttachment(app, file) {
+	if (file.extension.toLowerCase() in IMAGES) return imageAttachment(app, file);
+	if (!["md", "txt", "canvas"].includes(file.extension)) throw new Error(`${file.name} is no note, so it cannot go along.`);
+	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
+	const open = app.workspace.getLeavesOfType("markdown").map(({ view }) => view).find((view) => view instanceof MarkdownView && view.file === file);
+	const text = open instanceof MarkdownView ? open.editor.getValue() : await app.vault.read(file); // what is typed is saved a moment later
+	return { kind: "vault_note", path: file.path, text, tokens: null };
+}
+
+async function imageAttachment(app, file) {
+	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
+	return imageOf(file.path, IMAGES[file.extension.toLowerCase()] ?? "", await app.vault.readBinary(file));
+}
+
+async function imagesIn(data) {
+	const files = [...data?.files ?? []].filter(({ type }) => Object.values(IMAGES).includes(type));
+	return Promise.all(files.map(async (file) => {
+		if (file.size > MOST_BYTES) throw new Error(`${file.name || "The picture"} is too large to go along.`);
+		return imageOf(file.name || "Picture", file.type, await file.arrayBuffer());
+	}));
+}
+
+function imageOf(path, type, bytes) {
+	return { kind: "image", path, text: `data:${type};base64,${arrayBufferToBase64(bytes)}`, tokens: null };
+}
+
+async function folderAttachment(app, folder) {
+	const notes = await Promise.all(notesIn([folder]).map((file) => noteAttachment(app, file)));
+	return { kind: "folder", path: folder.path, text: notes.map(blockOf).join("\n\n"), tokens: null };
+}
+
+async function currentAttachment(app, what) {
+	const view = lastNote(app);
+	if (!view?.file) return null;
+	if (what === "note") return noteAttachment(app, view.file);
+	const text = view.editor.getSelection();
+	return text ? { kind: "selected_text", path: view.file.path, text, tokens: null } : null;
+}
+
+function lastNote(app) {
+	const { workspace } = app;
+	const seen = [workspace.getActiveViewOfType(MarkdownView), workspace.getMostRecentLeaf()?.view, ...workspace.getLeavesOfType("markdown").map(({ view }) => view)];
+	return seen.find((view) => view instanceof MarkdownView) ?? null; // the leaf used last may show no note
+}
+
+async function fromDrop(app, data) {
+	const images = await imagesIn(data);
+	if (images.length) return images;
+	const text = data?.getData("text/plain") ?? "";
+	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
+	const files = lines.map((line) => fileOf(app, line));
+	if (files.every((file) => file !== null)) return Promise.all(notesIn(files).map((file) => noteAttachment(app, file)));
+	if (lines.some((line) => line.startsWith("obsidian://"))) throw new Error("This is no note of this vault, so it cannot go along.");
+	return [{ kind: "selected_text", path: lastNote(app)?.file?.path ?? "", text, tokens: null }];
+}
+
+function fileOf(app, dropped) {
+	const link = addressed(app, dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1];
+	if (!link) return app.vault.getAbstractFileByPath(dropped);
+	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
+}
+
+function addressed(app, dropped) {
+	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
+	const { searchParams } = new URL(dropped);
+	return [null, app.vault.getName()].includes(searchParams.get("vault")) ? searchParams.get("file") : null;
+}
+
+function notesIn(dropped) {
+	const found = dropped.flatMap((each) => (each instanceof TFolder ? notesOf(each) : each instanceof TFile ? [each] : []));
+	if (!found.length) throw new Error("There is no note in this folder.");
+	if (found.length > MOST_AT_ONCE) throw new Error(`These are ${found.length} notes; at most ${MOST_AT_ONCE} go along at once.`);
+	return [...new Set(found)];
+}
+
+function notesOf(folder) {
+	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
+}
+
+class Counting {
+	#counting = null;
+
+	constructor(server, tell) {
+		this.server = server;
+		this.tell = tell;
+		this.soon = debounce((model, attachments) => void this.#count(model, attachments), 300, true);
+	}
+
+	async #count(model, attachments) {
+		this.stop();
+		const { signal } = this.#counting = new AbortController();
+		try {
+			const none = await this.server.countTokens(model, [{ role: "user", content: "." }], signal);
+			for (const attachment of attachments.filter(({ tokens }) => tokens === null)) {
+				const content = attachment.kind === "folder" ? attachment.text : withAttachments([attachment], "");
+				attachment.tokens = await this.server.countTokens(model, [{ role: "user", content }], signal) - none + 1;
+				this.tell();
+			}
+		} catch {
+			// what cannot be counted now has no number beside it
+		}
+	}
+
+	stop() {
+		this.soon.cancel();
+		this.#counting?.abort();
+	}
+}
+
+// chat/marks.js
+
+// What stays at a message of all that elbowroom has told of it: what the model did not get, and what can be done.
+
+const LARGER = "A larger window helps: load the model with more context.";
+const HELP = {
+	"results cut": `The model read a part of it. Select what matters and ask about that alone, or ask for another part. ${LARGER}`,
+	"results shortened": `Ask again for what is needed of them. ${LARGER}`,
+	"tools shortened": `The model sees shorter descriptions of its tools. An agent with fewer tools has them whole. ${LARGER}`,
+	images: "The model did not see the picture. Choose a model with vision and ask again.",
+	"left out": "The model did not read it. Say it again.",
+	truncated: "The model did not read all of it.",
+	tight: LARGER,
+	"not compacted": `Begin a new conversation, or attach less. ${LARGER}`,
+	cut: "Say “Go on” to have the rest, or ask for a shorter answer.",
+	length: "The answer reached the most tokens that it may have, so its end is missing. Say “Go on” to have the rest.",
+};
+const OPENED_BY = { loaded: ["loading"], compacted: ["compacting"], "not compacted": ["compacting"], remembered: ["remembering"], "tool result": ["tool call"], store: ["store"] };
+
+function helpFor({ kind }) {
+	return HELP[kind] ?? "";
+}
+
+function addMark(marks, { kind, text, done }) {
+	const opened = marks.findLastIndex((mark) => mark.isOpen && (mark.kind === kind || (OPENED_BY[kind] ?? []).includes(mark.kind)));
+	const same = marks.find((mark) => mark.kind === kind && !mark.isOpen && helpFor(mark));
+	if (kind === "waited") for (const mark of marks) mark.isOpen &&= mark.kind !== "waiting";
+	else if (opened >= 0) marks.splice(opened, 1, { kind, text, isOpen: !done });
+	else if (same && done) same.text = same.text.includes(text) ? same.text : `${same.text}\n${text}`;
+	else if (text) marks.push({ kind, text, isOpen: !done });
+}
+
+function isOfQuestion(question, { kind, text }) {
+	const names = withoutAttachments(question).attachments.map(({ path }) => path.split("/").at(-1) ?? path);
+	return kind === "images" || (kind === "results cut" && names.some((name) => name !== "" && text.includes(name.replace(/\.md$/, ""))));
+}
+
+function withMarks(items, before) {
+	const marked = before.filter(({ marks }) => marks.length);
+	for (const [index, item] of items.entries()) {
+		const place = before[index];
+		const same = marked.find((each) => (each.id && item.id ? each.id === item.id : each.role === item.role && each.text.trim() === item.text.trim()));
+		const grown = place && !place.id && place.role === item.role && item.text.startsWith(place.text) ? place : null;
+		item.marks = same?.marks ?? grown?.marks ?? item.marks;
+	}
+	return items;
+}
+
+const KEY = "elbowroom-marks";
+const MOST_MARKED = 200;
+
+class KeptMarks {
+	constructor(app) {
+		this.app = app;
+	}
+
+	all() {
+		const kept = (this.app.loadLocalStorage(KEY));
+		return isObject(kept) ? (kept) : {};
+	}
+
+	keep(conversation, items) {
+		const { [conversation]: before, ...others } = this.all();
+		const own = Object.fromEntries(items.flatMap(({ id, marks }) => (id && marks.length ? [[id, marks]] : [])));
+		if (!before && !Object.keys(own).length) return;
+		const all = Object.entries({ ...others, ...(Object.keys(own).length ? { [conversation]: own } : {}) });
+		this.app.saveLocalStorage(KEY, Object.fromEntries(all.slice(-MOST_MARKED)));
+	}
+
+	restore(conversation, items) {
+		const own = this.all()[conversation];
+		for (const item of items) {
+			const marks = isObject(own) ? own[item.id] : undefined;
+			if (!item.marks.length && Array.isArray(marks)) item.marks = marks.filter((mark) => typeof mark.kind === "string" && typeof mark.text === "string");
+		}
+		return items;
+	}
+
+	forget(conversation) {
+		this.keep(conversation, []);
+	}
+}
+
+// chat/state.js
+
+// The one state that a conversation has, and which one follows on what happens.
+
+const NEXT = {
+	new: { ask: "asked" },
+	asked: { begun: "writing", end: "new" },
+	unread: { read: "idle", busy: "elsewhere" },
+	idle: { ask: "writing", busy: "elsewhere" },
+	writing: { end: "idle" },
+	elsewhere: { read: "idle" },
+	closed: {},
+};
+
+function nextState(state, change) {
+	return change === "close" ? "closed" : NEXT[state][change] ?? state;
+}
+
+// server/stream.js
 
 // One chat request, whose answer is read as it streams.
 
 const IN_ONE_PIECE = "This Obsidian lets no answer stream from this address, so it comes in one piece.";
 
-/**
- * Asks a model and yields what it answers. Leaving the loop, or the signal, closes the connection.
- * @param {import("./server.js").Server} server
- * @param {{ model: string, messages: import("./server.js").ChatMessage[] } & Record<string, unknown>} body
- * @param {{ conversation?: string, signal?: AbortSignal }} [options]
- * @returns {AsyncGenerator<StreamEvent, void, void>}
- * @throws {ServerError} Also where the stream ends before it is complete.
- */
 async function* streamChat(server, body, { conversation = "", signal } = {}) {
 	const headers = server.headers({
 		"Content-Type": "application/json", "X-Elbowroom-Events": "1", ...(conversation ? { "X-Conversation-Id": conversation } : {}),
@@ -376,10 +645,6 @@ async function* streamChat(server, body, { conversation = "", signal } = {}) {
 	yield* eventsOf(response);
 }
 
-/**
- * Tells whether the window may ask this address: then a question that failed may have arrived, and is not asked twice.
- * @param {import("./server.js").Server} server
- */
 async function mayAsk(server) {
 	return window.fetch(server.url("/v1/models"), { headers: server.headers(), cache: "no-store", redirect: "error" }).then(() => true, () => false);
 }
@@ -388,10 +653,10 @@ async function* inOnePiece(server, body, { conversation, signal }) {
 	await server.health(); // nothing answers at all: that is another sentence, and nothing is asked twice
 	yield { type: "whole", text: IN_ONE_PIECE };
 	if (conversation) yield { type: "begun", conversation }; // so that it can be stopped while it is written
-	const answer = /** @type {Completion} */ (await server.json("/v1/chat/completions", {
+	const answer = await server.json(answers.completion, "/v1/chat/completions", {
 		method: "POST", body: { ...body, stream: false }, signal: signal ?? null, headers: conversation ? { "X-Conversation-Id": conversation } : {},
-	}));
-	const choice = answer.choices?.[0];
+	});
+	const choice = answer.choices[0];
 	if (choice?.message?.reasoning_content) yield { type: "thought", text: choice.message.reasoning_content };
 	if (choice?.message?.content) yield { type: "text", text: choice.message.content };
 	if (answer.usage) yield { type: "usage", usage: answer.usage };
@@ -418,7 +683,7 @@ async function* eventsOf(response) {
 function eventsIn(chunk) {
 	const events = [];
 	const { delta } = firstOf(chunk.choices);
-	const { content, reasoning_content: thought } = isObject(delta) ? delta : /** @type {Record<string, unknown>} */ ({});
+	const { content, reasoning_content: thought } = isObject(delta) ? delta : ({});
 	if (typeof thought === "string" && thought) events.push({ type: "thought", text: thought });
 	if (typeof content === "string" && content) events.push({ type: "text", text: content });
 	if (isObject(chunk.event) && isObject(chunk.event.data)) {
@@ -431,15 +696,10 @@ function eventsIn(chunk) {
 }
 
 function firstOf(choices) {
-	const first = /** @type {unknown} */ (Array.isArray(choices) ? choices[0] : undefined);
+	const first = (Array.isArray(choices) ? choices[0] : undefined);
 	return isObject(first) ? first : {};
 }
 
-/**
- * Yields what each `data:` line of an event stream holds, however its bytes are cut.
- * @param {Response} response
- * @returns {AsyncGenerator<string, void, void>}
- */
 async function* dataOf(response) {
 	if (!response.body) return;
 	const reader = response.body.getReader();
@@ -463,7 +723,7 @@ function cutBy(error) {
 	return new ServerError("The answer broke off before its end: the connection to elbowroom was lost.", 0, { code: "stream_cut" });
 }
 
-// chat.js
+// chat/chat.js
 
 // A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
 
@@ -474,196 +734,153 @@ const AGAIN_MS = 2000;
 const MOMENT_MS = 1000;
 
 class Chat extends Events {
-	/** The id or the name by which elbowroom knows the conversation. */
-	id = newName();
 	title = "";
-	model = "";
 	items = [];
 	compactions = [];
 	context = null;
 	queue = [];
-	/** What happens beside the answer, in words; empty for nothing. */
 	notice = "";
 	problem = null;
-	isKept = false;
-	isAway = false;
-	/** Whether another program's answer to this conversation runs. */
-	runsElsewhere = false;
 	version = "";
+	isPicked = false;
 	#stopping = null;
 	#answering = Promise.resolve();
 	#reading = Promise.resolve();
-	/** Whether all of it is here: an answer without what was said before would be one without its context. */
-	#isWhole = true;
-	#round = 0;
-	#isClosed = false;
 	#timer = null;
 
-	constructor(server) {
+	constructor(server, { id = "", model = "", marks = null } = {}) {
 		super();
 		this.server = server;
+		this.model = model;
+		this.marks = marks;
+		this.id = id || newName();
+		this.state = id ? "unread" : "new";
 	}
 
 	get isRunning() {
-		return this.#stopping !== null;
+		return this.state === "asked" || this.state === "writing";
 	}
 
-	/** Whether an answer is being written, here or for another program. */
 	get isBusy() {
-		return this.isRunning || this.runsElsewhere;
+		return this.isRunning || this.state === "elsewhere";
 	}
 
-	/** Tells the view what has changed: "items", "last" for the message that is written, or "state" for all else. */
+	get isPending() {
+		return this.isRunning || (!this.isClosed && this.items.at(-1)?.status === "waiting");
+	}
+
+	get isKept() {
+		return this.state !== "new" && this.state !== "asked";
+	}
+
+	get isClosed() {
+		return this.state === "closed";
+	}
+
+	get isAway() {
+		return this.problem?.status === 0;
+	}
+
+	#now(change) {
+		this.state = nextState(this.state, change);
+	}
+
 	changed(what) {
-		this.trigger("changed", what);
+		if (!this.isClosed) this.trigger("changed", what);
 	}
 
-	/** Begins a new conversation with this agent or model. */
-	begin(model) {
-		this.leave();
-		this.#isWhole = true;
-		Object.assign(this, {
-			id: newName(), title: "", model, items: [], compactions: [], context: null, queue: [], notice: "", isKept: false, version: "", runsElsewhere: false,
-			problem: this.isAway ? this.problem : null,
-		});
-		this.changed("items");
-		this.#schedule();
-	}
-
-	/** Lets go of it for good: nothing is asked any more. */
 	close() {
-		this.#isClosed = true;
-		this.leave();
-	}
-
-	/** Lets go of the conversation; an answer that is being written ends, and elbowroom keeps what was said of it. */
-	leave() {
-		this.#round += 1;
+		this.#now("close");
 		this.#stopping?.abort();
-		this.#stopping = null;
 		this.#stopTimer();
 	}
 
-	/**
-	 * Shows a conversation that elbowroom keeps, whichever program began it.
-	 * @param {string} id
-	 */
-	async open(id) {
-		this.begin(this.model);
-		this.id = id;
-		this.isKept = true;
-		this.#isWhole = false;
-		await (this.#reading = this.load());
+	load() {
+		return this.#reading = this.#load();
 	}
 
-	/** Reads the conversation again. */
-	async load() {
-		const round = this.#round;
-		const { id } = this;
+	async #load() {
 		try {
-			const row = await this.server.conversation(id);
-			const rows = await this.#rows(id);
-			const queue = await this.server.queued(id);
-			if (round !== this.#round || this.isRunning) return;
+			const row = await this.server.conversation(this.id);
+			const rows = await this.#rows();
+			const queue = await this.server.queued(this.id);
+			if (this.isClosed || this.isRunning) return;
+			if (this.state === "unread") this.#now("read");
 			this.#take(row);
-			this.model = row.agent || this.model;
+			if (!this.isPicked) this.model = row.agent || this.model;
 			this.queue = queue;
-			const kept = itemsOf(rows);
-			this.items = [...kept, ...unheard(this.items, kept)];
-			this.#isWhole = true;
+			this.#show(itemsOf(rows));
 			this.problem = null;
-			this.isAway = false;
 		} catch (error) {
-			if (round !== this.#round) return;
+			if (this.isClosed) return;
 			this.#failed(error);
 		}
 		this.changed("items");
 		this.#schedule();
 	}
 
-	/**
-	 * Says something: begins an answer, or tells it to the one that is being written. Text that begins with a slash is a
-	 * command where it is one. Returns whether it was taken.
-	 * @param {string} text
-	 * @returns {Promise<boolean>}
-	 */
-	async send(text) {
-		const command = commandIn(text);
-		if (command?.name === "compact") return this.compact(command.rest);
-		if (command) {
-			this.begin(this.model);
-			return true;
-		}
-		const round = this.#round;
-		await this.#reading;
-		await Promise.race([this.#catchUp(), aMoment()]);
-		if (round !== this.#round || !this.#isWhole) return false;
-		if (!this.isBusy) {
-			this.items.push(itemOf("user", text));
-			void this.answer();
-			return true;
-		}
-		return this.say(text);
+	#show(kept) {
+		const before = this.items;
+		this.items = withMarks([...kept, ...unheard(before, kept)], before);
+		this.marks?.restore(this.id, this.items);
+		if (before.some(({ marks }) => marks.length)) this.marks?.keep(this.id, this.items);
+		const [asked, last] = [before.at(-1), this.items.at(-1)];
+		if (asked?.status === "waiting" && last?.role === "user") last.status = "waiting";
 	}
 
-	/** Waits for what elbowroom notes of the last answer, and reads what another device or view has said since. */
+	async send(content) {
+		await this.#reading;
+		await Promise.race([this.#catchUp(), aMoment()]);
+		if (this.isClosed || this.state === "unread") return false;
+		if (this.isBusy) return this.say(content);
+		this.items.push(questionOf(content));
+		void this.answer();
+		return true;
+	}
+
 	async #catchUp() {
 		if (!this.isRunning) await this.#answering;
 		await this.lookAgain();
 	}
 
-	/**
-	 * Tells the answer that is being written something.
-	 * @param {string} text
-	 * @param {"steer" | "follow_up"} [mode]
-	 */
-	async say(text, mode = "steer") {
-		const round = this.#round;
+	async say(content, mode = "steer") {
 		try {
-			const { id, running } = await this.server.queue(this.id, text, mode);
+			const { id, running } = await this.server.queue(this.id, content, mode);
 			await this.#readQueue().catch(() => {});
-			return running || await this.#sayAlone(id, text, round);
+			return running || await this.#sayAlone(id, content);
 		} catch (error) {
-			if (round === this.#round) this.missed(error);
+			if (!this.isClosed) this.missed(error);
 			return false;
 		}
 	}
 
-	/**
-	 * Asks what was said to an answer that had just ended, unless it was taken in all the same.
-	 * @param {string} message The id of what waits.
-	 * @param {string} text
-	 * @param {number} round
-	 */
-	async #sayAlone(message, text, round) {
+	async #sayAlone(message, content) {
 		await this.#answering;
-		const waits = round === this.#round && await this.server.unqueue(this.id, message).then(() => true, () => false);
+		const waits = !this.isClosed && await this.server.unqueue(this.id, message).then(() => true, () => false);
 		if (!waits) return true;
 		await this.load();
-		return round === this.#round && !this.problem && this.send(text);
+		return !this.isClosed && !this.problem && this.send(content);
 	}
 
-	/** @param {string} message The id of one that waits. */
 	async unsay(message) {
-		await this.server.unqueue(this.id, message).catch((error) => this.#failed(error));
+		const isBack = await this.server.unqueue(this.id, message).then(() => true, (error) => { this.missed(error); return false; });
 		await this.#readQueue().catch(() => {});
+		return isBack;
 	}
 
 	async #readQueue() {
-		const round = this.#round;
 		const queue = await this.server.queued(this.id);
-		if (round !== this.#round) return;
+		if (this.isClosed) return;
 		this.queue = queue;
 		this.changed("state");
 	}
 
-	/** Answers the last message. */
 	answer() {
-		return this.isRunning ? this.#answering : this.#answering = this.#write();
+		return this.isRunning || this.isClosed ? this.#answering : this.#answering = this.#write();
 	}
 
 	async #write() {
-		const round = this.#round;
+		this.#now("ask");
 		const stopping = this.#stopping = new AbortController();
 		const messages = this.items.map(messageOf);
 		const item = itemOf("assistant", "");
@@ -675,20 +892,20 @@ class Chat extends Events {
 		let failure = null;
 		try {
 			for await (const event of streamChat(this.server, { model: this.model, messages }, { conversation: this.id, signal: stopping.signal })) {
-				if (round !== this.#round) return;
+				if (this.isClosed) return;
 				this.#hear(item, event);
 			}
 			item.status = "complete";
 		} catch (error) {
 			failure = error;
 		}
-		if (round === this.#round) await this.#ended(item, failure);
+		if (!this.isClosed) await this.#ended(item, failure);
 	}
 
 	#hear(item, event) {
 		if (event.type === "begun") {
 			this.id = event.conversation || this.id;
-			this.isKept = true;
+			this.#now("begun");
 		} else if (event.type === "text") {
 			item.text += event.text;
 			this.changed("last");
@@ -697,52 +914,77 @@ class Chat extends Events {
 			this.changed("last");
 		} else if (event.type === "notice" || event.type === "whole") {
 			this.notice = event.type === "notice" && event.done ? "" : event.text;
+			if (event.type === "notice") this.#mark(item, event);
 			this.trigger("notice", event);
 			this.changed("state");
-		}
+		} else if (event.type === "end" && event.reason === "length") addMark(item.marks, { type: "notice", kind: "length", text: "The answer ends before its end.", done: true, data: {} });
 	}
 
-	/**
-	 * @param {Item} item
-	 * @param {unknown} failure Null where the answer came to its end.
-	 */
+	#mark(item, told) {
+		const question = this.items.findLast(({ role }) => role === "user");
+		const isOfIt = question && isOfQuestion(question.text, told);
+		addMark((isOfIt ? question : item).marks, told);
+		this.trigger("marked", isOfIt ? question : item);
+	}
+
 	async #ended(item, failure) {
+		this.#now("end");
 		this.#stopping = null;
 		this.notice = "";
+		for (const mark of item.marks) mark.isOpen = false;
 		if (failure !== null) {
 			item.status = "interrupted";
-			if (!item.text && !item.thought) this.items.splice(this.items.indexOf(item), 1);
 			if (!isAbort(failure)) this.#failed(failure);
+			if (!item.text && !item.thought) this.#unasked(item);
 		}
 		this.changed("items");
 		if (this.isAway) this.#schedule();
 		else await this.#settle(item);
+		this.trigger("ended");
 	}
 
-	/**
-	 * Takes what elbowroom has noted of an answer: its size, compactions, and the tools that ran.
-	 * @param {Item} item
-	 */
+	#unasked(item) {
+		const place = this.items.indexOf(item);
+		const question = this.items[place - 1];
+		this.items.splice(place, 1);
+		if (question?.role !== "user") return;
+		question.marks.push(...item.marks);
+		if (this.isAway && (this.problem?.code === "away" || question.status !== "again")) question.status = "waiting";
+	}
+
+	goOn() {
+		const last = this.items.at(-1);
+		if (last?.status !== "waiting" || !this.model || this.isAway || (this.state !== "new" && this.state !== "idle")) return;
+		last.status = "again";
+		void this.answer();
+	}
+
 	async #settle(item) {
-		const round = this.#round;
 		try {
 			const row = await this.server.conversation(this.id, { limit: 50 });
 			const { data } = await this.server.messages(this.id, { limit: 50, order: "desc" });
-			if (round !== this.#round || this.isRunning) return;
+			if (this.isClosed || this.isRunning) return;
 			this.#take(row);
-			const kept = itemsOf(data.reverse()).at(-1);
+			const rows = itemsOf(data.reverse());
+			const kept = rows.at(-1);
 			const isTheLast = kept?.role === "assistant" && kept.text.trim() === item.text.trim();
-			if (isTheLast) Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+			if (isTheLast) this.#note(item, kept, rows.at(-2));
 			else if (!this.problem && kept) return await this.load(); // another program has gone on with the conversation since
 			await this.#readQueue();
 		} catch (error) {
-			if (round === this.#round && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
+			if (!this.isClosed && !this.problem && !(error instanceof ServerError && error.status === 404)) this.#failed(error);
 		}
 		this.changed("items");
 		this.#schedule();
 	}
 
-	/** Stops the answer, also one that another program began. What was said stays. */
+	#note(item, kept, asked) {
+		Object.assign(item, { id: kept.id, steps: kept.steps, between: kept.between, at: kept.at });
+		const question = this.items[this.items.indexOf(item) - 1];
+		if (question?.role === "user" && asked?.role === "user" && question.text === asked.text) Object.assign(question, { id: asked.id, recalled: asked.recalled });
+		this.marks?.keep(this.id, this.items);
+	}
+
 	async stop() {
 		const stopping = this.#stopping;
 		// The connection is closed in any case, also where elbowroom does not take the word.
@@ -750,7 +992,6 @@ class Chat extends Events {
 		stopping?.abort();
 	}
 
-	/** Has the last question answered once more; the answer so far stays in a branch of its own. */
 	async retry() {
 		if (this.isBusy) return;
 		const last = this.items.findLastIndex(({ role }) => role === "user");
@@ -759,36 +1000,25 @@ class Chat extends Events {
 		await this.answer();
 	}
 
-	/**
-	 * Asks in other words; what followed stays in a branch of its own. Returns whether that was begun.
-	 * @param {Item} item It may have been read again since.
-	 * @param {string} text
-	 */
-	edit(item, text) {
+	edit(item, content) {
 		const known = this.items.indexOf(item);
 		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
-		if (this.isBusy || place < 0) return false;
-		this.items.splice(place, Infinity, itemOf("user", text));
+		if (this.isBusy || this.isClosed || place < 0) return false;
+		this.items.splice(place, Infinity, questionOf(content));
 		void this.answer();
 		return true;
 	}
 
-	/**
-	 * Compacts the conversation now. Returns whether that was begun.
-	 * @param {string} focus What a person wants kept or dropped.
-	 */
 	async compact(focus) {
 		return this.#byHand("Compacting…", () => this.server.compact(this.id, focus ? { focus } : {}));
 	}
 
-	/** Takes the newest compaction back. */
 	async undo() {
 		return this.#byHand("Taking the compaction back…", () => this.server.undo(this.id));
 	}
 
 	async #byHand(words, work) {
 		if (this.isRunning || !this.isKept) return false;
-		const round = this.#round;
 		let ended = "";
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
@@ -796,55 +1026,47 @@ class Chat extends Events {
 			const done = await work();
 			const row = await this.server.conversation(this.id);
 			if (isObject(done) && done.compacted === false) ended = "Nothing could be freed.";
-			if (round === this.#round) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
+			if (!this.isClosed) this.#take(row.context && isObject(done) && typeof done.after === "number" ? { ...row, context: { ...row.context, tokens: done.after } } : row);
 		} catch (error) {
-			if (round === this.#round) this.#failed(error);
+			if (!this.isClosed) this.#failed(error);
 		}
-		if (round === this.#round) this.notice = ended;
+		this.notice = ended;
 		this.changed("items");
 		return true;
 	}
 
-	/** Looks whether another device, or another view, has gone on with the conversation. */
 	async lookAgain() {
-		if (!this.isKept || this.isRunning) return;
-		if (this.isAway) return this.load();
-		const round = this.#round;
+		if (!this.isKept || this.isRunning || this.isClosed) return;
+		if (this.isAway || this.state === "unread") return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
 		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
-		if (isNew && round === this.#round && !this.isRunning) await this.load();
+		if (isNew && !this.isClosed && !this.isRunning) await this.load();
 	}
 
 	#take(row) {
 		this.title = row.title;
 		this.context = row.context;
-		this.compactions = row.compactions ?? this.compactions;
+		this.compactions = row.compactions;
 		this.version = versionOf(row);
-		this.runsElsewhere = row.status === "running" && !this.isRunning;
+		if (this.state !== "unread") this.#now(row.status === "running" ? "busy" : "read");
 		this.trigger("context", row.context);
 	}
 
 	#failed(error) {
 		this.problem = error instanceof ServerError ? error : new ServerError(errorWords(error), 0);
-		this.isAway = this.problem.status === 0;
 	}
 
-	/**
-	 * Shows what has failed elsewhere; where elbowroom is away, looks until it is back and tells so by "back".
-	 * @param {unknown} error
-	 */
 	missed(error) {
 		this.#failed(error);
 		this.changed("state");
 		this.#schedule();
 	}
 
-	/** Reads all messages of the branch that was used last. */
-	async #rows(id) {
+	async #rows() {
 		const rows = [];
 		let after;
 		for (let pages = 0; pages < MOST_PAGES; pages++) {
-			const page = await this.server.messages(id, { limit: PAGE, ...(after ? { after } : {}) });
+			const page = await this.server.messages(this.id, { limit: PAGE, ...(after ? { after } : {}) });
 			rows.push(...page.data);
 			if (!page.has_more || !page.next) break;
 			after = page.next;
@@ -852,36 +1074,40 @@ class Chat extends Events {
 		return rows;
 	}
 
-	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (!this.#isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
-		const round = this.#round;
-		if (this.isAway && !this.isRunning) {
-			const isBack = await this.server.health().then(() => true, () => false);
-			if (round !== this.#round) return;
-			if (isBack) this.trigger("back");
-			if (isBack && this.isKept) return this.load();
-			if (isBack) Object.assign(this, { isAway: false, problem: null });
-		} else if (this.isKept) {
-			const ran = this.runsElsewhere;
-			let failure;
-			const row = await this.server.conversation(this.id).catch((error) => { failure = error; });
-			if (round !== this.#round) return;
-			if (row) this.#take(row);
-			else if (ran) {
-				this.runsElsewhere = false; // as far as can be seen from here
-				this.#failed(failure);
-			}
-			if (row && ran && !this.runsElsewhere) return this.load();
-			if (this.queue.length) await this.#readQueue().catch(() => {});
-			if (round !== this.#round) return;
-		}
+		if (this.isAway && !this.isRunning) await this.#lookForIt();
+		else if (this.isKept) await this.#lookAtIt();
+		if (this.isClosed) return;
 		this.changed("state");
 		this.#schedule();
+	}
+
+	async #lookForIt() {
+		const isBack = await this.server.health().then(() => true, () => false);
+		if (this.isClosed || !isBack) return;
+		this.trigger("back");
+		if (this.isKept) await this.load();
+		else this.problem = null;
+		this.goOn();
+	}
+
+	async #lookAtIt() {
+		const ran = this.state === "elsewhere";
+		let failure;
+		const row = await this.server.conversation(this.id).catch((error) => { failure = error; });
+		if (this.isClosed) return;
+		if (row) this.#take(row);
+		else if (ran) {
+			this.#now("read"); // as far as can be seen from here
+			this.#failed(failure);
+		}
+		if (row && ran && this.state === "idle") await this.load();
+		else if (this.queue.length) await this.#readQueue().catch(() => {});
 	}
 
 	#stopTimer() {
@@ -890,34 +1116,31 @@ class Chat extends Events {
 	}
 }
 
-/**
- * Returns the command that a text is, with what stands behind it; null where it is none.
- * @param {string} text
- */
 function commandIn(text) {
-	const [, name = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
-	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+	const [, typed = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
+	const name = typed.toLowerCase();
+	return name === "compact" || name === "vault" || (name === "new" && !rest) ? { name, rest } : null;
 }
 
-/** Waits as long as a person would who wants something done in any case. */
+function questionOf(content) {
+	const item = itemOf("user", textOf({ content }));
+	if (typeof content !== "string") item.sent = { role: "user", content };
+	return item;
+}
+
 function aMoment() {
 	return new Promise((done) => { window.setTimeout(done, MOMENT_MS); });
 }
 
-/** Returns a name for a conversation that nobody else gives. */
 function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
 }
 
-/**
- * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
- * @param {import("./server.js").ConversationRow} row
- */
 function versionOf({ updated, usage }) {
 	return JSON.stringify([updated, usage]);
 }
 
-// gauge.js
+// view/gauge.js
 
 // How full a window is: a bar with marks where the older part is summarised and where an answer is stopped.
 
@@ -925,19 +1148,10 @@ function inThousands(value) {
 	return value.toLocaleString("en-GB");
 }
 
-/**
- * Returns a share in percent.
- * @param {number} share
- */
 function percent(share) {
 	return `${Math.round(share * 100)} %`;
 }
 
-/**
- * Works out what a gauge shows.
- * @param {ContextFill | null | undefined} context
- * @returns {{ share: number, state: "unknown" | "calm" | "near" | "full", words: string }}
- */
 function fillOf(context) {
 	if (!context || !(context.window > 0)) return { share: 0, state: "unknown", words: "Window not known yet" };
 	const { tokens, window, trigger, stop_at: stopAt } = context;
@@ -946,7 +1160,6 @@ function fillOf(context) {
 	return { share: Math.min(1, tokens / window), state, words };
 }
 
-/** The bar, as an element with the role of a meter. */
 class Gauge {
 	constructor(parent) {
 		this.element = parent.createDiv({ cls: "elbowroom-gauge", attr: { role: "meter", "aria-label": "Fill of the window", "aria-valuemin": "0" } });
@@ -965,10 +1178,6 @@ class Gauge {
 		this.element.title = [words, ...this.place(context)].join("\n");
 	}
 
-	/**
-	 * Puts the marks where they belong; returns what they mean.
-	 * @param {ContextFill | null | undefined} context
-	 */
 	place(context) {
 		const places = [context?.trigger, context?.stop_at];
 		return this.marks.flatMap(({ told, element }, index) => {
@@ -981,7 +1190,7 @@ class Gauge {
 	}
 }
 
-// preferences.js
+// settings/preferences.js
 
 // What a person chose in this vault. All else is a setting of elbowroom itself, and is kept there.
 
@@ -991,32 +1200,23 @@ const DEFAULTS = Object.freeze({
 	address: "http://127.0.0.1:2345",
 	secret: "",
 	token: "",
+	origin: "",
 	user: "",
 	agent: "",
 	noticesAsPopups: true,
 	noteContext: "none",
+	promptFolder: "Prompts",
 	seen: {},
 });
 
-/**
- * Returns preferences from what a file holds, whatever that is: what has another type is as by default, and what a newer
- * version has added stays.
- * @param {unknown} data
- * @returns {Preferences}
- */
 function preferencesFrom(data) {
 	const kept = isObject(data) ? data : {};
 	const same = Object.entries(DEFAULTS).filter(([key, value]) => typeof kept[key] === typeof value && isObject(kept[key]) === isObject(value));
-	const preferences = /** @type {Preferences} */ ({ ...kept, ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
+	const preferences = ({ ...kept, ...DEFAULTS, ...Object.fromEntries(same.map(([key]) => [key, kept[key]])) });
 	if (!["none", "selection", "note"].includes(preferences.noteContext)) preferences.noteContext = DEFAULTS.noteContext;
 	return preferences;
 }
 
-/**
- * Returns the address before all routes, from what people paste: with /v1, a slash or a whole route behind it, or
- * without http:// before it. Empty where it is no address.
- * @param {string} typed
- */
 function baseAddress(typed) {
 	const text = typed.trim();
 	if (!text) return "";
@@ -1030,35 +1230,30 @@ function baseAddress(typed) {
 	}
 }
 
-/**
- * Returns the token that goes with each request, empty for none.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- */
-function tokenOf(app, preferences) {
-	return (preferences.secret && app.secretStorage?.getSecret(preferences.secret)) || preferences.token;
+function originOf(typed) {
+	const address = baseAddress(typed);
+	return address ? new URL(address).origin : "";
 }
 
-/**
- * Moves a token out of the plugin's file, where another Obsidian has left it. Returns whether there was one to move.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- */
+function tokenOf(app, preferences) {
+	return originOf(preferences.address) === preferences.origin ? keptToken(app, preferences) : "";
+}
+
+function keptToken(app, { secret, token }) {
+	return (secret && app.secretStorage?.getSecret(secret)) || token;
+}
+
 function moveToken(app, preferences) {
-	const { secret, token } = preferences;
-	if (!token || !app.secretStorage) return false;
+	const { secret, token, origin } = preferences;
+	const isBound = origin !== "" || !keptToken(app, preferences);
+	if (!isBound) preferences.origin = originOf(preferences.address);
+	if (!token || !app.secretStorage) return !isBound;
 	if (secret && app.secretStorage.getSecret(secret)) preferences.token = "";
-	else keepToken(app, preferences, token);
+	else storeToken(app, preferences, token);
 	return true;
 }
 
-/**
- * Puts the token where it belongs: into Obsidian's secret storage, so that the vault has only its name.
- * @param {import("obsidian").App} app
- * @param {Preferences} preferences
- * @param {string} token
- */
-function keepToken(app, preferences, token) {
+function storeToken(app, preferences, token) {
 	if (!app.secretStorage) {
 		preferences.token = token;
 		return;
@@ -1068,7 +1263,12 @@ function keepToken(app, preferences, token) {
 	preferences.token = "";
 }
 
-// safe_markdown.js
+function keepToken(app, preferences, token) {
+	storeToken(app, preferences, token);
+	preferences.origin = originOf(preferences.address);
+}
+
+// notes/safe_markdown.js
 
 // What a model writes is shown as Markdown, but asks no other server for anything and runs nothing.
 
@@ -1077,16 +1277,12 @@ const FENCE = /^((?:[ \t]|>|[-*+][ \t]|\d+[.)][ \t]|\[\^[^\]\n]*\]:)*(?:`{3,}|~{
 const RUN_IN_LINE = /`(?=\s*(?:\$?=|jsx-|[A-Z]+\[))/g; // by plugins that read code in a line, such as Dataview
 const RUN_BY_TEMPLATES = /<(?=%[-_]?\s*[*~]?\+)/g;
 const LOADED_BY_FORMULAS = /\\(?=style|href|class|cssId|bbox|mmlToken|require|csname)/g;
+const RUN_BY_LINKS = /(\]\(\s*<?|^\s*\[[^\]\n]+\]:\s*<?|<)([a-z][a-z0-9+.-]*:)/gim;
 const LINKS = ["http:", "https:", "mailto:"];
 const LANGUAGES = new Set(("asm bash bat bibtex c c++ clojure cmake conf cpp cs csharp css csv dart diff docker dockerfile elixir erlang fortran fsharp gherkin go graphql groovy h haskell html http ini "
 	+ "java javascript jinja js json json5 jsonc jsx julia kotlin latex less lisp log lua makefile markdown matlab md nginx nix objectivec ocaml pascal perl php plaintext powershell properties protobuf ps1 "
 	+ "py python r regex rs ruby rust sass scala scheme scss sh shell sql svg swift tex text toml ts tsx txt typescript vb vim wasm xml yaml yml zig zsh").split(" "));
 
-/**
- * Returns Markdown in which pictures and embedded notes are links, tags are text, and no code has a form that a plugin may
- * run. Code in blocks that begin at the edge stays as it is, to be copied.
- * @param {string} text
- */
 function safeMarkdown(text) {
 	const lines = text.replace(/\r\n?/g, "\n");
 	const parts = /^\s*---|\$\$|%%/.test(lines) ? [{ text: lines, isCode: false }] : partsOf(lines); // properties, formulas and comments may hide where a block ends
@@ -1094,18 +1290,33 @@ function safeMarkdown(text) {
 	return safe.replace(RUN_BY_TEMPLATES, `<${JOINER}`).replace(FENCE, (line, before, language) => (LANGUAGES.has(language.toLowerCase()) ? line : before));
 }
 
+function harmless(text) {
+	return safeMarkdown(text).replace(/<(?=%)/g, `<${JOINER}`).replace(RUN_BY_LINKS, (link, before, scheme) => (LINKS.includes(scheme.toLowerCase()) ? link : `${before}${JOINER}${scheme}`));
+}
+
+function riskyLines(text) {
+	const safe = harmless(text).split("\n");
+	return text.replace(/\r\n?/g, "\n").split("\n").filter((line, index) => line !== safe[index]);
+}
+
+function settledEnd(text) {
+	if (/^\s*---|\$\$|%%/.test(text)) return 0; // properties, formulas and comments may go over paragraphs
+	let [end, place, isCode] = [0, 0, false];
+	for (const line of text.slice(0, text.lastIndexOf("\n") + 1).split("\n").slice(0, -1)) {
+		place += line.length + 1;
+		if (/^[\s>*+\-\d.)]*(?:`{3}|~{3})/.test(line)) isCode = !isCode;
+		else if (!isCode && !line.trim()) end = place;
+	}
+	return end;
+}
+
 function defused(text) {
 	return text.replace(/<(?=[a-z/!?%])/gi, `<${JOINER}`).replace(/!\[/g, `!${JOINER}[`).replace(RUN_IN_LINE, `\`${JOINER}`).replace(LOADED_BY_FORMULAS, `\\${JOINER}`);
 }
 
-/**
- * Opens notes by the links in an element, and stops those that lead neither to a note nor to the web: they may run something.
- * @param {import("obsidian").App} app
- * @param {HTMLElement} element
- */
 function followLinks(app, element) {
 	const follow = (event) => {
-		const link = /** @type {Element} */ (event.target).closest("a");
+		const link = (event.target).closest("a");
 		if (!link || event.button > 1) return;
 		const href = link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "";
 		const note = link.getAttribute("data-href");
@@ -1116,18 +1327,14 @@ function followLinks(app, element) {
 		if (!isSafe) new Notice(`This link is not followed, since it may run something: ${href}`);
 		else if (note) void app.workspace.openLinkText(note, "", event.button === 1 || event.ctrlKey || event.metaKey ? "tab" : false);
 	};
-	for (const kind of /** @type {const} */ (["click", "auxclick"])) element.addEventListener(kind, follow, true);
+	for (const kind of (["click", "auxclick"])) element.addEventListener(kind, follow, true);
 }
 
-/**
- * Parts a text into blocks of code that begin at the edge, where nothing but their end can end them, and the rest.
- * @param {string} text
- */
 function partsOf(text) {
 	const parts = [];
 	let lines = [];
 	let fence = "";
-	const finish = (/** @type {boolean} */ isCode) => {
+	const finish = (isCode) => {
 		if (lines.length) parts.push({ text: lines.join("\n"), isCode });
 		lines = [];
 	};
@@ -1145,19 +1352,13 @@ function partsOf(text) {
 	return parts;
 }
 
-// compaction_view.js
+// view/compaction_view.js
 
 // What a person sees of a compaction: the line where it happened, and what is told while it runs.
 
 const HIDDEN_AFTER_MS = 6000;
 const NO_SUMMARY = { reused: "Another conversation with the same beginning was compacted before, and its summary stands here too." };
 
-/**
- * Returns the line of a compaction, which opens to its summary; the newest one can be taken back.
- * @param {import("./chat_view.js").ChatView} view
- * @param {import("./server.js").CompactionRow} compaction
- * @param {boolean} isNewest
- */
 function compactionLine(view, compaction, isNewest) {
 	const { before, after, rung, summary, undone, messages_removed: removed } = compaction;
 	const line = createEl("details", { cls: "elbowroom-compaction", attr: { "data-at": String(compaction.at) } });
@@ -1172,7 +1373,6 @@ function compactionLine(view, compaction, isNewest) {
 	return line;
 }
 
-/** The messages that a summary stands for, word for word. */
 class OriginalsModal extends Modal {
 	constructor(view, compaction) {
 		super(view.app);
@@ -1197,13 +1397,12 @@ class OriginalsModal extends Modal {
 		}
 	}
 
-	/** @returns {AsyncGenerator<import("./server.js").MessageRow, void, void>} Those that it removed, the first first. */
 	async* rows() {
 		const { at, messages_removed: removed } = this.compaction;
 		let left = removed ?? Infinity;
 		let after = null;
 		do {
-			const page = /** @type {Awaited<ReturnType<import("./server.js").Server["messages"]>>} */ (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
+			const page = (await this.chat.server.messages(this.chat.id, { limit: 200, ...(after ? { after } : {}) }));
 			for (const row of page.data) {
 				if (row.created > at || left <= 0) return;
 				left -= 1;
@@ -1218,7 +1417,6 @@ class OriginalsModal extends Modal {
 	}
 }
 
-/** Tells of compactions in Obsidian's notices: one for each, which changes while it runs. */
 class CompactionNotices {
 	#open = null;
 
@@ -1238,7 +1436,6 @@ class CompactionNotices {
 		} else if (event.kind === "cut" || event.kind === "truncated") new Notice(event.text);
 	}
 
-	/** @param {number} [after] Milliseconds. */
 	end(after = 0) {
 		const notice = this.#open;
 		this.#open = null;
@@ -1246,179 +1443,149 @@ class CompactionNotices {
 	}
 }
 
-// attachments.js
+// notes/prompts.js
 
-// What goes along with a question: notes and selections, in a form that elbowroom shortens where it is too long.
+// A person's own prompts: the notes of one folder, offered behind a slash in the chat and as commands.
 
-const MOST_AT_ONCE = 20;
-const MOST_BYTES = 5_000_000;
-const BLOCK = /<(vault_note|selected_text) path="([^"\n]*)">\n([^]*?)\n<\/\1>\n*/gy; // one right behind the other
+const PROPERTIES = /^---\n[^]*?\n---\n*/;
 
-/**
- * Returns a question with what goes along before it.
- * @param {Attachment[]} attachments
- * @param {string} question
- */
-function withAttachments(attachments, question) {
-	return [...attachments.map(blockOf), question].join("\n\n");
+function promptNotes({ app, preferences }) {
+	const folder = preferences.promptFolder.trim().replace(/^\/+|\/+$/g, "");
+	if (!folder) return [];
+	return app.vault.getMarkdownFiles().filter(({ path }) => path.startsWith(`${folder}/`)).sort((one, other) => one.path.localeCompare(other.path));
 }
 
-/**
- * Returns the block that elbowroom knows as a note or a selection. An end tag in the text itself would end it early.
- * @param {Attachment} attachment
- */
-function blockOf({ kind, path, text }) {
-	return `<${kind} path="${path.replaceAll('"', "'")}">\n${text.replaceAll(`</${kind}>`, `<\\/${kind}>`)}\n</${kind}>`;
+async function promptText(app, file) {
+	return (await app.vault.cachedRead(file)).replace(/\r\n?/g, "\n").replace(PROPERTIES, "").trim();
 }
 
-/**
- * Parts a message into what went along and the question itself.
- * @param {string} text
- * @returns {{ attachments: Attachment[], question: string }}
- */
-function withoutAttachments(text) {
-	const attachments = [];
-	let end = 0;
-	for (const found of text.matchAll(BLOCK)) {
-		const [all, kind = "", path = "", content = ""] = found;
-		attachments.push({ kind: kind === "vault_note" ? kind : "selected_text", path, text: content.replaceAll(`<\\/${kind}>`, `</${kind}>`), tokens: null });
-		end += all.length;
-	}
-	return { attachments, question: text.slice(end) };
-}
-
-/**
- * @param {import("obsidian").App} app
- * @param {TFile} file
- * @returns {Promise<Attachment>}
- * @throws {Error} A sentence, where it cannot go along.
- */
-async function noteAttachment(app, file) {
-	if (!["md", "txt", "canvas"].includes(file.extension)) throw new Error(`${file.name} is no note, so it cannot go along.`);
-	if (file.stat.size > MOST_BYTES) throw new Error(`${file.name} is too large to go along.`);
-	return { kind: "vault_note", path: file.path, text: await app.vault.cachedRead(file), tokens: null };
-}
-
-/**
- * Returns what is selected in the note that was used last, or all of that note.
- * @param {import("obsidian").App} app
- * @param {"selection" | "note"} what
- * @returns {Promise<Attachment | null>}
- */
-async function currentAttachment(app, what) {
-	const view = lastNote(app);
-	if (!view?.file) return null;
-	if (what === "note") return { ...await noteAttachment(app, view.file), text: view.editor.getValue() };
-	const text = view.editor.getSelection();
-	return text ? { kind: "selected_text", path: view.file.path, text, tokens: null } : null;
-}
-
-/**
- * Returns the note that was used last, also while the chat is.
- * @param {import("obsidian").App} app
- */
-function lastNote(app) {
-	const view = app.workspace.getActiveViewOfType(MarkdownView) ?? app.workspace.getMostRecentLeaf()?.view;
-	return view instanceof MarkdownView ? view : null;
-}
-
-/**
- * Returns what was dropped: notes by their links, all notes of a folder, or a text.
- * @param {import("obsidian").App} app
- * @param {DataTransfer | null} data
- * @returns {Promise<Attachment[]>}
- * @throws {Error} A sentence, where it cannot go along.
- */
-async function fromDrop(app, data) {
-	const text = data?.getData("text/plain") ?? "";
-	const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
-	if (!lines.length) throw new Error("Drop a note, a folder or a text here. A file from outside of the vault has to be put into it first.");
-	const files = lines.map((line) => fileOf(app, line));
-	if (files.every((file) => file !== null)) return Promise.all(notesIn(files).map((file) => noteAttachment(app, file)));
-	if (lines.some((line) => line.startsWith("obsidian://"))) throw new Error("This is no note of this vault, so it cannot go along.");
-	return [{ kind: "selected_text", path: lastNote(app)?.file?.path ?? "", text, tokens: null }];
-}
-
-/**
- * @param {import("obsidian").App} app
- * @param {string} dropped An address of Obsidian's, a link, or a whole path.
- */
-function fileOf(app, dropped) {
-	const link = addressed(app, dropped) ?? /^!?\[\[([^\]|#]+)[^\]]*\]\]$/.exec(dropped)?.[1];
-	if (!link) return app.vault.getAbstractFileByPath(dropped);
-	return app.vault.getAbstractFileByPath(link) ?? app.metadataCache.getFirstLinkpathDest(link, "");
-}
-
-function addressed(app, dropped) {
-	if (!dropped.startsWith("obsidian://") || !URL.canParse(dropped)) return null;
-	const { searchParams } = new URL(dropped);
-	return [null, app.vault.getName()].includes(searchParams.get("vault")) ? searchParams.get("file") : null;
-}
-
-/**
- * Returns files and the notes of folders, whatever they are nested in.
- * @param {import("obsidian").TAbstractFile[]} dropped
- * @returns {TFile[]}
- * @throws {Error} Where there are none, or too many.
- */
-function notesIn(dropped) {
-	const found = dropped.flatMap((each) => (each instanceof TFolder ? notesOf(each) : each instanceof TFile ? [each] : []));
-	if (!found.length) throw new Error("There is no note in this folder.");
-	if (found.length > MOST_AT_ONCE) throw new Error(`These are ${found.length} notes; at most ${MOST_AT_ONCE} go along at once.`);
-	return [...new Set(found)];
-}
-
-function notesOf(folder) {
-	return folder.children.flatMap((child) => (child instanceof TFolder ? notesOf(child) : child instanceof TFile && child.extension === "md" ? [child] : []));
-}
-
-/** Counts what is about to be sent with the model's own tokenizer, a moment after it has changed. */
-class Counting {
-	#counting = null;
-
-	/**
-	 * @param {import("./server.js").Server} server
-	 * @param {() => void} tell Called when a number has come.
-	 */
-	constructor(server, tell) {
-		this.server = server;
-		this.tell = tell;
-		this.soon = debounce((/** @type {string} */ model, /** @type {Attachment[]} */ attachments) => void this.#count(model, attachments), 300, true);
-	}
-
-	async #count(model, attachments) {
-		this.stop();
-		const { signal } = this.#counting = new AbortController();
-		try {
-			const none = await this.server.countTokens(model, [{ role: "user", content: "." }], signal);
-			for (const attachment of attachments.filter(({ tokens }) => tokens === null)) {
-				attachment.tokens = await this.server.countTokens(model, [{ role: "user", content: blockOf(attachment) }], signal) - none + 1;
-				this.tell();
-			}
-		} catch {
-			// what cannot be counted now has no number beside it
+function addPromptCommands(plugin) {
+	let known = new Map();
+	const update = () => {
+		const now = new Map(promptNotes(plugin).map((file) => [file.path, `prompt-${file.path.replace(/\.md$/, "")}`]));
+		for (const [path, id] of known) if (!now.has(path)) plugin.removeCommand(id);
+		for (const [path, id] of now) {
+			if (!known.has(path)) plugin.addCommand({ id, name: `Prompt: ${path.split("/").at(-1)?.replace(/\.md$/, "") ?? path}`, callback: () => void run(plugin, path) });
 		}
+		known = now;
+	};
+	const soon = debounce(update, 500, true);
+	plugin.app.workspace.onLayoutReady(update);
+	const { vault } = plugin.app;
+	for (const event of (["create", "delete", "rename"])) plugin.registerEvent(vault.on((event), soon));
+	plugin.registerEvent(plugin.events.on("settings", soon));
+}
+
+async function run(plugin, path) {
+	const file = plugin.app.vault.getAbstractFileByPath(path);
+	if (!(file instanceof TFile)) return;
+	const selected = await currentAttachment(plugin.app, "selection");
+	const view = await plugin.activateView();
+	view?.composer?.write(await promptText(plugin.app, file));
+	view?.ask(selected ? [selected] : []);
+}
+
+// notes/saving.js
+
+// Puts what a model wrote into notes: as it was shown, and nothing that loads or runs without having been asked for.
+
+const UNNAMED = "Answer";
+const LONGEST_NAME = 60;
+const MOST_LINES_SHOWN = 20;
+
+async function writable(app, text, before = "") {
+	const known = new Set(before.split(/\r\n?|\n/));
+	const risky = riskyLines(text).filter((line) => !known.has(line));
+	return risky.length ? new Promise((resolve) => new RiskModal(app, text, risky, resolve).open()) : text;
+}
+
+class RiskModal extends Modal {
+	constructor(app, text, risky, answer) {
+		super(app);
+		this.text = text;
+		this.risky = risky;
+		this.answer = answer;
+		this.chosen = null;
 	}
 
-	stop() {
-		this.soon.cancel();
-		this.#counting?.abort();
+	onOpen() {
+		this.setTitle("This text would do more than stand there");
+		this.contentEl.createEl("p", { text: "In a note, these lines may load something from elsewhere, show another note, or run code of a plugin:" });
+		const { risky } = this;
+		const left = risky.length - MOST_LINES_SHOWN;
+		this.contentEl.createEl("pre", { cls: "elbowroom-raw", text: [...risky.slice(0, MOST_LINES_SHOWN), ...(left > 0 ? [`and ${left} more lines`] : [])].join("\n") });
+		new Setting(this.contentEl)
+			.addButton((button) => button.setButtonText("Cancel").onClick(() => this.close()))
+			.addButton((button) => button.setButtonText("Write it as it is").setWarning().onClick(() => this.choose(this.text)))
+			.addButton((button) => button.setButtonText("Write it harmless").setCta().onClick(() => this.choose(harmless(this.text))));
+	}
+
+	choose(text) {
+		this.chosen = text;
+		this.close();
+	}
+
+	onClose() {
+		this.contentEl.empty();
+		this.answer(this.chosen);
 	}
 }
 
-// vault_changes.js
+async function insertInNote(app, text) {
+	const note = lastNote(app);
+	if (!note) return void new Notice("Open a note first, in which it can be inserted.");
+	const written = await writable(app, text);
+	if (written === null) return undefined;
+	note.editor.setCursor(note.editor.getCursor("to")); // behind what is selected, not in its place
+	note.editor.replaceSelection(written);
+	return void new Notice(`Inserted in ${note.file?.basename ?? "the note"}.`);
+}
+
+async function saveAsNote(app, text, title = "") {
+	const written = await writable(app, text);
+	if (written === null) return;
+	const from = app.workspace.getActiveFile()?.path ?? "";
+	const name = nameFor(title || text);
+	const folder = app.fileManager.getNewFileParent(from, `${name}.md`).path;
+	try {
+		const file = await app.vault.create(freePath(app, folder, name), written);
+		await app.workspace.openLinkText(file.path, "", "tab");
+	} catch (error) {
+		new Notice(`The note could not be saved. ${errorWords(error)}`);
+	}
+}
+
+function asMarkdown({ items, model }) {
+	const parts = items.filter(({ role, text }) => role !== "system" && text).map(({ role, text }) => {
+		const { question, attachments } = role === "user" ? withoutAttachments(text) : { question: text, attachments: [] };
+		const links = [...new Set(attachments.map(({ path }) => path).filter(Boolean))].map((path) => `[[${path.replace(/\.md$/, "")}]]`);
+		return [`## ${role === "user" ? "You" : model || UNNAMED}`, ...(links.length ? [`With ${links.join(", ")}`] : []), question].join("\n\n");
+	});
+	return `${parts.join("\n\n")}\n`;
+}
+
+function nameFor(text) {
+	const line = text.split("\n").find((each) => each.trim()) ?? "";
+	const plain = line.replace(/[\\/:*?"<>|#^[\]`_]/g, " ").replace(/\s+/g, " ").trim();
+	return plain.slice(0, LONGEST_NAME).trim().replace(/^\.+/, "") || UNNAMED;
+}
+
+function freePath(app, folder, name) {
+	for (let number = 1; ; number++) {
+		const path = normalizePath(`${folder}/${name}${number > 1 ? ` ${number}` : ""}.md`);
+		if (!app.vault.getAbstractFileByPath(path)) return path;
+	}
+}
+
+// notes/vault_changes.js
 
 // What agents have changed in the notes: each change with links to its notes, and a way to take it back.
 
 const WRITES = new Set(["vault_create", "vault_append", "vault_patch", "vault_rename", "vault_delete"]);
+const READS = new Set(["vault_read", "vault_outline", "vault_search"]);
+const MOST_SOURCES = 12;
 const AROUND_SECONDS = 1; // both times are of the clock of elbowroom
 
-/**
- * Shows the changes that an agent made in one answer, as far as they can still be taken back. It asks elbowroom once
- * for each call that wrote; what is shown already stays, also when it is undone.
- * @param {import("./message_view.js").MessageView} message
- * @param {HTMLElement} parent
- */
 async function showChanges(message, parent) {
 	const { item, view } = message;
 	const paths = new Set(item.steps.filter(isChange).flatMap(pathsOf));
@@ -1437,10 +1604,21 @@ async function showChanges(message, parent) {
 	}
 }
 
-/**
- * Tells whether a call of a tool may have changed notes.
- * @param {import("./items.js").Step} step
- */
+function showSources(message, parent) {
+	const { vault } = message.view.app;
+	const found = message.item.steps.flatMap((step) => (READS.has(step.name) && step.state === "completed" ? sourcesOf(step) : []));
+	const notes = [...new Set(found)].filter((path) => vault.getAbstractFileByPath(path)).slice(0, MOST_SOURCES);
+	parent.empty();
+	if (notes.length) parent.createSpan({ cls: "elbowroom-quiet", text: "From" });
+	for (const path of notes) message.noteLink(parent.createSpan({ cls: "elbowroom-chip" }), path, path.split("/").at(-1)?.replace(/\.md$/, "") ?? path);
+}
+
+function sourcesOf(step) {
+	const { path } = argumentsOf(step);
+	const read = typeof path === "string" && path ? [path, `${path}.md`] : [];
+	return [...read, ...[...step.result.matchAll(/^(?:[-*] )?(\S.*?\.md)(?=[:\s]|$)/gm)].map(([, found = ""]) => found)];
+}
+
 function isChange(step) {
 	return WRITES.has(step.name) && step.state === "completed";
 }
@@ -1450,19 +1628,10 @@ function pathsOf(step) {
 	return [path, moved].filter((each) => typeof each === "string").map(bare);
 }
 
-/**
- * Tells whether a change is of one of these notes. A deleted one lies elsewhere now, so that only the words name it.
- * @param {Set<string>} paths
- * @param {import("./server.js").ChangeRow} change
- */
 function isOf(paths, { what, notes }) {
 	return notes.some((note) => paths.has(bare(note))) || [...paths].some((path) => bare(what).endsWith(` ${path}`));
 }
 
-/**
- * Returns a path as notes are compared: models write names in other letters, and without their ending.
- * @param {string} path
- */
 function bare(path) {
 	return path.normalize().toLowerCase().replace(/^\.?\//, "").replace(/\.md$/, "");
 }
@@ -1488,30 +1657,17 @@ function changeRow(message, { id, agent, what, notes }) {
 	return row;
 }
 
-/**
- * Writes what is being typed into its notes, so that elbowroom takes back no change behind a person's words.
- * @param {import("obsidian").App} app
- */
 async function saveNotes(app) {
 	for (const { view } of app.workspace.getLeavesOfType("markdown")) if (view instanceof MarkdownView) await view.save();
 }
 
-// message_view.js
+// view/message_view.js
 
 // One message of a conversation, and what can be done with it.
 
-const UNNAMED = "Answer";
-const LONGEST_NAME = 60;
-/** How often a text is drawn at most while it streams. */
+const GO_ON = "Go on exactly where you stopped.";
 const DRAW_MS = 200;
 
-/**
- * Returns a button with an icon, named by what it does.
- * @param {HTMLElement} parent
- * @param {string} icon
- * @param {string} name
- * @param {() => unknown} act
- */
 function iconButton(parent, icon, name, act) {
 	const button = parent.createEl("button", { cls: "clickable-icon", attr: { "aria-label": name, type: "button" } });
 	setIcon(button, icon);
@@ -1519,11 +1675,11 @@ function iconButton(parent, icon, name, act) {
 	return button;
 }
 
-/** Shows one message; it is drawn anew where it has changed. */
 class MessageView extends Component {
-	/** What Markdown has loaded; it goes with what it has drawn. */
 	#drawn = new Component();
-	#shown = "";
+	#shown = { text: null, isStreaming: false, steps: null, marks: "" };
+	#tail = new Component();
+	#settled = 0;
 
 	constructor(view, item) {
 		super();
@@ -1535,96 +1691,130 @@ class MessageView extends Component {
 		this.thought = this.element.createEl("details", { cls: "elbowroom-thought" });
 		this.thought.createEl("summary", { text: "Thought" });
 		this.thoughtText = this.thought.createDiv();
-		this.body = this.element.createDiv({ cls: "elbowroom-text" });
+		this.body = this.element.createDiv({ cls: "elbowroom-text", attr: { dir: "auto" } });
 		this.marks = this.element.createDiv({ cls: "elbowroom-marks" });
+		this.sources = this.element.createDiv({ cls: "elbowroom-sources" });
 		this.changes = this.element.createDiv();
 		this.actions = this.element.createDiv({ cls: "elbowroom-actions" });
+		this.addActions();
 	}
 
-	/** Draws it, where something of it has changed. */
+	get #marksNow() {
+		const { marks, status, between, recalled } = this.item;
+		return JSON.stringify([marks, status, between, recalled.length]);
+	}
+
+	get hasNewMarks() {
+		return this.#shown.marks !== this.#marksNow;
+	}
+
+	get isStale() {
+		const { item } = this;
+		const { text, isStreaming, steps } = this.#shown;
+		return text !== item.text || isStreaming !== (item.status === "streaming") || steps !== item.steps || this.thoughtText.textContent !== item.thought || this.hasNewMarks;
+	}
+
 	async draw() {
 		const { item } = this;
-		const isLast = this.view.chat.items.at(-1) === item;
-		const now = JSON.stringify([item.text, item.thought, item.steps, item.status, item.between, isLast, this.view.chat.isBusy]);
-		if (now === this.#shown) return;
-		this.#shown = now;
-		this.element.setAttr("aria-busy", String(item.status === "streaming"));
+		const before = this.#shown;
+		const now = this.#shown = { text: item.text, isStreaming: item.status === "streaming", steps: item.steps, marks: this.#marksNow };
+		this.element.setAttr("aria-busy", String(now.isStreaming));
 		this.thought.toggle(item.thought !== "");
-		this.thoughtText.setText(item.thought);
-		this.steps.replaceChildren(...item.steps.map((step) => this.stepRow(step)));
-		this.showMarks();
-		this.showActions(isLast);
-		void showChanges(this, this.changes);
-		await this.showText();
+		if (this.thoughtText.textContent !== item.thought) this.thoughtText.setText(item.thought);
+		if (now.marks !== before.marks) this.showMarks();
+		if (now.steps !== before.steps) {
+			this.steps.replaceChildren(...item.steps.map((step) => this.stepRow(step)));
+			showSources(this, this.sources);
+			void showChanges(this, this.changes);
+		}
+		if (now.text !== before.text || now.isStreaming !== before.isStreaming) await this.showText(now.isStreaming);
 	}
 
-	async showText() {
+	async showText(isStreaming) {
 		const { question, attachments } = this.item.role === "user" ? withoutAttachments(this.item.text) : { question: this.item.text, attachments: [] };
+		if (!isStreaming) {
+			const next = createDiv();
+			for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
+			const whole = await this.render(question, next.createDiv({ cls: "markdown-rendered" }));
+			this.body.replaceChildren(...next.childNodes);
+			for (const old of [this.#drawn, this.#tail]) this.removeChild(old);
+			this.#drawn = whole;
+			this.#settled = 0;
+			return;
+		}
+		const settled = settledEnd(question);
+		if (settled > this.#settled) {
+			const part = createDiv({ cls: "markdown-rendered" });
+			this.#drawn.addChild(await this.render(question.slice(this.#settled, settled), part));
+			if (this.#settled) this.body.lastElementChild?.replaceWith(part);
+			else this.body.replaceChildren(part);
+			this.body.createDiv();
+			this.#settled = settled;
+		}
+		const tail = createDiv({ cls: "markdown-rendered" });
+		const drawn = await this.render(question.slice(this.#settled), tail);
+		if (this.#settled) this.body.lastElementChild?.replaceWith(tail);
+		else this.body.replaceChildren(tail);
+		this.removeChild(this.#tail);
+		this.#tail = drawn;
+	}
+
+	async render(text, parent) {
 		const drawn = this.addChild(new Component());
-		const next = createDiv();
-		for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
-		const text = next.createDiv({ cls: "markdown-rendered" });
 		try {
 			// For no note: other plugins would take its place for that of the text, and may change what stands there.
-			await MarkdownRenderer.render(this.view.app, safeMarkdown(question), text, "", drawn);
+			await MarkdownRenderer.render(this.view.app, safeMarkdown(text), parent, "", drawn);
 		} catch {
-			text.setText(question); // another plugin has failed at it
+			parent.setText(text); // another plugin has failed at it
 		}
-		this.removeChild(this.#drawn);
-		this.#drawn = drawn;
-		this.body.replaceChildren(...next.childNodes);
+		return drawn;
 	}
 
 	showMarks() {
-		const { status, between, recalled } = this.item;
+		const { status, between, recalled, marks } = this.item;
 		this.marks.empty();
-		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}` });
+		for (const said of between) this.marks.createDiv({ cls: "elbowroom-between", text: `Taken in: ${said}`, attr: { dir: "auto" } });
 		if (recalled.length) {
 			const row = this.marks.createEl("details", { cls: "elbowroom-step" });
 			row.createEl("summary", { text: `Came back with it: ${recalled.length}` });
 			for (const { role, text } of recalled) row.createEl("pre", { text: `${role}: ${text}` });
 		}
+		for (const mark of marks.filter(helpFor)) this.lossRow(mark);
+		const others = marks.filter((mark) => !helpFor(mark));
+		if (others.length) {
+			const row = this.marks.createEl("details", { cls: "elbowroom-quiet" });
+			row.createEl("summary", { text: `What happened: ${others.length}` });
+			for (const { text } of others) row.createDiv({ cls: "elbowroom-quiet", text });
+		}
 		if (status === "interrupted") this.marks.createDiv({ cls: "elbowroom-problem", text: "Interrupted: what was said until then is kept." });
+		if (status === "waiting") this.marks.createDiv({ cls: "elbowroom-problem", text: "It waits for elbowroom, and is asked as soon as that is back." });
 	}
 
-	showActions(isLast) {
-		const { chat } = this.view;
-		this.actions.empty();
-		if (this.item.status === "streaming") return;
+	lossRow(mark) {
+		const row = this.marks.createDiv({ cls: "elbowroom-mark", attr: { "data-kind": mark.kind } });
+		setIcon(row.createSpan(), "triangle-alert");
+		const words = row.createDiv();
+		words.createDiv({ text: mark.text, attr: { dir: "auto" } });
+		words.createDiv({ cls: "elbowroom-remedy", text: helpFor(mark) });
+		if (mark.kind !== "length" && mark.kind !== "cut") return;
+		const button = row.createEl("button", { cls: "mod-when-last", text: "Go on", attr: { type: "button" } });
+		button.addEventListener("click", () => void this.view.chat.send(GO_ON));
+	}
+
+	addActions() {
 		iconButton(this.actions, "copy", "Copy", () => this.copy());
 		if (this.item.role === "user") {
-			if (!chat.isBusy) iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item));
+			iconButton(this.actions, "pencil", "Edit and ask again", () => this.view.composer?.edit(this.item)).addClass("mod-when-idle");
 		} else {
-			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => this.insert());
-			iconButton(this.actions, "file-plus", "Save as a note", () => this.saveAsNote());
+			iconButton(this.actions, "text-cursor-input", "Insert at the cursor", () => insertInNote(this.view.app, this.item.text));
+			iconButton(this.actions, "file-plus", "Save as a note", () => saveAsNote(this.view.app, this.item.text));
 		}
-		if (isLast && !chat.isBusy) iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => chat.retry());
+		iconButton(this.actions, "refresh-cw", this.item.role === "user" ? "Ask again" : "Try again", () => this.view.chat.retry()).addClass("mod-when-last");
 	}
 
 	async copy() {
 		await navigator.clipboard.writeText(this.item.text);
 		new Notice("Copied.");
-	}
-
-	insert() {
-		const note = lastNote(this.view.app);
-		if (!note) return new Notice("Open a note first, in which it can be inserted.");
-		note.editor.setCursor(note.editor.getCursor("to")); // behind what is selected, not in its place
-		note.editor.replaceSelection(this.item.text);
-		return new Notice(`Inserted in ${note.file?.basename ?? "the note"}.`);
-	}
-
-	async saveAsNote() {
-		const { app } = this.view;
-		const from = app.workspace.getActiveFile()?.path ?? "";
-		const name = nameFor(this.item.text);
-		const folder = app.fileManager.getNewFileParent(from, `${name}.md`).path;
-		try {
-			const file = await app.vault.create(freePath(app, folder, name), this.item.text);
-			await app.workspace.openLinkText(file.path, "", "tab");
-		} catch (error) {
-			new Notice(`The note could not be saved. ${error instanceof Error ? error.message : ""}`);
-		}
 	}
 
 	stepRow(step) {
@@ -1648,24 +1838,114 @@ class MessageView extends Component {
 	}
 }
 
-/**
- * Returns a name for a note from its first line.
- * @param {string} text
- */
-function nameFor(text) {
-	const line = text.split("\n").find((each) => each.trim()) ?? "";
-	const plain = line.replace(/[\\/:*?"<>|#^[\]`_]/g, " ").replace(/\s+/g, " ").trim();
-	return plain.slice(0, LONGEST_NAME).trim().replace(/^\.+/, "") || UNNAMED;
-}
+// view/suggestions.js
 
-function freePath(app, folder, name) {
-	for (let number = 1; ; number++) {
-		const path = normalizePath(`${folder}/${name}${number > 1 ? ` ${number}` : ""}.md`);
-		if (!app.vault.getAbstractFileByPath(path)) return path;
+// What is offered while a person writes: notes and folders behind @ and [[, prompts and commands behind a slash.
+
+const MOST_OFFERS = 8;
+const TRIGGER = /(?:^|\s)(@)([^\s@[\]]*)$|(\[\[)([^\]\n]*)$/;
+
+class Suggestions {
+	#offers = [];
+	#chosen = 0;
+	#from = 0;
+
+	constructor(app, input, parent, able) {
+		this.app = app;
+		this.input = input;
+		this.able = able;
+		this.list = parent.createEl("ul", { cls: "elbowroom-offers", attr: { role: "listbox", "aria-label": "Suggestions", id: `elbowroom-offers-${crypto.randomUUID()}` } });
+		this.list.hide();
+		input.setAttrs({ "aria-controls": this.list.id, "aria-autocomplete": "list" });
+		input.addEventListener("input", () => this.update());
+		input.addEventListener("blur", () => this.close());
+	}
+
+	get isOpen() {
+		return this.#offers.length > 0;
+	}
+
+	update() {
+		const before = this.input.value.slice(0, this.input.selectionStart);
+		const command = /^\/(\S*)$/.exec(before);
+		const [, at, named, brackets, linked] = TRIGGER.exec(before) ?? [];
+		const sign = command ? "/" : at ?? brackets;
+		const typed = (command?.[1] ?? named ?? linked ?? "").toLowerCase();
+		this.#from = before.length - typed.length - (sign?.length ?? 0);
+		this.#offers = sign === undefined ? [] : command ? this.able.prompts().filter(({ name }) => name.toLowerCase() !== `/${typed}` && name.toLowerCase().slice(1).includes(typed)).slice(0, MOST_OFFERS) : this.notes(typed);
+		this.#chosen = 0;
+		this.draw();
+	}
+
+	notes(typed) {
+		const all = this.app.vault.getAllLoadedFiles().filter((each) => (each instanceof TFile ? each.extension === "md" : each.path !== "/"));
+		const fitting = all.flatMap((each) => {
+			const name = each.name.toLowerCase();
+			const rank = name.startsWith(typed) ? 0 : name.includes(typed) ? 1 : each.path.toLowerCase().includes(typed) ? 2 : 3;
+			return rank < 3 ? [{ each, rank, age: each instanceof TFile ? -each.stat.mtime : 0 }] : [];
+		});
+		fitting.sort((one, other) => one.rank - other.rank || one.age - other.age);
+		return fitting.slice(0, MOST_OFFERS).map(({ each }) => ({
+			name: each instanceof TFile ? each.basename : `${each.name}/`, more: each.parent && each.parent.path !== "/" ? each.parent.path : "",
+			choose: () => {
+				if (!(each instanceof TFile || each instanceof TFolder)) return;
+				this.insert(each instanceof TFile ? `[[${each.basename}]] ` : `${each.path}/ `);
+				this.able.mention(each);
+			},
+		}));
+	}
+
+	draw() {
+		this.list.toggle(this.isOpen);
+		this.list.replaceChildren(...this.#offers.map(({ name, more }, index) => {
+			const row = createEl("li", { cls: "elbowroom-offer", attr: { role: "option", id: `${this.list.id}-${index}`, "aria-selected": String(index === this.#chosen) } });
+			row.createSpan({ text: name });
+			if (more) row.createSpan({ cls: "elbowroom-quiet", text: more });
+			row.addEventListener("mousedown", (event) => {
+				event.preventDefault();
+				this.choose(index);
+			});
+			return row;
+		}));
+		if (this.isOpen) this.input.setAttr("aria-activedescendant", `${this.list.id}-${this.#chosen}`);
+		else this.input.removeAttribute("aria-activedescendant");
+	}
+
+	pressed(event) {
+		if (!this.isOpen) return false;
+		const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+		if (step) {
+			this.#chosen = (this.#chosen + step + this.#offers.length) % this.#offers.length;
+			this.draw();
+		} else if (event.key === "Enter" || event.key === "Tab") this.choose(this.#chosen);
+		else if (event.key === "Escape") this.close();
+		else return false;
+		event.preventDefault();
+		event.stopPropagation();
+		return true;
+	}
+
+	choose(index) {
+		const offer = this.#offers[index];
+		const { input } = this;
+		const end = input.selectionStart;
+		input.value = input.value.slice(0, this.#from) + input.value.slice(end);
+		input.setSelectionRange(this.#from, this.#from);
+		this.close();
+		void offer?.choose();
+	}
+
+	insert(text) {
+		this.input.setRangeText(text, this.input.selectionStart, this.input.selectionEnd, "end");
+	}
+
+	close() {
+		this.#offers = [];
+		this.draw();
 	}
 }
 
-// composer.js
+// view/composer.js
 
 // Where a person writes: the text, what goes along with it and how many tokens that takes, and what waits.
 
@@ -1674,9 +1954,10 @@ const NOTHING = { text: "", attachments: [] };
 class Composer {
 	attachments = [];
 	editing = null;
-	/** Whether what stands in the note goes along by itself was changed by hand for this question. */
 	#isChosen = false;
-	/** What was written before a message was edited. */
+	#own = null;
+	#shownChips = "";
+	#isSending = false;
 	#draft = NOTHING;
 
 	constructor(view, parent) {
@@ -1685,10 +1966,11 @@ class Composer {
 		this.waiting = this.element.createDiv({ cls: "elbowroom-queue" });
 		this.chips = this.element.createDiv({ cls: "elbowroom-chips" });
 		this.sum = this.element.createDiv({ cls: "elbowroom-sum", attr: { role: "status" } });
-		this.input = this.element.createEl("textarea", { cls: "elbowroom-input", attr: { "aria-label": "Message", rows: "3", placeholder: "Ask anything. /compact and /new work too." } });
+		this.input = this.element.createEl("textarea", { cls: "elbowroom-input", attr: { "aria-label": "Message", rows: "3", placeholder: "Ask anything. @ or [[ brings a note along, / your prompts.", dir: "auto" } });
+		this.suggestions = new Suggestions(view.app, this.input, this.element, { mention: (found) => void this.mention(found), prompts: () => this.prompts() });
 		this.buttons = this.element.createDiv({ cls: "elbowroom-buttons" });
 		iconButton(this.buttons, "paperclip", "Add the note at work", () => this.addCurrent());
-		this.stopButton = iconButton(this.buttons, "square", "Stop", () => view.chat.stop());
+		this.stopButton = iconButton(this.buttons, "square", "Stop", () => this.stop());
 		this.sendButton = this.buttons.createEl("button", { cls: "mod-cta", text: "Send", attr: { type: "button" } });
 		this.sendButton.addEventListener("click", () => void this.send());
 		this.counting = new Counting(view.plugin.server, () => this.show());
@@ -1697,7 +1979,13 @@ class Composer {
 
 	listen() {
 		this.input.addEventListener("keydown", (event) => this.pressed(event));
-		this.input.addEventListener("focus", () => void this.addByItself());
+		this.input.addEventListener("focus", () => void this.showByItself());
+		this.input.addEventListener("paste", (event) => {
+			const isImage = [...event.clipboardData?.files ?? []].some(({ type }) => type.startsWith("image/"));
+			if (!isImage || event.clipboardData?.getData("text/plain")) return;
+			event.preventDefault();
+			void this.add(() => imagesIn(event.clipboardData));
+		});
 		this.element.addEventListener("dragover", (event) => event.preventDefault());
 		this.element.addEventListener("drop", (event) => {
 			event.preventDefault();
@@ -1706,8 +1994,8 @@ class Composer {
 	}
 
 	pressed(event) {
-		if (event.isComposing) return;
-		if (event.key === "Enter" && !event.shiftKey) {
+		if (event.isComposing || this.suggestions.pressed(event)) return;
+		if (event.key === "Enter" && !event.shiftKey && !Platform.isMobile) { // a phone has no other key for a new line
 			event.preventDefault();
 			void this.send();
 		} else if (event.key === "Escape" && (this.view.chat.isRunning || this.editing)) {
@@ -1717,40 +2005,81 @@ class Composer {
 		}
 	}
 
-	/** Sends what was written; where that fails, it stays. A command goes alone: what is attached waits for a question. */
-	async send() {
-		const { chat } = this.view;
-		const { attachments, editing } = this;
-		const written = this.input.value;
-		const question = written.trim();
-		if (!question && !attachments.length) return;
-		const isCommand = !editing && commandIn(question) !== null;
-		const text = attachments.length && !isCommand ? withAttachments(attachments, question) : question;
-		if (editing && !chat.edit(editing, text)) {
-			new Notice("This cannot be asked now. Wait until the answer has ended, or copy what you wrote.");
-			return;
-		}
-		if (isCommand) this.input.value = "";
-		else this.clear();
-		if (editing || await chat.send(text)) return;
-		if (isCommand) new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
-		this.input.value = [written, this.input.value].filter(Boolean).join("\n\n");
-		this.attachments = [...new Set([...attachments, ...this.attachments])];
-		this.show();
+	async stop() {
+		if (!Platform.isMobile) this.input.focus();
+		await this.view.chat.stop();
 	}
 
-	/** Empties it; what was written before a message was edited comes back. */
+	async send() {
+		const { chat } = this.view;
+		const command = this.editing ? null : commandIn(this.input.value);
+		if (command) return this.run(command);
+		if (this.#isSending || !(this.input.value.trim() || this.attachments.length)) return undefined;
+		this.#isSending = true;
+		const own = await this.byItself();
+		this.#isSending = false;
+		const { editing, attachments: chosen } = this;
+		const written = this.input.value;
+		const question = written.trim();
+		if (!editing) this.clear();
+		try {
+			const content = withAttachments(await readNow(this.view.app, own ? [own] : chosen), question);
+			if (editing && !chat.edit(editing, content)) throw new Error("This cannot be asked now. Wait until the answer has ended, or copy what you wrote.");
+			if (editing) return this.clear();
+			if (await chat.send(content)) return undefined;
+		} catch (error) {
+			new Notice(errorWords(error));
+			if (editing) return undefined;
+		}
+		this.write([written, this.input.value].filter(Boolean).join("\n\n"));
+		this.attachments = [...new Set([...chosen, ...this.attachments])];
+		return this.show();
+	}
+
+	async run({ name, rest }) {
+		this.input.value = "";
+		if (name === "new") this.view.begin();
+		else if (name === "vault") {
+			this.write(rest);
+			if (await this.view.askVault() && rest) await this.send();
+		} else if (!await this.view.chat.compact(rest)) {
+			new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
+			this.write(`/compact ${rest}`.trim());
+		}
+	}
+
+	write(text) {
+		this.input.value = text;
+		this.input.focus();
+	}
+
+	prompts() {
+		const { app, plugin } = this.view;
+		return [
+			{ name: "/compact", more: "Summarise the older part now", choose: () => this.write("/compact ") },
+			{ name: "/new", more: "Begin a new conversation", choose: () => this.view.begin() },
+			{ name: "/vault", more: "Have an agent answer that looks into your notes", choose: () => this.view.askVault() },
+			...promptNotes(plugin).map((file) => ({ name: `/${file.basename}`, more: "Prompt", choose: async () => this.write(await promptText(app, file)) })),
+		];
+	}
+
+	async mention(found) {
+		await this.add(async () => [found instanceof TFile ? await noteAttachment(this.view.app, found) : await folderAttachment(this.view.app, found)]);
+	}
+
 	clear() {
 		const { text, attachments } = this.#draft;
 		this.#draft = NOTHING;
 		this.input.value = text;
 		Object.assign(this, { attachments, editing: null });
 		this.#isChosen = attachments.length > 0;
+		this.#own = null;
 		this.show();
+		void this.showByItself();
 	}
 
 	edit(item) {
-		const { attachments, question } = withoutAttachments(item.text);
+		const { attachments, question } = partsOfMessage(item);
 		if (!this.editing) this.#draft = { text: this.input.value, attachments: this.attachments };
 		Object.assign(this, { attachments, editing: item });
 		this.#isChosen = true;
@@ -1764,12 +2093,18 @@ class Composer {
 		this.input.focus();
 	}
 
-	/** Adds what the preferences say of the note at work, once for each question. */
-	async addByItself() {
+	async byItself() {
 		const what = this.view.plugin.preferences.noteContext;
-		if (what === "none" || this.#isChosen || this.attachments.length) return;
-		const found = await currentAttachment(this.view.app, what).catch(() => null);
-		if (found && !this.#isChosen && !this.attachments.length) this.take([found]);
+		if (what === "none" || this.#isChosen || this.editing || this.attachments.length) return null;
+		return currentAttachment(this.view.app, what).catch(() => null);
+	}
+
+	async showByItself() {
+		const own = await this.byItself();
+		if (own?.path === this.#own?.path && own?.text === this.#own?.text) return;
+		this.#own = own;
+		this.show();
+		if (own) this.counting.soon(this.view.chat.model, [own]);
 	}
 
 	async addCurrent() {
@@ -1796,32 +2131,37 @@ class Composer {
 		const known = new Set(this.attachments.map(({ path, text }) => `${path}\n${text}`));
 		this.attachments = [...this.attachments, ...found.filter(({ path, text }) => !known.has(`${path}\n${text}`))];
 		this.#isChosen = true;
+		this.#own = null;
 		this.show();
 		this.counting.soon(this.view.chat.model, this.attachments);
 	}
 
-	/** Counts anew, for another model. */
 	recount() {
-		for (const attachment of this.attachments) attachment.tokens = null;
-		if (this.attachments.length) this.counting.soon(this.view.chat.model, this.attachments);
+		for (const attachment of this.going) attachment.tokens = null;
+		if (this.going.length) this.counting.soon(this.view.chat.model, this.going);
 		this.show();
+	}
+
+	get going() {
+		return this.attachments.length || !this.#own ? this.attachments : [this.#own];
 	}
 
 	show() {
 		const { chat } = this.view;
 		const { isBusy } = chat;
-		this.chips.replaceChildren(...this.attachments.map((attachment) => this.chip(attachment)));
+		const chips = JSON.stringify(this.going.map(({ kind, path, tokens, text }) => [kind, path, tokens, text.length]));
+		if (chips !== this.#shownChips) this.chips.replaceChildren(...this.going.map((attachment) => this.chip(attachment)));
+		this.#shownChips = chips;
 		this.sum.setText(this.sumWords());
 		this.stopButton.toggle(isBusy);
 		this.sendButton.setText(this.editing ? "Ask again" : isBusy ? "Say it meanwhile" : "Send");
 		this.waiting.replaceChildren(...chat.queue.map((row) => this.waitingRow(row)));
 	}
 
-	/** Tells how much of the window all of it takes. */
 	sumWords() {
-		const counted = this.attachments.map(({ tokens }) => tokens);
+		const counted = this.going.map(({ tokens }) => tokens);
 		if (!counted.length || counted.includes(null)) return "";
-		const sum = counted.reduce((/** @type {number} */ all, tokens) => all + (tokens ?? 0), 0);
+		const sum = counted.reduce((all, tokens) => all + (tokens ?? 0), 0);
 		const window = this.view.window;
 		if (!window) return `${inThousands(sum)} tokens go along.`;
 		const free = window - (this.view.chat.context?.tokens ?? 0);
@@ -1831,12 +2171,14 @@ class Composer {
 
 	chip(attachment) {
 		const { kind, path, tokens } = attachment;
-		const name = path.split("/").at(-1)?.replace(/\.md$/, "") || "Text";
+		const name = (path.split("/").at(-1)?.replace(/\.md$/, "") || "Text") + (kind === "folder" ? "/" : "");
 		const chip = createSpan({ cls: "elbowroom-chip", attr: { title: path } });
 		chip.createSpan({ text: kind === "selected_text" ? `Selection of ${name}` : name });
 		chip.createSpan({ cls: "elbowroom-quiet", text: tokens === null ? "…" : `${inThousands(tokens)} tokens` });
 		iconButton(chip, "x", `Leave ${name} out`, () => {
 			this.attachments = this.attachments.filter((each) => each !== attachment);
+			this.#isChosen = true;
+			this.#own = null;
 			this.show();
 			this.input.focus();
 		});
@@ -1847,12 +2189,24 @@ class Composer {
 		const element = createDiv({ cls: "elbowroom-waiting" });
 		setIcon(element.createSpan(), "clock");
 		element.createSpan({ text: textOf(row.message) });
-		iconButton(element, "x", "Take it back", () => this.view.chat.unsay(row.id));
+		iconButton(element, "x", "Take it back", async () => {
+			if (!await this.view.chat.unsay(row.id)) return;
+			const { attachments, question } = partsOfMessage({ text: textOf(row.message), sent: row.message });
+			this.write([question, this.input.value].filter(Boolean).join("\n\n"));
+			if (attachments.length) this.take(attachments);
+		});
 		return element;
 	}
 }
 
-// conversation_list.js
+function partsOfMessage({ text, sent }) {
+	if (!Array.isArray(sent?.content)) return withoutAttachments(text);
+	const { attachments, question } = withoutAttachments(textOf({ content: sent.content.filter(({ type }) => type === "text") }));
+	const images = sent.content.flatMap(({ image_url: image }) => (image ? [{ kind: ("image"), path: "Picture", text: image.url, tokens: null }] : []));
+	return { attachments: [...attachments, ...images], question };
+}
+
+// view/conversation_list.js
 
 // The list of conversations that elbowroom keeps, whichever program they were begun in.
 
@@ -1883,10 +2237,6 @@ class ConversationList extends Modal {
 		void this.begin("");
 	}
 
-	/**
-	 * Moves with the arrow keys between the search and the conversations.
-	 * @param {KeyboardEvent} event
-	 */
 	pressed(event) {
 		const step = event.isComposing ? 0 : event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
 		if (!step) return;
@@ -1905,7 +2255,6 @@ class ConversationList extends Modal {
 		await this.more(true);
 	}
 
-	/** Asks for more where the end of the list is near, also where it is shorter than its room. */
 	fill() {
 		const { list } = this;
 		if (list?.isShown() && this.#next && list.scrollHeight - list.scrollTop - list.clientHeight < LIST_END) void this.more();
@@ -1993,15 +2342,12 @@ class RenameModal extends Modal {
 	}
 }
 
-/**
- * Asks, and deletes a conversation. Returns whether it is gone.
- * @param {import("./main.js").default} plugin
- * @param {Named} row
- */
 async function removeConversation(plugin, row) {
 	const isSure = await new Promise((resolve) => new ConfirmModal(plugin.app, row, resolve).open());
 	if (!isSure) return false;
 	try {
+		await plugin.server.cancel(row.id); // what is being written to it would keep it
+		plugin.events.trigger("deleting", row.id);
 		await plugin.server.remove(row.id);
 		return true;
 	} catch (error) {
@@ -2036,11 +2382,10 @@ class ConfirmModal extends Modal {
 	}
 }
 
-// pairing.js
+// settings/pairing.js
 
 // Trades the code that elbowroom shows for a token of this device.
 
-/** Asks for the code; `done` is called once the token is kept. */
 class PairingModal extends Modal {
 	constructor(plugin, done = () => {}) {
 		super(plugin.app);
@@ -2088,40 +2433,45 @@ class PairingModal extends Modal {
 	}
 }
 
-/**
- * Returns what this device is called in elbowroom's list.
- * @param {import("obsidian").App} app
- */
 function deviceName(app) {
 	const kind = Platform.isIosApp ? "iOS" : Platform.isAndroidApp ? "Android" : Platform.isMacOS ? "macOS" : Platform.isWin ? "Windows" : "Linux";
 	return `${app.vault.getName()} (Obsidian on ${kind})`;
 }
 
-// chat_view.js
+// view/chat_view.js
 
 // The view of a conversation: its head with agent and gauge, the messages, and the composer.
 
 const VIEW_TYPE = "elbowroom-chat";
 const NAME = "Elbowroom";
 const NEAR_END = 80;
+const SLICE_MS = 12; // so that keys and clicks wait for no long conversation
 
 class ChatView extends ItemView {
 	icon = "message-square-text";
 	navigation = false;
 	models = [];
 	composer = null;
-	/** @type {HTMLElement | null} The messages, while the view is open. */
 	log = null;
+	problem = null;
+	notice = null;
+	fill = null;
+	gauge = null;
+	picker = null;
 	#messages = new Map();
-	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
+	#others = new Set();
+	#heard = [];
+	#conversation = "";
 	#isDrawing = false;
+	#all = false;
 	#drawLater = null;
 
 	constructor(leaf, plugin) {
 		super(leaf);
 		this.plugin = plugin;
-		this.chat = new Chat(plugin.server);
+		this.marks = new KeptMarks(this.app);
+		this.chat = this.newChat({});
 		this.notices = new CompactionNotices(plugin);
 	}
 
@@ -2133,7 +2483,6 @@ class ChatView extends ItemView {
 		return this.chat.title ? `${NAME}: ${this.chat.title}` : NAME;
 	}
 
-	/** The window of the chosen model in tokens; 0 where nobody knows. */
 	get window() {
 		return this.chat.context?.window ?? this.models.find(({ id }) => id === this.chat.model)?.context_length ?? 0;
 	}
@@ -2149,7 +2498,7 @@ class ChatView extends ItemView {
 		followLinks(this.app, this.log);
 		this.composer = new Composer(this, contentEl);
 		this.listen();
-		this.chat.begin(this.plugin.preferences.agent);
+		this.use(this.chat);
 		void this.readModels(); // Obsidian waits for its views, and elbowroom may be away
 		return Promise.resolve();
 	}
@@ -2158,7 +2507,7 @@ class ChatView extends ItemView {
 		const row = head.createDiv({ cls: "elbowroom-bar" });
 		this.picker = row.createEl("select", { cls: "dropdown", attr: { "aria-label": "Agent or model" } });
 		this.picker.addEventListener("change", () => {
-			this.chat.model = this.picker?.value ?? "";
+			Object.assign(this.chat, { model: this.picker?.value ?? "", isPicked: true });
 			this.composer?.recount();
 			this.tellStatus();
 		});
@@ -2170,31 +2519,75 @@ class ChatView extends ItemView {
 	}
 
 	listen() {
-		this.registerEvent(this.chat.on("changed", (...what) => this.draw(String(what[0]))));
-		this.registerEvent(this.chat.on("notice", (...event) => this.notices.hear(/** @type {import("./stream.js").StreamEvent} */ (event[0]))));
-		this.registerEvent(this.chat.on("back", () => void this.readModels()));
-		this.registerEvent(this.chat.on("context", () => this.showState()));
 		this.registerEvent(this.plugin.events.on("settings", () => void this.readModels()));
 		this.registerEvent(this.plugin.events.on("unload", () => void this.onClose()));
+		this.registerEvent(this.plugin.events.on("deleting", (...id) => this.forget(String(id[0]))));
 		this.registerDomEvent(this.contentEl.win, "focus", () => void this.chat.lookAgain());
 		this.registerEvent(this.app.workspace.on("active-leaf-change", (leaf) => {
+			void this.composer?.showByItself();
 			if (leaf !== this.leaf) return;
 			this.tellStatus();
 			void this.chat.lookAgain();
 		}));
 	}
 
-	/** Reads which agents and models there are; the first of them answers where none was chosen. */
+	newChat(wanted) {
+		return new Chat(this.plugin.server, { model: this.plugin.preferences.agent, ...wanted, marks: this.marks });
+	}
+
+	use(chat) {
+		const before = this.chat;
+		for (const ref of this.#heard) before.offref(ref);
+		if (before !== chat && before.isPending) this.leaveRunning(before);
+		else if (before !== chat) before.close();
+		this.#others.delete(chat);
+		this.chat = chat;
+		this.#heard = [
+			chat.on("changed", (...what) => this.draw(String(what[0]))),
+			chat.on("notice", (...event) => this.notices.hear((event[0]))),
+			chat.on("marked", () => this.draw("last")),
+			chat.on("back", () => void this.readModels()),
+			chat.on("context", () => this.showState()),
+		];
+		if (before !== chat && before.isAway && !chat.isAway) chat.missed(before.problem);
+		this.draw("items");
+	}
+
+	leaveRunning(chat) {
+		this.#others.add(chat);
+		chat.on("back", () => void this.readModels());
+		chat.on("ended", () => {
+			if (chat.isPending || !this.#others.delete(chat)) return;
+			chat.close();
+			new Notice(chat.problem ? `${chat.title || "The other conversation"}: ${chat.problem.message}` : `The answer in ${chat.title ? `“${chat.title}”` : "the other conversation"} is there.`);
+		});
+	}
+
+	forget(id) {
+		this.marks.forget(id);
+		for (const chat of this.#others) {
+			if (chat.id !== id) continue;
+			this.#others.delete(chat);
+			chat.close();
+		}
+		if (this.chat.id !== id) return;
+		this.chat.close();
+		this.begin();
+	}
+
 	async readModels() {
 		try {
 			this.models = await this.plugin.server.models();
 		} catch (error) {
 			this.chat.missed(error);
 		}
-		if (!this.chat.model) {
-			this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
-			this.composer?.recount();
+		const first = this.plugin.preferences.agent || this.models[0]?.id || "";
+		const isUnknown = !this.chat.model;
+		for (const chat of [this.chat, ...this.#others]) {
+			chat.model ||= first;
+			chat.goOn();
 		}
+		if (isUnknown) this.composer?.recount();
 		this.showPicker();
 		this.draw("state");
 	}
@@ -2208,41 +2601,59 @@ class ChatView extends ItemView {
 	}
 
 	begin() {
-		this.chat.begin(this.plugin.preferences.agent || this.chat.model || this.models[0]?.id || "");
+		const { isPicked, model } = this.chat;
+		const chat = this.newChat({ model: (!isPicked && this.plugin.preferences.agent) || model || this.models[0]?.id || "" });
+		chat.isPicked = isPicked;
+		this.use(chat);
 		this.letBe();
 		this.composer?.input.focus();
-		this.keepState();
+	}
+
+	async askVault() {
+		this.composer?.input.focus();
+		try {
+			const agent = (await this.plugin.server.agents()).find(({ enabled, tools }) => enabled && tools.some((tool) => tool === "vault" || tool === "vault.search"));
+			if (!agent) throw new Error("No agent looks into your notes yet. Give one the tools of the vault on elbowroom's page, under Agents.");
+			Object.assign(this.chat, { model: agent.id, isPicked: true });
+			this.composer?.recount();
+			this.draw("state");
+			return true;
+		} catch (error) {
+			new Notice(errorWords(error));
+			return false;
+		}
 	}
 
 	async show(id) {
+		if (id === this.chat.id) return;
 		this.letBe();
-		await this.chat.open(id);
-		this.keepState();
+		const running = [...this.#others].find((chat) => chat.id === id);
+		this.use(running ?? this.newChat({ id, model: this.chat.model }));
+		if (!running) await this.chat.load();
 	}
 
-	/** Edits no message any more; what else was written stays. */
 	letBe() {
 		if (this.composer?.editing) this.composer.clear();
 	}
 
 	getState() {
-		return this.chat.isKept ? { conversation: this.chat.id } : {};
+		return this.#conversation ? { conversation: this.#conversation } : {};
 	}
 
 	async setState(state, result) {
-		const { conversation } = /** @type {{ conversation?: unknown }} */ (state ?? {});
-		if (typeof conversation === "string" && conversation !== this.chat.id) void this.chat.open(conversation);
+		const { conversation } = (state ?? {});
+		if (typeof conversation === "string") void this.show(conversation);
 		await super.setState(state, result);
 	}
 
 	keepState() {
+		const { chat } = this;
+		const now = chat.isKept && !chat.isClosed ? chat.id : "";
+		if (now === this.#conversation) return;
+		this.#conversation = now;
 		void this.app.workspace.requestSaveLayout();
 	}
 
-	/**
-	 * Takes what a question is about from elsewhere in Obsidian.
-	 * @param {import("./attachments.js").Attachment[]} attachments
-	 */
 	ask(attachments) {
 		this.composer?.take(attachments);
 		this.composer?.input.focus();
@@ -2255,23 +2666,19 @@ class ChatView extends ItemView {
 			new RenameModal(this.plugin, chat, (title) => { chat.title = title; this.draw("state"); }).open();
 		}));
 		menu.addItem((item) => item.setTitle("Compact now").setIcon("fold-vertical").setDisabled(!chat.isKept || chat.isRunning).onClick(() => void chat.compact("")));
+		menu.addItem((item) => item.setTitle("Save as a note").setIcon("file-plus").setDisabled(!chat.items.length).onClick(() => void saveAsNote(this.app, asMarkdown(chat), chat.title)));
 		menu.addItem((item) => item.setTitle("Delete").setIcon("trash-2").setWarning(true).setDisabled(!chat.isKept).onClick(async () => {
-			if (await removeConversation(this.plugin, chat)) this.begin();
+			await removeConversation(this.plugin, chat);
 		}));
 		const { left, bottom } = row.getBoundingClientRect();
 		menu.showAtPosition({ x: left, y: bottom }, row.doc);
 	}
 
-	/**
-	 * Draws what has changed; a message that is being written a few times a second at most.
-	 * @param {string} what
-	 */
 	draw(what) {
-		if (what !== "last") {
-			this.showState();
-			if (what === "items") this.keepState();
-		}
-		if (what === "state") return;
+		if (what !== "last") this.showState();
+		if (what === "items") this.keepState();
+		if (what === "state" || !this.log) return;
+		this.#all ||= what === "items";
 		if (what === "items") void this.drawMessages();
 		else this.drawSoon();
 	}
@@ -2292,23 +2699,46 @@ class ChatView extends ItemView {
 		}
 		this.#isDrawing = true;
 		try {
-			await this.drawAll(log);
+			const last = this.#messages.get((this.chat.items.at(-1)));
+			if (this.#all || !last) await this.drawAll(log);
+			else await this.drawViews(log, [last, ...this.#messages.values()].filter((view) => view === last || view.hasNewMarks));
 		} finally {
 			this.#isDrawing = false;
 		}
+		if (this.#all) this.drawSoon();
 	}
 
 	async drawAll(log) {
-		const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
-		const views = this.chat.items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
-		for (const [item, view] of this.#messages) if (!this.chat.items.includes(item)) {
+		this.#all = false;
+		const { items } = this.chat;
+		const isAtEnd = this.isAtEnd(log);
+		const views = items.filter(({ role }) => role !== "system").map((item) => this.messageFor(item));
+		const known = new Set(items);
+		for (const [item, view] of this.#messages) if (!known.has(item)) {
 			this.#messages.delete(item);
 			this.removeChild(view);
 			view.element.remove();
 		}
-		await Promise.all(views.map((view) => view.draw()));
 		this.place(log, views);
+		await this.drawViews(log, views.reverse(), isAtEnd);
+	}
+
+	async drawViews(log, views, isAtEnd = this.isAtEnd(log)) {
+		let began = performance.now();
+		for (const view of views) {
+			if (!view.isStale) continue;
+			await view.draw();
+			if (performance.now() - began < SLICE_MS) continue;
+			if (isAtEnd) log.scrollTop = log.scrollHeight;
+			await new Promise((done) => { window.setTimeout(done); });
+			if (this.log !== log) return;
+			began = performance.now();
+		}
 		if (isAtEnd) log.scrollTop = log.scrollHeight;
+	}
+
+	isAtEnd(log) {
+		return log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
 	}
 
 	messageFor(item) {
@@ -2317,11 +2747,6 @@ class ChatView extends ItemView {
 		return found;
 	}
 
-	/**
-	 * Puts messages and the lines of compactions in their order; what is in its place stays there.
-	 * @param {HTMLElement} log
-	 * @param {MessageView[]} views
-	 */
 	place(log, views) {
 		const { compactions } = this.chat;
 		const open = new Set([...log.querySelectorAll("details.elbowroom-compaction[open]")].map((line) => line.getAttribute("data-at")));
@@ -2337,11 +2762,12 @@ class ChatView extends ItemView {
 		for (const { at, line } of lines) line.open = open.has(String(at));
 		const wanted = [];
 		for (const view of views) {
-			while (lines[0] && lines[0].at < view.item.at) wanted.push(/** @type {{ line: HTMLElement }} */ (lines.shift()).line);
+			while (lines[0] && lines[0].at < view.item.at) wanted.push((lines.shift()).line);
 			wanted.push(view.element);
 		}
 		wanted.push(...lines.map(({ line }) => line));
-		for (const old of [...log.children]) if (!wanted.includes(/** @type {HTMLElement} */ (old))) old.remove();
+		const kept = new Set((wanted));
+		for (const old of [...log.children]) if (!kept.has(old)) old.remove();
 		wanted.forEach((element, index) => { if (log.children[index] !== element) log.insertBefore(element, log.children[index] ?? null); });
 	}
 
@@ -2351,9 +2777,10 @@ class ChatView extends ItemView {
 		this.fill?.setText(fillOf(chat.context).words);
 		this.composer?.show();
 		if (!chat.isRunning) this.notices.end();
-		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.runsElsewhere ? "Another program's answer is being written." : "");
+		const words = chat.notice || (chat.isRunning && !chat.items.at(-1)?.text ? "Waiting for the first word…" : chat.state === "elsewhere" ? "Another program's answer is being written." : "");
 		if (this.notice && this.notice.textContent !== words) this.notice.setText(words);
 		this.showProblem();
+		this.log?.toggleClass("mod-busy", chat.isBusy);
 		if (this.picker && this.picker.value !== chat.model) this.showPicker();
 		this.tellStatus();
 	}
@@ -2361,23 +2788,23 @@ class ChatView extends ItemView {
 	showProblem() {
 		const { problem } = this;
 		const found = this.chat.problem;
-		if (!problem || problem.dataset.told === (found?.message ?? "")) return;
+		const told = found ? `${found.message} ${this.chat.items.at(-1)?.status ?? ""}` : "";
+		if (!problem || problem.dataset.told === told) return;
 		problem.empty();
-		problem.dataset.told = found?.message ?? "";
+		problem.dataset.told = told;
 		if (!found) return;
 		setIcon(problem.createSpan(), "circle-alert");
-		problem.createSpan({ text: this.chat.isAway ? `${found.message} What you write stays here; it goes on as soon as elbowroom is back.` : found.message });
+		const waits = this.chat.items.at(-1)?.status === "waiting";
+		problem.createSpan({ text: this.chat.isAway ? `${found.message} ${waits ? "Your question is asked as soon as elbowroom is back." : "It is looked for; what you write stays here."}` : found.message });
 		if (found.needsPairing) problem.createEl("button", { text: "Pair" }).addEventListener("click", () => new PairingModal(this.plugin, () => void this.again()).open());
 		else if (!this.chat.isAway) problem.createEl("button", { text: "Try again" }).addEventListener("click", () => this.tryAgain());
 	}
 
-	/** Has the question answered that has no whole answer; where there is none, what failed was to read or change something. */
 	tryAgain() {
 		const last = this.chat.items.at(-1);
 		void (last?.role === "user" || last?.status === "interrupted" ? this.chat.retry() : this.again());
 	}
 
-	/** Reads everything again, for a new token or address. */
 	async again() {
 		this.chat.problem = null;
 		await this.readModels();
@@ -2389,7 +2816,7 @@ class ChatView extends ItemView {
 	}
 
 	async onClose() {
-		this.chat.close();
+		for (const chat of [this.chat, ...this.#others]) chat.close();
 		if (this.#drawLater !== null) window.clearTimeout(this.#drawLater);
 		this.log = null;
 		this.notices.end();
@@ -2399,12 +2826,71 @@ class ChatView extends ItemView {
 	}
 }
 
-// preview_modal.js
+// notes/diff.js
+
+// What a text changes in another one, part by part, so that each part can be taken or left.
+
+const MOST_STEPS = 4_000_000;
+const PIECE = /[^\n]*?(?:[.!?…]+["'”’)\]]*(?:[ \t]+|(?=\n))|[。！？]+[」』”’]*|\n+|$)/g;
+
+function partsOfChange(before, after) {
+	const [old, fresh] = [piecesOf(before), piecesOf(after)];
+	if (old.length * fresh.length > MOST_STEPS) return [{ before, after, isTaken: true }];
+	const same = commonLengths(old, fresh);
+	const width = fresh.length + 1;
+	const parts = [];
+	for (let one = 0, other = 0; one < old.length || other < fresh.length;) {
+		const [gone, come] = [old[one], fresh[other]];
+		if (gone !== undefined && gone === come) {
+			add(parts, gone, gone, true);
+			one += 1;
+			other += 1;
+		} else if (come !== undefined && (gone === undefined || (same[one * width + other + 1] ?? 0) > (same[(one + 1) * width + other] ?? 0))) {
+			add(parts, "", come, false);
+			other += 1;
+		} else {
+			add(parts, gone ?? "", "", false);
+			one += 1;
+		}
+	}
+	return parts;
+}
+
+function takenText(parts) {
+	return parts.map(({ before, after, isTaken }) => (isTaken ? after : before)).join("");
+}
+
+function piecesOf(text) {
+	return text.match(PIECE)?.filter(Boolean) ?? [];
+}
+
+function add(parts, before, after, isSame) {
+	const last = parts.at(-1);
+	if (last && (last.before === last.after) === isSame) {
+		last.before += before;
+		last.after += after;
+	} else parts.push({ before, after, isTaken: true });
+}
+
+function commonLengths(old, fresh) {
+	const width = fresh.length + 1;
+	const lengths = new Uint16Array((old.length + 1) * width);
+	for (let one = old.length - 1; one >= 0; one--) {
+		for (let other = fresh.length - 1; other >= 0; other--) {
+			const place = one * width + other;
+			lengths[place] = old[one] === fresh[other] ? (lengths[place + width + 1] ?? 0) + 1 : Math.max(lengths[place + width] ?? 0, lengths[place + 1] ?? 0);
+		}
+	}
+	return lengths;
+}
+
+// notes/preview_modal.js
 
 // What a model makes of a text, shown while it streams; nothing changes in the note before it is accepted.
 
 class PreviewModal extends Modal {
 	#text = "";
+	#parts = [];
 	#how = "";
 	#drawn = new Component();
 	#stopping = null;
@@ -2432,6 +2918,10 @@ class PreviewModal extends Modal {
 		this.state = this.contentEl.createDiv({ cls: "elbowroom-quiet", attr: { role: "status" } });
 		this.shown = this.contentEl.createDiv({ cls: "elbowroom-result markdown-rendered", attr: { tabindex: "0", role: "region", "aria-label": "Preview" } });
 		followLinks(this.app, this.shown);
+		this.raw = this.contentEl.createEl("details", { cls: "elbowroom-raw", attr: { open: "" } });
+		this.raw.createEl("summary", { text: "As it will be written" });
+		this.written = this.raw.createEl("pre", { attr: { dir: "auto", tabindex: "0" } });
+		this.list = this.contentEl.createEl("ul", { cls: "elbowroom-parts", attr: { "aria-label": "Changes" } });
 		new Setting(this.contentEl)
 			.addButton((button) => { this.again = button.setButtonText("Try again").onClick(() => this.run()); })
 			.addButton((button) => { this.stopper = button.setButtonText("Stop").onClick(() => this.stop()); })
@@ -2446,6 +2936,7 @@ class PreviewModal extends Modal {
 		this.#stopping?.abort();
 		const { signal } = this.#stopping = new AbortController();
 		this.#text = "";
+		this.showParts([]);
 		let end = "";
 		this.say("Waiting for the first word…", true);
 		this.draw();
@@ -2461,6 +2952,7 @@ class PreviewModal extends Modal {
 				else if (event.type === "end" && event.reason === "length") end = "The answer reached the most tokens that it may have, so its end is missing.";
 			}
 			this.say(this.#text.trim() ? end : "The model answered nothing. Try again.", false);
+			if (!this.place.isBefore && this.#text.trim()) this.showParts(partsOfChange(this.place.text, withEdgesOf(this.place.text, this.#text)));
 		} catch (error) {
 			if (signal !== this.#stopping?.signal) return;
 			this.say(isAbort(error) ? "Stopped." : errorWords(error), false);
@@ -2468,7 +2960,6 @@ class PreviewModal extends Modal {
 		this.draw();
 	}
 
-	/** Ends the answer, and shows at once what came of it. */
 	stop() {
 		this.#stopping?.abort();
 		this.say("Stopped.", false);
@@ -2500,20 +2991,49 @@ class PreviewModal extends Modal {
 		}, DRAW_MS);
 	}
 
+	get result() {
+		if (this.#parts.length) return takenText(this.#parts);
+		return this.place.isBefore ? this.#text : withEdgesOf(this.place.text, this.#text);
+	}
+
+	showParts(parts) {
+		const changes = parts.filter(({ before, after }) => before !== after);
+		this.#parts = parts.length > 1 ? parts : [];
+		this.list?.replaceChildren(...(this.#parts.length ? changes.map((part, index) => this.partRow(part, index + 1)) : []));
+	}
+
+	partRow(part, number) {
+		const row = createEl("li", { cls: "elbowroom-part" });
+		const label = row.createEl("label");
+		const box = label.createEl("input", { type: "checkbox" });
+		box.checked = true;
+		label.createSpan({ text: `Accept change ${number}` });
+		box.addEventListener("change", () => {
+			part.isTaken = box.checked;
+			this.draw();
+		});
+		if (part.before.trim()) row.createEl("del", { text: part.before.trim(), attr: { dir: "auto" } });
+		if (part.after.trim()) row.createEl("ins", { text: part.after.trim(), attr: { dir: "auto" } });
+		return row;
+	}
+
 	draw() {
 		const { shown } = this;
 		if (!shown) return;
+		const text = this.#text ? this.result : "";
+		this.written?.setText(text);
 		this.#drawn.unload();
 		const drawn = this.#drawn = new Component();
 		drawn.load();
 		const next = createDiv();
-		void MarkdownRenderer.render(this.app, safeMarkdown(this.#text), next, "", drawn).catch(() => next.setText(this.#text)).then(() => {
+		void MarkdownRenderer.render(this.app, safeMarkdown(text), next, "", drawn).catch(() => next.setText(text)).then(() => {
 			if (drawn === this.#drawn) shown.replaceChildren(...next.childNodes);
 		});
 	}
 
-	accept() {
-		const text = this.place.isBefore ? this.#text : withEdgesOf(this.place.text, this.#text);
+	async accept() {
+		const text = await writable(this.app, this.result, this.place.isBefore ? "" : this.place.text);
+		if (text === null) return;
 		if (putInPlace(this.place, text)) {
 			this.close();
 			return;
@@ -2523,15 +3043,17 @@ class PreviewModal extends Modal {
 		this.say(`The note has changed there meanwhile, so nothing was put in. Copy the text${isHere ? ", or insert it where the cursor stands" : ""}.`, false);
 	}
 
-	insert() {
+	async insert() {
+		const text = await writable(this.app, this.result.trim());
+		if (text === null) return;
 		const { editor } = this.place;
 		const at = editor.getCursor("to");
-		editor.transaction({ changes: [{ from: at, text: this.#text.trim() }] });
+		editor.transaction({ changes: [{ from: at, text }] });
 		this.close();
 	}
 
 	async copy() {
-		await navigator.clipboard.writeText(this.#text);
+		await navigator.clipboard.writeText(this.result);
 		new Notice("Copied.");
 	}
 
@@ -2545,7 +3067,7 @@ class PreviewModal extends Modal {
 	}
 }
 
-// editor_commands.js
+// notes/editor_commands.js
 
 // Commands for the note at work: rewrite, summarise, continue and ask.
 
@@ -2582,23 +3104,12 @@ function addEditorCommands(plugin) {
 	}));
 }
 
-/**
- * Takes a selection to the chat, where the person writes the question.
- * @param {import("./main.js").default} plugin
- * @param {import("obsidian").Editor} editor
- * @param {import("obsidian").MarkdownFileInfo} info
- */
 async function ask(plugin, editor, info) {
 	const attachment = { kind: "selected_text", path: info.file?.path ?? "", text: editor.getSelection(), tokens: null };
 	const view = await plugin.activateView();
 	view?.ask([attachment]);
 }
 
-/**
- * Tells whether a command has a text to work with: what is selected, or what stands before the cursor.
- * @param {string} id
- * @param {import("obsidian").Editor} editor
- */
 function fits(id, editor) {
 	return editor.getSelection().trim() !== "" || (id === CONTINUE.id && textBefore(editor, editor.getCursor("to")).trim() !== "");
 }
@@ -2614,12 +3125,6 @@ function textBefore(editor, at) {
 	return editor.getRange({ line: 0, ch: 0 }, at).slice(-MOST_BEFORE).replace(/^[\uDC00-\uDFFF]/, "");
 }
 
-/**
- * Puts a text in its place as one step that one undo takes back. Returns false, and changes nothing, where what the
- * model was given is not found there any more, nor at one other place of the note.
- * @param {Place} place
- * @param {string} text
- */
 function putInPlace(place, text) {
 	const found = isOpen(place) ? (stands(place) ? place : movedTo(place)) : null;
 	if (!found) return false;
@@ -2627,19 +3132,10 @@ function putInPlace(place, text) {
 	return true;
 }
 
-/**
- * Returns a text with the spaces and ends of lines around it that another one has.
- * @param {string} other
- * @param {string} text
- */
 function withEdgesOf(other, text) {
 	return other.slice(0, other.length - other.trimStart().length) + text.trim() + other.slice(other.trimEnd().length);
 }
 
-/**
- * Tells whether the editor still shows the note of a place.
- * @param {Place} place
- */
 function isOpen({ info, file }) {
 	return info.file === file;
 }
@@ -2648,10 +3144,6 @@ function stands({ editor, from, to, text, isBefore }) {
 	return (isBefore ? textBefore(editor, from) : editor.getRange(from, to)) === text;
 }
 
-/**
- * Returns where the text of a place stands now; null where it stands nowhere, or more than once.
- * @param {Place} place
- */
 function movedTo({ editor, text, isBefore }) {
 	const whole = editor.getValue();
 	const start = whole.indexOf(text);
@@ -2660,7 +3152,7 @@ function movedTo({ editor, text, isBefore }) {
 	return { from: isBefore ? to : editor.offsetToPos(start), to };
 }
 
-// settings_tab.js
+// settings/settings_tab.js
 
 // The settings: this vault's own, and those of elbowroom, which are changed there and shown as they are there.
 
@@ -2678,7 +3170,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	checks = [];
 	#results = null;
 	#askedAt = 0;
-	/** @type {(() => void)[]} What takes the rows' listeners away again, before Obsidian 1.13. */
 	#cleanups = [];
 
 	constructor(plugin) {
@@ -2695,10 +3186,9 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	}
 
 	getSettingDefinitions() {
-		return this.groups().map(({ heading, rows }) => /** @type {import("obsidian").SettingDefinitionItem} */ ({ type: "group", heading, items: rows }));
+		return this.groups().map(({ heading, rows }) => ({ type: "group", heading, items: rows }));
 	}
 
-	/** Shows the same settings in an Obsidian from before 1.13. */
 	display() {
 		this.tidy();
 		this.containerEl.empty();
@@ -2729,7 +3219,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 				name: "Address", desc: "Where elbowroom runs. On a phone, the address of that computer in your network.",
 				render: (setting) => this.showAddress(setting),
 			},
-			{ name: "Pairing", desc: "Gives this vault a token of its own, which you can take back on elbowroom's page.", render: (setting) => this.showPairing(setting) },
+			{ name: "Pairing", desc: this.pairingWords(), render: (setting) => this.showPairing(setting) },
 			{
 				name: "Token", desc: "Kept in Obsidian's secret storage. Pairing fills it in; a token of your own works too.",
 				render: (setting) => this.showToken(setting),
@@ -2740,6 +3230,13 @@ class ElbowroomSettingTab extends PluginSettingTab {
 			},
 			{ name: "Test", desc: "Looks whether everything is as it should be.", render: (setting) => this.showTest(setting) },
 		];
+	}
+
+	pairingWords() {
+		const { preferences } = this.plugin;
+		const isElsewhere = !this.isPaired && keptToken(this.app, preferences) !== "" && preferences.origin !== "";
+		const words = "Gives this vault a token of its own, which you can take back on elbowroom's page.";
+		return isElsewhere ? `This vault is paired with ${preferences.origin}, whose token is sent nowhere else: pair this address as well. ${words}` : words;
 	}
 
 	chat() {
@@ -2754,6 +3251,10 @@ class ElbowroomSettingTab extends PluginSettingTab {
 			{
 				name: "Context from the note", desc: "What of the note you work on goes along with a question. Its size is shown before it is sent.",
 				control: { type: "dropdown", key: "noteContext", options: { none: "Nothing", selection: "The selection", note: "The whole note" } },
+			},
+			{
+				name: "Folder of prompts", desc: "Each note in it is a prompt: type / in the chat, or run it as a command. Empty for none.",
+				control: { type: "text", key: "promptFolder", placeholder: DEFAULTS.promptFolder },
 			},
 			{
 				name: "Tell of compactions in notices", desc: "Besides the line in the chat.",
@@ -2809,7 +3310,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 
 	getControlValue(key) {
 		const { preferences } = this.plugin;
-		if (!key.startsWith(COMPACTION)) return preferences[/** @type {"address"} */ (key)];
+		if (!key.startsWith(COMPACTION)) return preferences[(key)];
 		const name = key.slice(COMPACTION.length);
 		const value = this.settings?.values.compaction[name] ?? preferences.seen[name] ?? { pruning_agent: SAME, threshold_ratio: 0.8, notices: "auto" }[name];
 		return name === "threshold_ratio" ? Math.round(Number(value) * 100) : value;
@@ -2825,10 +3326,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		}
 	}
 
-	/**
-	 * Changes settings of elbowroom; what is refused is shown as it is.
-	 * @param {Record<string, unknown>} compaction
-	 */
 	async change(compaction) {
 		try {
 			this.take(await this.plugin.server.changeSettings({ compaction }));
@@ -2848,10 +3345,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		void this.plugin.saveData(preferences);
 	}
 
-	/**
-	 * Reads what elbowroom has, unless it was read a moment ago.
-	 * @param {boolean} [now]
-	 */
 	async refresh(now = false) {
 		if (!now && Date.now() - this.#askedAt < FRESH_SECONDS * 1000) return;
 		this.#askedAt = Date.now();
@@ -2871,11 +3364,10 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		this.redraw();
 	}
 
-	/** Shows what is known now. */
 	redraw() {
 		if (!this.containerEl.isConnected) return;
 		if ("settingItems" in this) this.update();
-		else /** @type {ElbowroomSettingTab} */ (this).display();
+		else (this).display();
 	}
 
 	showState(setting) {
@@ -2887,10 +3379,6 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		return () => win.removeEventListener("focus", again);
 	}
 
-	/**
-	 * The address, taken once it is typed to its end: no half of one is ever asked.
-	 * @param {Setting} setting
-	 */
 	showAddress(setting) {
 		const problem = setting.infoEl.createDiv({ cls: "elbowroom-problem", attr: { role: "alert" } });
 		setting.addText((text) => {
@@ -2917,6 +3405,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		if (this.app.secretStorage) {
 			setting.addComponent((element) => new SecretComponent(this.app, element).setValue(preferences.secret).onChange(async (name) => {
 				preferences.secret = name;
+				preferences.origin = originOf(preferences.address);
 				await this.plugin.savePreferences();
 				void this.refresh(true);
 			}));
@@ -2925,6 +3414,7 @@ class ElbowroomSettingTab extends PluginSettingTab {
 				text.inputEl.setAttrs({ type: "password", "aria-label": "Token", autocomplete: "off" });
 				text.setValue(preferences.token).inputEl.addEventListener("change", async () => {
 					preferences.token = text.inputEl.value.trim();
+					preferences.origin = originOf(preferences.address);
 					await this.plugin.savePreferences();
 					void this.refresh(true);
 				});
@@ -2944,12 +3434,10 @@ class ElbowroomSettingTab extends PluginSettingTab {
 		}));
 	}
 
-	/** Shows what the last test found, also once the rows were drawn anew. */
 	showChecks() {
 		this.#results?.replaceChildren(...this.checks.map(checkRow));
 	}
 
-	/** @returns {Promise<import("./server.js").DoctorRow[]>} The doctor's sentences, or what can be seen from here. */
 	async examined() {
 		const { server } = this.plugin;
 		try {
@@ -2970,8 +3458,12 @@ class ElbowroomSettingTab extends PluginSettingTab {
 	addControl(setting, control) {
 		const value = this.getControlValue(control.key);
 		const disabled = typeof control.disabled === "function" ? control.disabled() : control.disabled === true;
-		const keep = (/** @type {unknown} */ changed) => void this.setControlValue(control.key, changed);
-		if (control.type === "dropdown") setting.addDropdown((dropdown) => dropdown.addOptions(control.options).setValue(String(value)).setDisabled(disabled).onChange(keep));
+		const keep = (changed) => void this.setControlValue(control.key, changed);
+		if (control.type === "text") setting.addText((text) => {
+			text.setValue(String(value)).setPlaceholder(control.placeholder ?? "").setDisabled(disabled).onChange(keep);
+			text.inputEl.setAttr("aria-label", setting.nameEl.textContent ?? "");
+		});
+		else if (control.type === "dropdown") setting.addDropdown((dropdown) => dropdown.addOptions(control.options).setValue(String(value)).setDisabled(disabled).onChange(keep));
 		else if (control.type === "toggle") setting.addToggle((toggle) => toggle.setValue(value === true).setDisabled(disabled).onChange(keep));
 		else if (control.type === "slider") {
 			setting.addSlider((slider) => slider.setLimits(control.min, control.max, control.step).setValue(Number(value)).setDynamicTooltip().setDisabled(disabled).onChange(keep));
@@ -3006,18 +3498,18 @@ class ElbowroomPlugin extends Plugin {
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
 		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
+		this.addCommand({ id: "ask-vault", name: "Ask about your notes", callback: async () => (await this.activateView())?.askVault() });
 		addEditorCommands(this);
+		addPromptCommands(this);
 		this.addFileMenu();
 		this.addSettingTab(new ElbowroomSettingTab(this));
 		this.addFill();
 	}
 
-	/** Has all that is open end what it asks for. */
 	onunload() {
 		this.events.trigger("unload");
 	}
 
-	/** Shows the chat, in the right sidebar where it is not open yet. */
 	async activateView() {
 		const { workspace } = this.app;
 		const leaf = workspace.getLeavesOfType(VIEW_TYPE)[0] ?? workspace.getRightLeaf(false);
@@ -3027,7 +3519,6 @@ class ElbowroomPlugin extends Plugin {
 		return leaf.view instanceof ChatView ? leaf.view : null;
 	}
 
-	/** Keeps the preferences, and tells all who show what depends on them. */
 	async savePreferences() {
 		await this.saveData(this.preferences);
 		this.events.trigger("settings");
@@ -3049,7 +3540,6 @@ class ElbowroomPlugin extends Plugin {
 		if (moveToken(this.app, this.preferences)) await this.saveData(this.preferences);
 	}
 
-	/** Lets a note be taken to the chat from its menu. */
 	addFileMenu() {
 		this.registerEvent(this.app.workspace.on("file-menu", (menu, file) => {
 			if (!(file instanceof TFile) || file.extension !== "md") return;
@@ -3059,7 +3549,6 @@ class ElbowroomPlugin extends Plugin {
 		}));
 	}
 
-	/** Shows in the status bar how full the window of the open chat is, and which model answers. */
 	addFill() {
 		const item = this.addStatusBarItem();
 		item.addClass("elbowroom-status", "mod-clickable");
@@ -3068,7 +3557,7 @@ class ElbowroomPlugin extends Plugin {
 		this.registerDomEvent(item, "click", () => void this.activateView());
 		this.registerDomEvent(item, "keydown", (event) => { if (event.key === "Enter" || event.key === " ") void this.activateView(); });
 		this.registerEvent(this.events.on("context", (...told) => {
-			const { context, model } = /** @type {Shown} */ (told[0]);
+			const { context, model } = (told[0]);
 			const { state, share, words } = fillOf(context);
 			item.toggle(Boolean(model));
 			item.dataset.state = state;

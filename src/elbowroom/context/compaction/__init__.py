@@ -20,6 +20,7 @@ from elbowroom.context.compaction.division import (
     restored,
     smallest,
     state_of,
+    tail_starts,
     usual_turn,
     with_words,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "stands_in",
     "state_of",
     "summary_of_calls",
+    "tail_starts",
     "unpaired",
     "usual_turn",
     "with_words",

@@ -11,13 +11,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, count
 from operator import itemgetter
 from typing import Final, Literal
 
 from elbowroom.context.compaction.division import (
     QUOTING,
+    WORDS_KEPT,
     Speaker,
     carried_by,
     is_summary,
@@ -25,7 +26,7 @@ from elbowroom.context.compaction.division import (
     said_in,
     speaker_in,
 )
-from elbowroom.context.transcript import Group, called, readable, size_in_bytes
+from elbowroom.context.transcript import Group, Message, called, readable, size_in_bytes
 
 Teller = Speaker | Literal["summary"]
 IMPORTANCE: Final[dict[Teller, float]] = {"user": 1.0, "summary": 0.8, "assistant": 0.4, "tool": 0.4, "call": 0.4}
@@ -35,6 +36,7 @@ UNSPACED: Final = r"\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\
 BETWEEN: Final = rf"\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}"
 WORD: Final = re.compile(rf"[{UNSPACED}]+|[^{BETWEEN}._-][^{BETWEEN}]*(?<![._-])")
 FIRST_UNSPACED: Final = re.compile(rf"[{UNSPACED}]")
+HAS_DIGIT: Final = re.compile(r"\d").search
 STOPS: Final = (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")
 WITHOUT_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
 LONGEST: Final = 400
@@ -44,6 +46,8 @@ LONGEST_READ: Final = 40_000
 MOST_MISSES: Final = 32
 LONGEST_TOKEN: Final = 20
 """Characters; a text with more of them for each token of room is not counted."""
+MOST_ALIKE: Final = 4
+"""Units, the newest ones, among which the one is looked for that says something else of the same."""
 LEAST_LINE: Final = 4
 """Tokens that the shortest line takes."""
 
@@ -57,8 +61,8 @@ class Unit:
     line: str
     words: frozenset[str]
     heading: str = ""
-    is_carried: bool = False
-    """An earlier summary has told it."""
+    place: int | None = None
+    """Which line of the earlier summaries tells it, if any does."""
 
     @property
     def frame(self) -> str:
@@ -69,7 +73,7 @@ class Unit:
 def words_of(text: str) -> set[str]:
     """Return the words of a text in small letters, and of scripts without spaces each two letters in a row."""
     words: list[str] = WORD.findall(text.casefold())
-    if text.isascii():
+    if not FIRST_UNSPACED.search(text):
         return set(words)
     found: set[str] = set()
     for word in words:
@@ -92,11 +96,13 @@ class Coverage:
 
     def __init__(self, groups: Iterable[Group], size: Callable[[str], int]) -> None:
         self._size = size
-        self._units = {id(group): (group, tuple(_units_of(group))) for group in groups}
+        self._lines = count()
+        self._units = {id(group): (group, tuple(_units_of(group, self._lines))) for group in groups}
         units = [unit for _, inside in self._units.values() for unit in inside]
         said = Counter(chain.from_iterable(unit.words for unit in units))
-        rarities = {times: math.log((len(units) + 1) / times) for times in set(said.values())}
+        rarities = {times: math.log((len(units) + 1) / times) ** 2 for times in set(said.values())}
         self._weights = {word: rarities[times] * _pieces(word) for word, times in said.items()}
+        self._names = {word for word, times in said.items() if 1 < times <= len(units) ** 0.5 and not HAS_DIGIT(word)}
         self._frames = Counter(unit.frame for unit in units)
         self._places = {unit: at / len(units) for at, unit in enumerate(units)}
 
@@ -107,7 +113,7 @@ class Coverage:
     def _units_in(self, group: Group) -> tuple[Unit, ...]:
         """Return the units of a group, which are looked for once; parts of messages come later than the others."""
         if id(group) not in self._units:
-            self._units[id(group)] = group, tuple(_units_of(group))
+            self._units[id(group)] = group, tuple(_units_of(group, self._lines))
         return self._units[id(group)][1]
 
     def words(self, groups: Iterable[Group]) -> set[str]:
@@ -121,10 +127,10 @@ class Coverage:
     def lost(self, groups: Sequence[Group], words: set[str]) -> tuple[int, list[str]]:
         """Return how many units of groups are the user's, and which have most of their weight in none of these words.
 
-        The weightiest comes first.
+        The weightiest comes first; what was said twice counts once.
         """
-        units = [unit for unit in self.units(groups) if unit.speaker == "user"]
-        missing = ((self.weight(unit.words - words), unit) for unit in units)
+        units = {unit.text: unit for unit in self.units(groups) if unit.speaker == "user"}
+        missing = ((self.weight(unit.words - words), unit) for unit in units.values())
         lost = [(weight, unit.text) for weight, unit in missing if 2 * weight > self.weight(unit.words)]
         return len(units), [text for _, text in sorted(lost, key=itemgetter(0), reverse=True)]
 
@@ -138,12 +144,7 @@ class Coverage:
         read it already.
         """
         said = self.words(staying) | words_of(told)
-        texts = {unit.text for unit in self.units(staying)}
-        units: dict[Unit, int] = {}
-        for place, unit in enumerate(self.units(groups)):
-            if unit.text not in texts:
-                texts.add(unit.text)
-                units[unit] = place
+        units = self._once(groups, {unit.text for unit in self.units(staying)})
         picked: set[Unit] = set()
         known = set(said)
         own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
@@ -153,6 +154,7 @@ class Coverage:
                 room -= cost
                 picked.update(own)
                 known.update(*(unit.words for unit in own))
+        successors = self._successors(units)
         factors = {unit: self._factor(unit, said) for unit in units if unit not in picked}
         queue = [
             (-factor * self.weight(unit.words - known), -units[unit], unit)
@@ -169,14 +171,48 @@ class Coverage:
                 continue
             if worth <= 0:
                 break
-            cost = self._size(f"{unit.line}\n")
+            newer = successors.pop(unit, unit)
+            first = unit if newer in picked else newer
+            cost = self._size(f"{first.line}\n")
             if cost > room:
                 misses += 1
                 continue
             room -= cost
-            picked.add(unit)
-            known |= unit.words
+            picked.add(first)
+            known |= first.words
+            if first is not unit:
+                heapq.heappush(queue, (-worth, place, unit))
         return sorted(picked, key=units.__getitem__)
+
+    def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
+        """Return the units of groups, each text once and none of these, with the places where they were said last."""
+        found: dict[str, tuple[Unit, int]] = {}
+        for place, unit in enumerate(self.units(groups)):
+            if unit.text not in but:
+                first, _ = found.pop(unit.text, (unit, place))
+                found[unit.text] = first, place
+        return dict(found.values())
+
+    def _successors(self, units: Iterable[Unit]) -> dict[Unit, Unit]:
+        """Return for units, given in their order, the newest by the same speaker that says something else of the same.
+
+        That has most of the weight of the unit's names: words without figures that are rare, and said again. Whether it
+        replaces the unit no code knows; but what is older never stands where there is room for one of both.
+        """
+        newest: dict[str, list[Unit]] = {}
+        found: dict[Unit, Unit] = {}
+        for unit in reversed([*units]):
+            names = unit.words & self._names
+            least = self.weight(names) / 2
+            for later in newest.get(max(names, key=lambda word: (self._weights[word], word), default=""), ()):
+                is_alike = later.speaker == unit.speaker and self.weight(names & later.words) > least
+                if is_alike and not unit.words <= later.words:
+                    found[unit] = later
+                    break
+            for word in names:
+                if len(known := newest.setdefault(word, [])) < MOST_ALIKE:
+                    known.append(unit)
+        return found
 
     def _factor(self, unit: Unit, said: set[str]) -> float:
         """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
@@ -188,7 +224,7 @@ class Coverage:
         size = 2 + size_in_bytes(unit.line) / 4
         units = len(self._places) + 1
         rarity = math.log(units / self._frames[unit.frame]) / math.log(units) if unit.frame in self._frames else 1.0
-        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity / size
+        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity**2 / size
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
@@ -196,23 +232,36 @@ def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> li
     return [unit.line for unit in Coverage(groups, size).chosen(groups, (), "", room, room // 2)]
 
 
-def _units_of(group: Group) -> Iterator[Unit]:
-    if is_summary(group):
-        teller: Teller
-        for heading, line in said_in(carried_by([group]).body):
-            teller, text = speaker_in(line)
-            if teller == "user" and heading not in QUOTING:
-                teller, text = "summary", line
-            yield Unit(teller, text, line, frozenset(words_of(text)), heading, is_carried=True)
+def _units_of(group: Group, lines: Iterator[int]) -> Iterator[Unit]:
+    """Yield the units of a group: of a summary its `lines`, which are numbered, and what it stands for, if known."""
+    if not is_summary(group):
+        for message in group.unshortened or group.messages:
+            yield from _units_in_message(message, group.note)
         return
-    for message in group.unshortened or group.messages:
-        role = message.get("role")
-        speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
-        for text in _pieces_of(readable(message).removesuffix(group.note)):
-            yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
-        for name, arguments in called(message):
-            for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
-                yield Unit("call", text, quotation("call", text), frozenset(words_of(text)))
+    said = [(next(lines), *line) for line in said_in(carried_by([group]).body)]
+    places = {line: place for place, heading, line in said if heading in QUOTING}
+    units = (unit for message in group.unshortened for unit in _units_in_message(message))
+    found = [replace(unit, heading=WORDS_KEPT, place=places.get(unit.line)) for unit in units]
+    known = {unit.place for unit in found}
+    for place, heading, line in said:
+        if place not in known:
+            speaker, text = speaker_in(line)
+            teller: Teller = speaker
+            if speaker == "user" and heading not in QUOTING:
+                teller, text = "summary", line
+            yield Unit(teller, text, line, frozenset(words_of(text)), heading, place)
+    yield from found
+
+
+def _units_in_message(message: Message, note: str = "") -> Iterator[Unit]:
+    """Yield the units of a message without the note at its end."""
+    role = message.get("role")
+    speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
+    for text in _pieces_of(readable(message).removesuffix(note)):
+        yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
+    for name, arguments in called(message):
+        for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
+            yield Unit("call", text, quotation("call", text), frozenset(words_of(text)))
 
 
 def _pieces_of(text: str) -> Iterator[str]:

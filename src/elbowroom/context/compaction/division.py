@@ -3,6 +3,7 @@
 The summary is a message of the user between tags, from which the next compaction reads what this one has told.
 """
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from elbowroom.context.transcript import (
     Message,
     Summary,
     Transcript,
+    calls_of,
     messages_of,
     out_of_kept_form,
     size_in_bytes,
@@ -25,6 +27,7 @@ from elbowroom.context.transcript import (
 )
 
 LEAST_TAIL, MOST_TAIL = 3, 5
+STATUS = '"status"'
 SUMMARY_TAG = "elbowroom-summary"
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
@@ -224,6 +227,30 @@ def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
         return frozenset()
     opened = (index for index in reversed(users) if not _is_nudge(groups[index]))
     return frozenset({users[-1], next(opened, users[0])})
+
+
+def to_do_list(groups: tuple[Group, ...]) -> frozenset[int]:
+    """Return the place of the last call that was made for a list of what is to do, and for nothing else.
+
+    Each thing on such a list has a status.
+    """
+    for place in range(len(groups) - 1, -1, -1):
+        if groups[place].kind == "tools" and all(map(_lists_what_is_to_do, calls_of(groups[place].messages[0]))):
+            return frozenset({place})
+    return frozenset()
+
+
+def _lists_what_is_to_do(call: Mapping[str, Any]) -> bool:
+    function = call.get("function")
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if not isinstance(arguments, str) or STATUS not in arguments:
+        return False
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    lists = [value for value in given.values() if isinstance(value, list) and value] if isinstance(given, dict) else []
+    return len(lists) == 1 and all(isinstance(each, dict) and "status" in each for each in lists[0])
 
 
 def _users(groups: tuple[Group, ...]) -> list[int]:

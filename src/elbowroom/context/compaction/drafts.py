@@ -30,7 +30,7 @@ NEWEST_SHARE: Final = 8
 """One part in so many of the room goes to the newest messages before the quotations."""
 USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
-CALLS_SHARE: Final = 4
+CALLS_SHARE: Final = 8
 FILES_SHARE: Final = 32
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
@@ -250,8 +250,9 @@ class Drafts:
         staying = [*_staying(division), *(each.group for each in ordered)]
         told = f"{plan.retain}\n{plan.summary}\n{files}"
         units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
-        carried = body_of((unit.heading, unit.line) for unit in units if unit.is_carried)
-        lines = [unit.line for unit in units if not unit.is_carried]
+        standing = sorted((unit.place, unit) for unit in units if unit.place is not None)
+        carried = body_of((unit.heading, unit.line) for _, unit in standing)
+        lines = [unit.line for unit in units if unit.place is None]
         if removed and not (plan.retain or plan.summary or units or files or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
         text = self._told(division, plan, files, lines, carried) if removed or lines else ""

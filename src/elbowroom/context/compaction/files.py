@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from elbowroom.context.outputs import error_in, kind_of, target_of, words_in
+from elbowroom.context.outputs import error_in, kind_of, path_in, words_in
 from elbowroom.context.transcript import Group, called, readable
 from elbowroom.settings.model import ToolKind
 
@@ -12,7 +12,9 @@ State = Literal["read", "written", "deleted"]
 STATES: Final[tuple[State, ...]] = ("written", "deleted", "read")
 """The states in the order in which they get room: what was changed comes before what can be read again."""
 DELETING: Final = frozenset({"delete", "remove", "unlink", "trash", "rm"})
-LINES: Final = re.compile(r" lines \d+-\d*$")
+PATCHED: Final = re.compile(r"\*\*\* (Add|Update|Delete) File: ([^\"'`\n\\]+)")
+"""How patches name a file that several coding agents write."""
+DONE_BY_PATCH: Final[Mapping[str, State]] = {"Add": "written", "Update": "written", "Delete": "deleted"}
 PLACE: Final = re.compile(r"[^\"'`\n]*[\w)]\.[A-Za-z]\w{0,7}|[^\"'`\n]*[/\\][^\"'`\n]*")
 """How a file's name looks: with an ending, or with folders."""
 LISTED: Final = re.compile(r"^- (written|deleted|read): (.+)$", re.MULTILINE)
@@ -28,9 +30,13 @@ def files_in(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator
         ids = [str(call.get("id")) for call in calls if isinstance(call.get("function"), Mapping)]
         for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
             kind = kind_of(tool, kinds)
-            path = LINES.sub("", target_of(kind, arguments)) if kind in ("read", "write") else ""
-            if PLACE.fullmatch(path) and error_in(texts.get(call_id, "")) is None:
+            if kind not in ("read", "write", "execute") or error_in(texts.get(call_id, "")) is not None:
+                continue
+            path = path_in(arguments) if kind != "execute" else ""
+            if PLACE.fullmatch(path):
                 yield path, _state(kind, tool)
+            elif kind != "read":
+                yield from ((patched, DONE_BY_PATCH[deed]) for deed, patched in PATCHED.findall(arguments))
 
 
 def _state(kind: ToolKind, tool: str) -> State:

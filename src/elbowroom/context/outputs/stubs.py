@@ -16,7 +16,16 @@ from typing import Any, Final
 
 from elbowroom.caches import Recent
 from elbowroom.context.outputs.changes import LONGEST_CHANGE, change_in
-from elbowroom.context.outputs.failures import MOST_AROUND, Part, exit_code_in, failing_parts, failure_in
+from elbowroom.context.outputs.failures import (
+    MOST_AROUND,
+    Part,
+    exit_code_in,
+    failure_in,
+    lines_standing_out,
+    lines_that_fail,
+    parts_to_show,
+)
+from elbowroom.context.outputs.output import words_in
 from elbowroom.context.outputs.view import bytes_of_whole, ref_in_view
 from elbowroom.context.transcript import Group, as_json, text_of
 from elbowroom.settings.model import ToolKind
@@ -39,10 +48,10 @@ LONGEST_DEED: Final = 60
 LONGEST_BEGINNING: Final = 60
 LONGEST_VALUE: Final = 40
 LEAST_LINE: Final = 24
-TARGETS: Final = (
-    *("path", "file_path", "filepath", "filename", "file", "uri", "url", "note", "source", "src"),
-    *("paths", "files", "title", "name", "id", "ref_id"),
-)
+PATHS: Final = ("path", "file_path", "filepath", "filename", "file")
+PATH_WORDS: Final = frozenset({"path", "file"})
+"""The last words of all other names that arguments have for a file: `absolute_path`, `targetFile`."""
+TARGETS: Final = ("uri", "url", "note", "source", "src", "paths", "files", "title", "name", "id", "ref_id")
 QUESTIONS: Final = ("query", "pattern", "q", "search", "regex", "text", "keyword", "keywords", "term", "question")
 FIRSTS: Final = ("start_line", "line_start", "first_line", "from_line", "start", "offset", "line")
 LASTS: Final = ("end_line", "line_end", "last_line", "to_line", "end")
@@ -61,6 +70,7 @@ READS: Final = re.compile(
 )
 """Programs of a shell that show what there is."""
 
+TARGETED: Final[tuple[ToolKind, ...]] = ("read", "write", "query")
 DEEDS: Final[dict[ToolKind, str]] = {"read": "read", "write": "changed", "execute": "ran", "query": "asked for"}
 SUMMARY_OF_TESTS: Final = re.compile(r"\b(\d+) (passed|failed|errors?|skipped|xfailed)\b")
 
@@ -126,7 +136,8 @@ def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str, *, keep
     """Return the stub of a result; the words of an error, or the failing parts of an output, stand below it."""
     error = failure_of(kind, arguments, text) if keeps_errors else None
     if error is None:
-        return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}{_news(text)}]"
+        told = f"{size_of_result(text)}{_gist(kind, text)}{_news(kind, text)}"
+        return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {told}]"
     if kind != "execute" or error == error_in(text):
         return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
     counts = outcome_of_tests(text)
@@ -142,14 +153,23 @@ def failure_of(kind: ToolKind, arguments: str, text: str) -> str | None:
     error = error_in(text)
     if kind != "execute" or (error is not None and len(error) <= MOST_AROUND) or _passes_on(arguments):
         return error
-    return failure_in(_unwrapped(text).text, only_reads=_only_reads(arguments)) or error
+    return failure_in(_unwrapped(text).text, only_reads=only_reads(arguments)) or error
+
+
+def brief_failure(text: str, longest: int) -> str:
+    """Return in one line what says most of a failure: of an output the lines that tell it, else its beginning."""
+    told = (line for line in lines_that_fail(_unwrapped(text).text) if line.strip())
+    return one_line(" / ".join(line.strip() for line in told) or text, longest)
 
 
 def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
-    """Return the parts of a command's output that say what failed; none for the results of other tools."""
+    """Return the parts of a command's output that say what failed, else those whose lines stand out.
+
+    The results of other tools have none.
+    """
     if kind != "execute" or _passes_on(arguments):
         return ()
-    return failing_parts(text, only_reads=_only_reads(arguments))
+    return parts_to_show(text, only_reads=only_reads(arguments))
 
 
 def _command_in(arguments: str) -> str:
@@ -164,7 +184,7 @@ def _passes_on(arguments: str) -> bool:
     )
 
 
-def _only_reads(arguments: str) -> bool:
+def only_reads(arguments: str) -> bool:
     """Tell whether a shell's command only shows what there is: each of its programs is one such as `cat` or `grep`."""
     parts = SEPARATORS.split(_command_in(arguments))
     programs = [found["program"] for part in parts if (found := PROGRAM.match(part))]
@@ -183,14 +203,27 @@ def _deed(kind: ToolKind, tool: str, arguments: str) -> str:
 def target_of(kind: ToolKind, arguments: str) -> str:
     """Return the target of a call: a file with its lines, a question, else its arguments."""
     leaves = list(_leaves(_object_in(arguments) or {}))
-    keys = QUESTIONS + TARGETS if kind == "query" else TARGETS
-    by_key = dict(reversed(leaves))
-    target = (
-        next((by_key[key] for key in keys if by_key.get(key)), None) if kind in ("read", "write", "query") else None
-    )
-    if target is None:
+    by_key = _by_key(leaves)
+    asked = next((by_key[key] for key in QUESTIONS if by_key.get(key)), "") if kind == "query" else ""
+    target = (asked or _first_target(by_key)) if kind in TARGETED else ""
+    if not target:
         return one_line(", ".join(one_line(value, LONGEST_VALUE) for _, value in leaves if value), LONGEST_DEED)
     return one_line(target, LONGEST_TARGET) + (_lines(by_key) if kind == "read" else "")
+
+
+def path_in(arguments: str) -> str:
+    """Return the whole path, or the like, of what a call is about; empty where its arguments name none."""
+    return _first_target(_by_key(list(_leaves(_object_in(arguments) or {}))))
+
+
+def _first_target(by_key: Mapping[str, str]) -> str:
+    others = (key for key in by_key if key.rpartition("_")[2] in PATH_WORDS)
+    return next((by_key[key] for key in (*PATHS, *others, *TARGETS) if by_key.get(key)), "")
+
+
+def _by_key(leaves: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the first value of each key, whose words are written one way: `filePath` is `file_path`."""
+    return {"_".join(words_in(key)) or key: value for key, value in reversed(leaves)}
 
 
 def _lines(leaves: Mapping[str, str]) -> str:
@@ -226,10 +259,17 @@ def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str,
         yield key, value if isinstance(value, str) else as_json(value)
 
 
-def _news(text: str) -> str:
-    """Return what a result says has changed, for the end of its stub."""
+def _news(kind: ToolKind, text: str) -> str:
+    """Return what a result says has changed, else what stands out in a command's output, for the end of its stub."""
     change = one_line(change_in(text), LONGEST_CHANGE)
-    return f"{NEWS}{change}" if 0 < len(change) <= LONGEST_NEWS else ""
+    told = change if 0 < len(change) <= LONGEST_NEWS else standing_out(kind, text)
+    return f"{NEWS}{told}" if told else ""
+
+
+def standing_out(kind: ToolKind, text: str) -> str:
+    """Return in one line what stands out in a command's long output; empty where nothing does."""
+    lines = lines_standing_out(_unwrapped(text).text) if kind == "execute" else ()
+    return one_line(" / ".join(map(str.strip, lines)), LONGEST_NEWS)
 
 
 def _gist(kind: ToolKind, text: str) -> str:

@@ -162,6 +162,7 @@ class LMStudioRpc:
 
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
+        self._check_paused()  # before messages are converted for nothing
         _check_length(left_of(MOST_CHARACTERS, [messages, tools]))
         options: dict[str, Any] = {"omitBosToken": True}
         if tools:
@@ -199,8 +200,7 @@ class LMStudioRpc:
             await self._socket.close()
 
     async def _call(self, endpoint: str, model: str, **parameters: Any) -> dict[str, Any]:
-        if asyncio.get_running_loop().time() < self._paused_until:
-            raise RpcError(self._pause_reason)
+        self._check_paused()
         specifier = {"type": "query", "query": {"identifier": model}}
         call = {
             "type": "rpcCall",
@@ -219,6 +219,10 @@ class LMStudioRpc:
         except (aiohttp.ClientError, ConnectionError, SocketLost) as error:
             raise RpcError(self._unusable(error)) from error
         return _result_of(answer, endpoint)
+
+    def _check_paused(self) -> None:
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise RpcError(self._pause_reason)
 
     async def _connected(self) -> RpcSocket:
         async with self._opening:

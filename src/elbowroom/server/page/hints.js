@@ -18,7 +18,7 @@ const HINTS = {
 		threshold_ratio: ["Compact from", "So full may the window be. At the red mark, 90 %, an answer is stopped. Earlier: shorter waits, more often. Later: more stays word for word.", { widget: "mark" }],
 		model: ["Model for summaries", "", { widget: "model", options: "models", none: "The pruning agent’s own", rare: true }],
 		notices: ["Notices in the chat", "How the chat program shows that a compaction runs."],
-		chat_command: ["/tidy in the chat", "As a whole message it compacts, as /compact does where the program sends it. What follows it says what to keep."],
+		chat_command: ["/tidy in the chat", "As a whole message it compacts, as /compact does where the program sends it. What follows it says what to keep. /forget takes out what came back unasked."],
 		retain_last_turns: ["Turns kept word for word", "Empty: as many as fit."],
 		enabled: ["Compact conversations", "Off: what no longer fits gets an error."],
 		auto: ["Compact automatically", "Off: only when a program asks for it."],

@@ -5,6 +5,7 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -51,7 +52,7 @@ class Record:
     used: float = 0.0
     is_whole: bool = False
     may_have_hidden: bool = False
-    keys: "array[int]" = field(default_factory=lambda: array("Q"))
+    keys: "array[int]" = field(default_factory=partial(array, "Q"))
     unanswered: tuple[int, ...] = ()
 
 

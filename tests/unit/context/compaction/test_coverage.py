@@ -5,7 +5,7 @@ from compacting import said, used
 
 from elbowroom.context.compaction.coverage import Coverage, quoted, words_of
 from elbowroom.context.compaction.division import summary_message
-from elbowroom.context.transcript import Group, Summary, Transcript
+from elbowroom.context.transcript import Group, Summary, Transcript, messages_of
 
 CHAT = (
     "the deploy went fine and the checks passed again",
@@ -112,3 +112,44 @@ def test_a_line_of_a_log_weighs_less_than_a_sentence_of_its_own() -> None:
     log = [f"row {number} took {number * 7} ms" for number in range(100, 140)]
     lines = quoted(groups_of(*log, "the key is under pot 4417", *log, role="tool"), len, 60)
     assert "- Tool: the key is under pot 4417" in lines
+
+
+def test_a_summary_is_chosen_anew_from_what_it_stands_for() -> None:
+    """What was said again and again weighs little also where a summary has it once, and nothing it left out is gone."""
+    usual = "the deploy went fine and the checks passed"
+    said_before = (*groups_of(*[usual] * 9), *groups_of("btw our codename is ESZYC-417"))
+    text = summary_message("Be brief.", "", [f"- {usual}"], "done")
+    summary = Group((Summary(role="user", content=text),), unshortened=tuple(messages_of(said_before)))
+    groups = (summary, *groups_of("And the boat?"))
+    coverage = Coverage(groups, len)
+    units = coverage.chosen(groups, (), "", 1000, 0)
+    assert [(unit.line, unit.place is None) for unit in units] == [
+        ("Be brief.", False),
+        (f"- {usual}", False),
+        ("- btw our codename is ESZYC-417", True),
+        ("- And the boat?", True),
+    ]
+    assert "- btw our codename is ESZYC-417" in [unit.line for unit in coverage.chosen(groups, (), "", 50, 0)]
+    assert coverage.lost(groups, words_of("And the boat? our codename is ESZYC-417")) == (3, [usual])
+
+
+@pytest.mark.parametrize("room", range(30, 150, 8))
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("The budget for the hall is 878 euros.", "Budget of the hall: 390."),
+        ("the van is booked at harbour rentals", "van is booked with a friend of mine now"),
+        ("Срок сдачи отчёта 5 мая", "теперь срок сдачи отчёта 19 мая"),
+    ],
+)
+def test_what_is_older_never_stands_without_what_is_newer(texts: tuple[str, str], room: int) -> None:
+    """Of two sentences about the same that tell different things the newer comes first, in any room."""
+    others = [f"{word} went on as on any other day" for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
+    lines = quoted(groups_of(texts[0], *others, texts[1], *others), len, room)
+    assert f"- {texts[0]}" not in lines or f"- {texts[1]}" in lines
+
+
+def test_what_looks_alike_and_is_true_stays_where_there_is_room() -> None:
+    """No row of a table goes because another one comes after it."""
+    rows = [f"room {number}: seats {number // 7}" for number in (101, 102, 103)]
+    assert quoted(groups_of(*rows, "one more thing"), len, 200) == [f"- {text}" for text in (*rows, "one more thing")]

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from elbowroom.context.compaction.files import State, files_in, files_listed, listed_files
 from elbowroom.context.transcript import Group, Transcript
 
@@ -25,6 +27,36 @@ def test_calls_tell_what_was_done_to_files() -> None:
     ]
     assert list(files_in(groups, {})) == [("src/a.py", "read"), ("src/b c.py", "written"), ("old.md", "deleted")]
     assert list(files_in([call("look", "x.csv")], {"look": "read"})) == [("x.csv", "read")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "filePath",
+        "file_path",
+        "FilePath",
+        "absolute_path",
+        "absolutePath",
+        "target_file",
+        "targetFile",
+        "notebook_path",
+    ],
+)
+def test_names_of_paths(key: str) -> None:
+    """Clients name the argument for a file in many ways; long paths are whole, and other arguments are none."""
+    path = f"/home/dana/{'folder/' * 30}part_07.py"
+    function = {"name": "Edit", "arguments": json.dumps({"title": "An edit", "limit": 3, key: path, "source": "x = 1"})}
+    group = Group(({"role": "assistant", "tool_calls": [{"id": "a", "function": function}]},))
+    assert list(files_in([group], {})) == [(path, "written")]
+
+
+@pytest.mark.parametrize("tool", ["apply_patch", "shell"])
+def test_files_in_a_patch(tool: str) -> None:
+    """A patch names the files that it adds, updates and deletes."""
+    patch = "*** Update File: src/a.py\n@@\n-1\n+2\n*** Add File: b.md\n+x\n*** Delete File: c d.txt\n*** End Patch"
+    function = {"name": tool, "arguments": json.dumps({"command": f"*** Begin Patch\n{patch}"})}
+    group = Group(({"role": "assistant", "tool_calls": [{"id": "a", "function": function}]},))
+    assert list(files_in([group], {})) == [("src/a.py", "written"), ("b.md", "written"), ("c d.txt", "deleted")]
 
 
 def test_lines_are_read_back() -> None:

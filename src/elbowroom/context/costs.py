@@ -1,0 +1,73 @@
+"""What it costs to make room in a window: the time for which somebody waits, by each request until the next time.
+
+Pure: an engine's speeds and what an action does to a prompt come in, the choice and its reasons go out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Way = Literal["mask", "plan", "code"]
+"""Lines stand in place of old results; a pruning agent's plan, or code alone, compacts the history."""
+ORDER: Final = 600
+"""Tokens that an order for a plan takes, about."""
+USUAL_PLAN: Final = 500
+LEAST_TOLD: Final = 2.0
+"""Seconds: nobody is told how long a shorter wait takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How fast an engine reads prompts and writes, in tokens a second, and how many tokens a plan takes."""
+
+    reading: float
+    writing: float
+    plan: int = USUAL_PLAN
+
+
+def seconds_left(engine: Engine, written: int, limit: int) -> int:
+    """Return how long a plan of at most `limit` tokens takes of which so many are written; 0 for a moment.
+
+    While nothing is written the order is read.
+    """
+    order = 0 if written else ORDER
+    plan = max(0, min(engine.plan, limit) - written)
+    left = order / engine.reading + plan / engine.writing
+    return round(left) if left >= LEAST_TOLD else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What can be done about a prompt, in tokens.
+
+    The engine reads `read` that nobody would have it read else, a pruning agent writes `written`, and there is `room`
+    until the next time.
+    """
+
+    way: Way
+    read: int
+    written: int
+    room: int
+
+    def seconds(self, engine: Engine) -> float:
+        """Return how long it takes."""
+        return self.read / engine.reading + self.written / engine.writing
+
+    def told(self, engine: Engine) -> str:
+        """Return it in a few words, for a log."""
+        return f"{self.way} takes {self.seconds(engine):.1f} s and leaves room for {self.room:,} tokens"
+
+
+def compaction(engine: Engine, for_summary: int, room: int, *, is_planned: bool) -> Action:
+    """Return what a compaction does that leaves so many tokens to its summary and what stays beside it, and room."""
+    if not is_planned:
+        return Action("code", for_summary, 0, room)
+    return Action("plan", for_summary + ORDER, engine.plan, room)
+
+
+def cheapest(actions: Sequence[Action], engine: Engine, step: int) -> Action:
+    """Return the action that costs the session least, where each request brings `step` tokens; first ones win.
+
+    After it there is room for the next request at least.
+    """
+    return min(actions, key=lambda action: action.seconds(engine) / (1 + max(0, action.room) / max(1, step)))
