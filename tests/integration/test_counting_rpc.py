@@ -203,8 +203,11 @@ def _noted(tasks: set[asyncio.Task[Any]], loop: asyncio.AbstractEventLoop, work:
 async def test_what_no_window_holds_is_not_sent() -> None:
     """A prompt of millions of letters is left to the next way of counting: sending it would hold up the loop."""
     async with loaded() as studio, rpc_to(studio.base_url) as rpc:
-        with pytest.raises(CannotCount, match=r"4,000,001 characters is too long"):
+        with pytest.raises(CannotCount, match=r"more than 4,000,000 characters is too long"):
             await RpcCounter(rpc, MODEL).count_chat([{"role": "user", "content": "a" * 4_000_001}], (), {})
+        tool = {"type": "function", "function": {"name": "t", "description": "d" * 4_000_001, "parameters": {}}}
+        with pytest.raises(CannotCount, match=r"more than 4,000,000 characters is too long"):
+            await RpcCounter(rpc, MODEL).count_chat([{"role": "user", "content": "a"}], [tool], {})
         assert not studio.rpc_calls
 
 

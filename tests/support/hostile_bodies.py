@@ -10,7 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import psutil
@@ -27,6 +27,8 @@ from elbowroom.demo import SimulatedLMStudio, SimulatedModel  # noqa: E402
 WINDOW: Final = 100_000_000
 LONGEST_HOLD: Final = 0.05
 MOST_TIMES: Final = 6.0
+SMALLEST: Final = 16_000_000
+"""Bytes that a smaller body counts as: Python takes more than six times the text of each of many short values."""
 SETTLED_SECONDS: Final = 2.5
 """The server writes a line about its holds each second."""
 LOOK_SECONDS: Final = 0.005
@@ -36,12 +38,13 @@ MEGABYTE: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a body did: its size and the memory it took in bytes, the longest hold in seconds, and the status."""
+    """What a body did: its size and memory in bytes, the longest hold in seconds, its coroutine, and the status."""
 
     name: str
     size: int
     taken: int
     held: float
+    held_by: str
     status: int
 
     @property
@@ -51,8 +54,9 @@ class Measured:
 
     @property
     def is_missed(self) -> bool:
-        """Tell whether it held the loop too long, or took too much memory."""
-        return self.held > LONGEST_HOLD or self.times > MOST_TIMES
+        """Tell whether it held the loop too long, took too much memory, or was answered by a defect of ours."""
+        most = MOST_TIMES * max(self.size, SMALLEST)
+        return self.held > LONGEST_HOLD or self.taken > most or self.status == 500
 
 
 async def measured(folder: Path, name: str, studio: str) -> Measured:
@@ -79,8 +83,8 @@ async def measured(folder: Path, name: str, studio: str) -> Measured:
             watching.cancel()
             peak = await watching
             await asyncio.sleep(SETTLED_SECONDS)
-            held = max((line["hold"] for line in _lines(told)[lines:]), default=0.0)
-            return Measured(name, len(body), max(0, peak - before), held, response.status)
+            held, by = max(((line["hold"], line["by"]) for line in _lines(told)[lines:]), default=(0.0, "nobody"))
+            return Measured(name, len(body), max(0, peak - before), held, by, response.status)
     finally:
         process.terminate()
         await process.wait()
@@ -107,27 +111,29 @@ async def _peak(pid: int) -> int:
         return peak
 
 
-def _lines(told: Path) -> list[dict[str, float]]:
+def _lines(told: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()] if told.exists() else []
 
 
 async def main(given: list[str]) -> int:
     """Write the table; return 1 where it is to be checked and a body is above what is allowed."""
     loaded = SimulatedModel("big", loaded_context_length=WINDOW, max_context_length=WINDOW)
-    _say("| body | size (MB) | status | longest hold (ms) | memory (MB) | times its size | |")
-    _say("| --- | --: | --: | --: | --: | --: | --- |")
+    _say("| body | size (MB) | status | longest hold (ms) | by | memory (MB) | times its size | |")
+    _say("| --- | --: | --: | --: | --- | --: | --: | --- |")
     missed = 0
-    for name in BODIES:
+    chosen = [name for name in BODIES if name in given] or list(BODIES)
+    for name in chosen:
         async with SimulatedLMStudio([loaded], count_tokens=lambda messages, tools: 100) as studio:
             with tempfile.TemporaryDirectory(prefix="elbowroom-hostile-") as folder:
                 one = await measured(Path(folder), name, studio.base_url)
         missed += one.is_missed
         _say(
-            f"| {name} | {one.size / MEGABYTE:.1f} | {one.status} | {one.held * 1000:.0f} | "
+            f"| {name} | {one.size / MEGABYTE:.1f} | {one.status} | {one.held * 1000:.0f} | `{one.held_by}` | "
             f"{one.taken / MEGABYTE:.0f} | {one.times:.1f} | {'MISSED' if one.is_missed else 'pass'} |"
         )
-    kept = f"at most {LONGEST_HOLD * 1000:.0f} ms and {MOST_TIMES:g} times the body"
-    _say(f"\n{len(BODIES) - missed} of {len(BODIES)} {kept}.")
+    least = f"{SMALLEST / MEGABYTE:g} MB"
+    kept = f"at most {LONGEST_HOLD * 1000:.0f} ms and {MOST_TIMES:g} times the body, or what is allowed of {least}"
+    _say(f"\n{len(chosen) - missed} of {len(chosen)} {kept}.")
     return int("--check" in given and missed > 0)
 
 

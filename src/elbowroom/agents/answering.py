@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Places, PromptToPlace
@@ -26,6 +27,7 @@ from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo, PassedAnswer
 from elbowroom.settings.model import AgentSettings
 from elbowroom.store import Store
+from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 Begun = Callable[[TurnRecorder], object]
 """Takes the recorder of a turn before the first word of the answer, and again once its conversation is found."""
@@ -262,7 +264,8 @@ async def _answer_raw(
 ) -> Answer:
     """Answer with the model that the client named; the sink has had all of it when this returns."""
     arranged = with_arranged_tools(request, settings.client_tools) if request.tools else request
-    turn = Turn(target, arranged, sink, settings, answer=answer)
+    begin = partial(Turn, target, arranged, sink, settings, answer=answer)
+    turn = begin() if left_of(MOST_LETTERS, arranged.messages) > 0 else await asyncio.to_thread(begin)
     is_whole = False
     try:
         with stoppable(settings.running):

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from elbowroom.caches import Recent
 from elbowroom.context.ledger import is_system
-from elbowroom.context.transcript import Message, calls_of
+from elbowroom.context.transcript import Message, calls_of, is_text, text_in
 
 Reason = Literal[
     "model_changed",
@@ -204,9 +204,14 @@ def talk_of(owner: str, name: str, conversation: str, messages: Sequence[Message
 def _digest(message: Message) -> int:
     """Return a digest of what a template shows of a message, whatever the order of its fields; thoughts come and go."""
     content, calls = message.get("content") or "", calls_of(message)
-    said = content if isinstance(content, str) else _digest_of(content)
+    said = content if isinstance(content, str) else tuple(map(_digest_of_part, content))
     made = _digest_of([call.get("function") for call in calls]) if calls else 0
     return hash((message.get("role"), said, message.get("tool_call_id"), made))
+
+
+def _digest_of_part(part: Any) -> int:
+    """Return a digest of a part of a message; a text remembers its own, and is not copied."""
+    return hash(text_in(part)) if is_text(part) else _digest_of(part)
 
 
 def _digest_of(value: Any) -> int:

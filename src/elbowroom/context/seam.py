@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from elbowroom.context.transcript import Message, calls_of, is_blank, is_text, text_of
+from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 ABBREVIATED = {
     "English": (
@@ -297,6 +298,8 @@ def command_in(message: Message) -> tuple[str, str] | None:
     content = message.get("content")
     if message.get("role") != "user" or (isinstance(content, list) and not all(map(is_text, content))):
         return None
+    if left_of(MOST_LETTERS, content) <= 0:
+        return None  # no command is so long, and to read it would hold up the event loop
     text = content if isinstance(content, str) else text_of(message)
     if not text.lstrip().startswith(COMMANDS):
         return None

@@ -81,6 +81,10 @@ class RenderingCounter(Counter, Protocol):
         """Return the template. Raises CannotCount where the engine uses another one."""
 
 
+MOST_LETTERS: Final = 100_000
+"""Letters of a JSON value from which on it is worked on in a thread, so that others have their turn meanwhile."""
+
+
 def left_of(room: int, value: Any) -> int:
     """Return what is left of room for so many letters beside the texts of a JSON value, or none as soon as it is full.
 

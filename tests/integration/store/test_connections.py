@@ -10,13 +10,18 @@ from pathlib import Path
 
 import pytest
 from ledger_files import query
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 
+from elbowroom.context.conversation import ConversationBegun, Heard
 from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.database import READERS, Database
+from elbowroom.store.sql.dialect.words import waits_for_disk
+from elbowroom.store.sql.search.text_index import TextIndex
 
 NORMAL, FULL = 1, 2
 COUNT = text("SELECT count(*) FROM numbers")
+SAID = {"role": "user", "content": "Hello"}
 ADD = text("INSERT INTO numbers VALUES (1)")
 
 
@@ -43,7 +48,28 @@ async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
 
     assert await database.write(pragmas) == [FULL, "wal"]
     assert await database.on_writer(at_once) == [NORMAL, "wal"]
+    assert await database.keep_house(pragmas) == [NORMAL, "wal"]
     assert await database.write(pragmas) == [FULL, "wal"]
+
+
+async def test_no_word_waits_for_the_house_to_be_kept(tmp_path: Path) -> None:
+    """From a new file's first commit on: no start, index or limit lets the thread that writes wait for the disk."""
+    store = await SqlStore.open(tmp_path / "elbowroom.db")
+    waiting = list[object]()
+
+    def noted(connection: Connection) -> None:
+        if waits_for_disk(connection):
+            waiting.append(connection)
+
+    event.listen(store._database._writer, "begin", noted)
+    conversations = store.conversations
+    await conversations.interrupt()
+    await conversations.write([ConversationBegun("c", "", "", "", 1.0), Heard("c", "k", "", SAID, 1.0)])
+    await TextIndex(store._database).step()
+    assert await conversations.delete_some("c") in (True, False)
+    await store._apply_limits()
+    assert waiting == []
+    await store.aclose()
 
 
 @pytest.mark.fault("power loss", "streaming", "words are on the disk a moment after they were written")

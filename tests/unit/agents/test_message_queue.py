@@ -48,6 +48,13 @@ def queue(journal: QueueJournal) -> MessageQueue:
     return MessageQueue(journal, clock=lambda: 7.0)
 
 
+async def test_queue_of_a_conversation_that_is_not_kept(queue: MessageQueue) -> None:
+    """A message waits in memory alone, is said not to be stored, and is read like any other."""
+    accepted = await queue.add("c", said("only here"), "steer", is_kept=False)
+    assert not accepted.is_stored
+    assert texts(queue.take("c", "turn", ANY)) == ["only here"]
+
+
 async def test_messages_are_taken_in_the_order_in_which_they_came(queue: MessageQueue) -> None:
     """Each is told its place, and a turn gets them in this order, once."""
     accepted = [await queue.add("c", said(text), "steer") for text in ("one", "two", "three")]

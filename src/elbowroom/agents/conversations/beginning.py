@@ -21,7 +21,7 @@ from elbowroom.context.ledger import Archived, Chain, archive_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
 from elbowroom.store.questions import Conversations
-from elbowroom.tokens.count import left_of
+from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 log = logging.getLogger(__name__)
 OPENING_SECONDS: Final = 30.0
@@ -33,8 +33,6 @@ What the client does not send of the old one is not put back then, and the perso
 """
 CLOSING_SECONDS: Final = 5.0
 """How long the end of the server waits for conversations that are being looked for."""
-MOST_LETTERS: Final = 100_000
-"""Letters of a history from which on its chain is made in a thread, so that others have their turn meanwhile."""
 AT_ONCE: Final = 500
 """New messages that are noted at once; between so many others have their turn."""
 ID_BYTES: Final = 12

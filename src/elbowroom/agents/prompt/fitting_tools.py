@@ -20,14 +20,13 @@ from elbowroom.caches import Recent
 from elbowroom.context.budget import leaves_room
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, size_in_bytes, text_of
 from elbowroom.providers.base import ModelInfo
+from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 TOOLS_SHORTENED: Final = (
     "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
     "instead of {whole:,}, which saves {saved:,}."
 )
-MANY_TOOLS: Final = 100
-"""Tools from which on their descriptions are read in a thread."""
 Result = TypeVar("Result")
 
 
@@ -58,8 +57,8 @@ def _written(tools: Sequence[dict[str, Any]]) -> list[str]:
 
 
 async def _read(tools: Sequence[dict[str, Any]], read: Callable[[Sequence[dict[str, Any]]], Result]) -> Result:
-    """Return what is read of the tools, of many in a thread."""
-    return read(tools) if len(tools) < MANY_TOOLS else await asyncio.to_thread(read, tools)
+    """Return what is read of the tools, of long ones in a thread."""
+    return read(tools) if left_of(MOST_LETTERS, tools) > 0 else await asyncio.to_thread(read, tools)
 
 
 async def fitting_tools(

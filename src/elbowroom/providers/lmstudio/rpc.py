@@ -16,13 +16,14 @@ from typing import Any, Final, Self
 import aiohttp
 
 from elbowroom.errors import UpstreamError
-from elbowroom.providers.upstream import LARGE_ANSWER, Upstream
+from elbowroom.providers.upstream import LARGE_ANSWER, Upstream, written
+from elbowroom.tokens.count import left_of
 from elbowroom.tokens.templates import arguments_as_object, canonical_message
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 CLOSE_SECONDS = 0.5
-MANY, MANY_TOOLS = 500, 50
-"""Messages and tools from which on a call is written in a thread."""
+MANY: Final = 500
+"""Messages and parts from which on they are converted in turns with others."""
 MOST_CHARACTERS: Final = 4_000_000
 """More than a window holds; sending it would hold up the event loop."""
 
@@ -61,10 +62,10 @@ class RpcSocket:
         """Whether calls can be made."""
         return not (self._socket.closed or self._reader.done())
 
-    async def ask(self, call: Mapping[str, Any], *, is_large: bool = False) -> dict[str, Any]:
+    async def ask(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Send a call and return the frame that answers it. Raises SocketLost, or aiohttp's errors."""
         call_id: int = call["callId"]
-        text = await asyncio.to_thread(json.dumps, call) if is_large else json.dumps(call)
+        text = (await written(call)).decode()
         answer = self._calls[call_id] = asyncio.get_running_loop().create_future()
         try:
             await self._socket.send_str(text)
@@ -162,7 +163,7 @@ class LMStudioRpc:
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
         self._check_paused()  # before messages are converted for nothing
-        _check_length(sum(len(text) for message in messages if isinstance(text := message.get("content"), str)))
+        _check_length(left_of(MOST_CHARACTERS, [messages, tools]))
         options: dict[str, Any] = {"omitBosToken": True}
         if tools:
             options["toolDefinitions"] = list(tools)
@@ -171,7 +172,6 @@ class LMStudioRpc:
         result = await self._call(
             "applyPromptTemplate",
             model,
-            is_large=len(messages) >= MANY or len(tools) >= MANY_TOOLS,
             history=history,
             predictionConfigStack=stack,
             opts=options,
@@ -182,7 +182,7 @@ class LMStudioRpc:
 
     async def tokenize(self, model: str, text: str) -> list[int]:
         """Return the tokens of a text."""
-        _check_length(len(text))
+        _check_length(MOST_CHARACTERS - len(text))
         tokens = (await self._call("tokenize", model, inputString=text)).get("tokens")
         if not isinstance(tokens, list):
             raise RpcError("LM Studio answered tokenize without tokens.")
@@ -199,7 +199,7 @@ class LMStudioRpc:
         if self._socket is not None:
             await self._socket.close()
 
-    async def _call(self, endpoint: str, model: str, *, is_large: bool = False, **parameters: Any) -> dict[str, Any]:
+    async def _call(self, endpoint: str, model: str, **parameters: Any) -> dict[str, Any]:
         self._check_paused()
         specifier = {"type": "query", "query": {"identifier": model}}
         call = {
@@ -212,7 +212,7 @@ class LMStudioRpc:
             async with asyncio.timeout(self._patience.connect):
                 socket = await self._connected()
             async with asyncio.timeout(self._patience.answer):
-                answer = await socket.ask(call, is_large=is_large)
+                answer = await socket.ask(call)
         except TimeoutError as error:
             await self._give_up()
             raise RpcError(f"LM Studio did not answer {endpoint} at {self._url} in time.") from error
@@ -267,9 +267,9 @@ def _login(api_key: str | None) -> dict[str, Any]:
     return {"authVersion": 1, **guest}
 
 
-def _check_length(characters: int) -> None:
-    if characters > MOST_CHARACTERS:
-        raise RpcError(f"A prompt of {characters:,} characters is too long for LM Studio's counting.")
+def _check_length(left: int) -> None:
+    if left < 0:
+        raise RpcError(f"A prompt of more than {MOST_CHARACTERS:,} characters is too long for LM Studio's counting.")
 
 
 async def _converted(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

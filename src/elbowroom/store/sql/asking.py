@@ -59,6 +59,18 @@ def writing(
     return make
 
 
+def housekeeping(
+    change: Callable[Concatenate[Rows, Connection, Given], Result],
+) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
+    """Let a method that takes a connection be awaited without one: the disk gets it in the background."""
+
+    @wraps(change)
+    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return await rows.database.keep_house(lambda connection: change(rows, connection, *args, **named))
+
+    return make
+
+
 def settling(
     change: Callable[Concatenate[Rows, Connection, Given], Result],
 ) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:

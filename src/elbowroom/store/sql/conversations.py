@@ -1,6 +1,7 @@
 """Conversations in a database."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -35,7 +36,7 @@ from elbowroom.store.questions import (
     Times,
     Turns,
 )
-from elbowroom.store.sql.asking import browsing, reading, writing
+from elbowroom.store.sql.asking import browsing, housekeeping, reading, writing
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
 from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
@@ -63,6 +64,23 @@ Copied = Mapping[Table, Sequence[Mapping[str, Any]]]
 Answer = TypeVar("Answer")
 
 
+class _TakenBack(Exception):
+    """What was written in a rehearsal is taken back."""
+
+
+REHEARSED: Final[Sequence[KeptChange]] = (
+    kinds.ConversationBegun("rehearsed", "", "", "", 0.0),
+    kinds.Heard("rehearsed", "rehearsed", "", {"role": "user", "content": ""}, 0.0),
+    kinds.TurnBegun("rehearsed", "rehearsed", "rehearsed", "", 0.0),
+    kinds.ReplyBegun("rehearsed", "rehearsed.1", 0.0),
+    kinds.ReplyGrew("rehearsed.1", "text", "Once"),
+    kinds.ReplyGrew("rehearsed.1", "reasoning", "more"),
+    kinds.ReplyEnded("rehearsed.1", "complete", None),
+    kinds.TurnEnded("rehearsed", "complete", "", 0.0),
+)
+"""A turn that is written, and taken back, before anybody says something."""
+
+
 class SqlConversations(AskedConversations):
     """Conversations in a database. All methods raise StoreUnavailable.
 
@@ -74,7 +92,7 @@ class SqlConversations(AskedConversations):
         self._server = server
         self._tails: dict[str, Tail] = {}  # of replies that grow; only the thread that writes touches it
 
-    @writing
+    @housekeeping
     def interrupt(self, connection: Connection) -> None:
         """Mark as interrupted all that a process which has stopped was saying, and put back what it had taken."""
         if self._server:
@@ -82,7 +100,7 @@ class SqlConversations(AskedConversations):
         for statement in interrupting(of_dead if self._server else None):
             connection.execute(statement)
 
-    @writing
+    @housekeeping
     def delete_some(self, connection: Connection, conversation: str) -> bool:
         """Delete some messages of a conversation that is to be deleted; tell whether there are more.
 
@@ -90,6 +108,10 @@ class SqlConversations(AskedConversations):
         """
         connection.execute(update(conversations).filter_by(id=conversation).values(updated=GOING))
         return delete_messages(connection, conversation)
+
+    async def rehearse(self) -> None:
+        """Write a turn and take it back: the first time takes long, and nothing that is said is to wait for it."""
+        await self.database.on_writer(self._rehearse)
 
     async def write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.
@@ -155,6 +177,13 @@ class SqlConversations(AskedConversations):
     def ids(self, connection: Connection) -> set[str]:
         """Return the ids of all conversations."""
         return set(connection.scalars(select(conversations.c.id)))
+
+    def _rehearse(self) -> None:
+        with suppress(_TakenBack), self.database.writing_at_once() as connection:
+            for statement in interrupting():
+                connection.execute(statement)
+            execute_all(connection, Plan({}, self._server).add(REHEARSED).groups)
+            raise _TakenBack
 
     def _write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
         try:

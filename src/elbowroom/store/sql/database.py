@@ -138,6 +138,18 @@ class Database:
 
         return await self._on(self._writing, made)
 
+    async def keep_house(self, change: Callable[[Connection], Result]) -> Result:
+        """Make a change that nobody is told of, as `write` does, but leave the disk to the background.
+
+        What is said is written by the same thread, and does not wait for the disk either. Raises StoreUnavailable.
+        """
+
+        def made() -> Result:
+            with self.writing_at_once() as connection:
+                return change(connection)
+
+        return await self._on(self._writing, made)
+
     async def settle(self, change: Callable[[Connection], Result]) -> Result:
         """Make a change that servers settle among each other, while others write; each statement is over at once.
 

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, delete, func, select, true, update
 
 from elbowroom.store.base import JUMP_SECONDS, SECONDS_A_DAY, Limits, Share, WatchedClock
-from elbowroom.store.sql.asking import reading, writing
+from elbowroom.store.sql.asking import housekeeping, reading
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import content_bytes
 from elbowroom.store.sql.schema import (
@@ -100,7 +100,7 @@ class ToolOutputLimits:
     def _excess(self, connection: Connection) -> float:
         return _output_bytes(connection) - self._limits.most_bytes
 
-    @writing
+    @housekeeping
     def _delete_some(self, connection: Connection, condition: ColumnElement[bool], excess: float) -> bool:
         """Delete a few that this is true of until so many bytes are free; tell whether there may be more."""
         if self._is_stopped:
@@ -197,7 +197,7 @@ class ConversationLimits:
     def _first(self, connection: Connection, condition: ColumnElement[bool]) -> str | None:
         return _oldest(connection, condition)  # nearly always there is none, and no need to write
 
-    @writing
+    @housekeeping
     def _delete_part(self, connection: Connection, found: str, condition: ColumnElement[bool]) -> None:
         if _oldest(connection, condition & (conversations.c.id == found)) is None:
             return  # somebody has come back to it

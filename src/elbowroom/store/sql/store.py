@@ -71,6 +71,8 @@ class SqlStore:
         try:
             await store.ledger.load()
             await database.on_writer(database.mark)
+            if database.path is not None and not database.is_read_only:
+                await store.conversations.rehearse()
         except BaseException:
             await database.aclose()
             raise

@@ -88,6 +88,8 @@ PART: Final = 250_000
 """Characters that are cut into tokens at once."""
 BETWEEN_WORDS: Final = re.compile(r"(?<=[a-z])\n(?=[A-Za-z])|(?<=[a-z])(?= [a-z])")
 """Places between words of ASCII letters, which no byte-level token reaches across."""
+LONGEST_PART: Final = 4 * PART
+"""Characters after which a text is cut anywhere: an engine takes fifty bytes for each of a word's."""
 
 
 def in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -105,11 +107,14 @@ def in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def in_parts(text: str) -> Iterator[str]:
-    """Yield a text in parts of about PART characters; longer ones where it has no place to cut it."""
+    """Yield a text in parts of about PART characters, which have the same tokens as the whole.
+
+    A million characters without a place to cut them, which are no language, may come to be a token more.
+    """
     start = 0
     while start < len(text):
-        cut = BETWEEN_WORDS.search(text, start + PART)
-        end = cut.start() if cut else len(text)
+        cut = BETWEEN_WORDS.search(text, start + PART, start + LONGEST_PART)
+        end = cut.start() if cut else start + LONGEST_PART
         yield text[start:end]
         start = end
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, func, select
 
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.sql.asking import writing
+from elbowroom.store.sql.asking import housekeeping
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import is_postgresql, try_lock
 from elbowroom.store.sql.schema import messages, search_leaving
@@ -51,14 +51,14 @@ class TextIndex:
         while not self._stopped.is_set() and await self._take_out_some():
             pass
 
-    @writing
+    @housekeeping
     def step(self, connection: Connection) -> bool:
         """Take some deleted messages out, or else put some new ones in; tell whether there may be more."""
         if is_postgresql(connection):
             return try_lock(connection, FILLING_LOCK) and letters.put_in(connection)
         return self._is_there(connection) and (trigrams.take_out(connection) or trigrams.put_in(connection))
 
-    @writing
+    @housekeeping
     def _take_out_some(self, connection: Connection) -> bool:
         if is_postgresql(connection):  # where a message takes its letters along
             return False
