@@ -89,7 +89,7 @@ def runs() -> dict[str, dict[str, list[str]]]:
                     found[script][language].append(run)
     known = {script: {name: all_ for name, all_ in by.items() if len(all_) >= FEWEST} for script, by in found.items()}
     chance = random.Random(2)
-    for script, letters in (SPACED | UNSPACED).items():
+    for script, letters in {**SPACED, **UNSPACED}.items():
         if not known.get(script):
             known[script] = {UNSEEN: [_random_text(letters, chance) for _ in range(RANDOM_PIECES)]}
     for script, kinds in KINDS.items():
