@@ -67,7 +67,7 @@ def test_the_stated_bound_holds_in_every_language_and_kind_of_text(case: Case, r
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.family.name in ("llama3", "llama2", "gpt-oss")][1:])
 def test_common_text_is_close_where_the_vocabulary_is_not_shipped(case: Case, real_models: Path) -> None:
-    """Code, JSON and logs are at most 5 % off, and so are half of 71 languages; 9 in 10 are within 15 %."""
+    """Code, JSON and logs are at most 5 % off, and so are half of 71 languages; 9 in 10 are within 16 %."""
     truth = Truth(case, real_models)
 
     def off(name: str, text: str) -> float:
@@ -79,4 +79,4 @@ def test_common_text_is_close_where_the_vocabulary_is_not_shipped(case: Case, re
     assert {name: share for name, text in kinds() if name in common and (share := off(name, text)) > 0.05} == {}
     shares = sorted(off(name, text) for name, text in languages())
     assert shares[len(shares) // 2] <= 0.05
-    assert shares[len(shares) * 9 // 10] <= 0.15
+    assert shares[len(shares) * 9 // 10] <= 0.16

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -81,3 +82,28 @@ async def test_answer_that_a_limit_has_ended_is_not_told_as_done(tmp_path: Path)
         told = "".join(content_of(each) for turn in turns_of(studio)[asked:] for each in turn.body["messages"])
         assert DONE not in told
         assert all("it is not finished" in content_of(order.body["messages"][-1]) for order in orders_of(studio))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(24))
+async def test_go_on_again_and_again(tmp_path: Path, seed: int) -> None:
+    """After an answer of any length, and each part that follows, the next word is the one that is next in the log."""
+    chance = Random(seed)
+    window, words = chance.choice((4096, 8192)), chance.randint(1000, 6000)
+    text = log_of(4 * words + 9000)
+    said = " ".join(text.split(" ")[:words]) + " "
+    messages = talk(said, None)["messages"]
+    async with small_window(tmp_path, goes_on(text), window=window) as (served, studio):
+        for _ in range(4):
+            messages = [*messages, {"role": "user", "content": chance.choice(("go on", "continue", "weiter"))}]
+            most = chance.randint(40, window // 2)
+            chunks = chunks_of(
+                await stream_bytes(served, {"model": RAW_MODEL, "messages": messages, "max_tokens": most})
+            )
+            more = text_of(chunks)
+            said += more
+            assert more
+            assert text.startswith(said), (window, words, most)
+            messages = [*messages, {"role": "assistant", "content": more}]
+        for turn in turns_of(studio):
+            assert_fits(turn)

@@ -210,7 +210,7 @@ def test_counter_may_be_used_by_many_threads(counters: dict[str, FamilyCounter])
 
 def test_bound_is_that_of_the_scripts(counters: dict[str, FamilyCounter]) -> None:
     """A count without the model's vocabulary states a wider error for Chinese, Arabic or emoji than for English."""
-    for name in ("llama3", "gemma4", "command-r", "granite"):
+    for name in ("llama3", "llama2", "phi3"):  # the others are as uncertain in code as in most scripts
         counter = counters[name]
         english = counter.count("The server has restarted at three in the morning. " * 20)
         for text in (

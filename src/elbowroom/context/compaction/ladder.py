@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from elbowroom.context.budget import Budget, fault_in, is_rescue, least_room
+from elbowroom.context.budget import Budget, fault_in, is_rescue, least_gain, least_room
 from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unusable, as_plan
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import (
@@ -114,7 +114,7 @@ class Ladder:
             before = yield Count(transcript.messages)
         shorter = condensed(transcript, self.size, self.budget.window)
         said = transcript if not self.foresees else Transcript(transcript.groups[:-1])
-        beside = yield from self._beside_answer(shorter.transcript.groups)
+        beside = yield from self._beside_answer(shorter.transcript.groups, before)
         done = yield from (beside or self).climb_with(shorter.transcript, said, before, shorter.groups)
         if beside is not None and not (isinstance(done, Compaction) and done.summary and done.rung != "last messages"):
             by_code = replace(self, asks_pruner=False)
@@ -126,11 +126,12 @@ class Ladder:
         replaced = done.replaced_groups + shorter.groups
         return replace(done, replaced_groups=replaced, condensed_groups=shorter.groups)
 
-    def _beside_answer(self, groups: tuple[Group, ...]) -> "Work[Ladder | None]":
+    def _beside_answer(self, groups: tuple[Group, ...], before: int) -> "Work[Ladder | None]":
         """Return the ladder with a target by which the answer stays that the person has just read, whole or its end.
 
         Where its exchange stays whole, or the answer alone, the target is midway from what cannot be freed then to the
-        trigger, as long as a summary fits below it; where only its end has room, it is the trigger. None without room.
+        trigger, as long as a summary fits below it; where only its end has room, it is the trigger. Either frees of the
+        size `before` what a compaction has to. None without room.
         """
         place, budget = last_answer(groups), self.budget
         is_last = place == len(groups) - 1
@@ -139,17 +140,18 @@ class Ladder:
         *_, shortest = tail_starts(groups, 0)
         if (yield from self._room_in(_divided(groups, shortest, last_words(groups)))) < least_room(budget):
             return None
+        most = min(budget.trigger - 1, budget.occupied(before - least_gain(before)))
         starts = [] if is_last else [start_of_turns(groups, 2), place]
         for start in filter(None, starts):
             occupied = budget.occupied((yield from self._fixed(_divided(groups, start, {}))))
-            target = max(self.target, budget.target(occupied))
+            target = max(self.target, min(most, budget.target(occupied)))
             if target < budget.trigger and target - occupied >= self._least_beside:
                 return replace(self, target=target, exchange=start)
         least = yield from self._fixed(_divided(groups, shortest, last_words(groups)))
         is_short = len(groups[place].text) <= LEAST
-        if is_short or budget.room(least, budget.trigger - 1) <= self._least_beside:
+        if is_short or budget.room(least, most) <= self._least_beside:
             return None
-        return replace(self, target=max(self.target, budget.trigger - 1), answer=place)
+        return replace(self, target=max(self.target, most), answer=place)
 
     @property
     def _least_beside(self) -> int:

@@ -1,8 +1,8 @@
 """Holds how many tokens of each family stand for one of a vocabulary that is only near to its own.
 
-The numbers of `ratios.json` are measured by `scripts/script_ratios`, on translated messages of free programs in some
-ninety languages, and on random letters of scripts that no message is in. Where languages share a script and differ, the
-ratio lies between them and the error covers them all.
+The numbers of `ratios.json` are measured by `tests/support/script_ratios.py`: on translated messages of free programs
+in some ninety languages, and random letters of scripts that no message is in. Where languages share a script and
+differ, the ratio lies between them and the error covers them all.
 """
 
 import json
