@@ -90,6 +90,20 @@ describe("the view of a chat", () => {
 		expect(view.chat.items.map(({ text }) => text)).toEqual(["Hello", "Fine."]);
 		expect(server.asked.some(({ path }) => path === "/v1/chat/completions")).toBe(false);
 	});
+	it("keeps a question that waits for elbowroom, whatever is looked at meanwhile", async () => {
+		const plugin = await opened((_, response) => json(response, { data: [{ id: "writer" }], id: "conv_1", updated: 1 }));
+		const there = view.chat.server;
+		view.chat.server = serverAt("http://127.0.0.1:9");
+		await view.chat.send("Are you there?");
+		await until(() => view.chat.items.at(-1)?.status === "waiting");
+		const waiting = view.chat;
+		view.begin();
+		expect(view.chat).not.toBe(waiting);
+		expect(waiting.isClosed).toBe(false);
+		waiting.server = there;
+		await vi.waitFor(() => expect(server.asked.map(({ path }) => path)).toContain("/v1/chat/completions"), 12_000);
+		expect(plugin.preferences.agent).toBe("");
+	}, 15_000);
 	it("looks again when it is turned to, also from another view of the same conversation", async () => {
 		const plugin = await opened();
 		const look = vi.spyOn(view.chat, "lookAgain").mockResolvedValue();

@@ -4,7 +4,7 @@ import { Chat } from "../src/chat/chat.js";
 import { itemOf } from "../src/chat/items.js";
 import { lastNote } from "../src/notes/attachments.js";
 import { addPromptCommands, promptNotes } from "../src/notes/prompts.js";
-import { asMarkdown, insertInNote, saveAsNote } from "../src/notes/saving.js";
+import { asMarkdown, insertInNote, saveAsNote, writable } from "../src/notes/saving.js";
 import { harmless } from "../src/notes/safe_markdown.js";
 import { showSources } from "../src/notes/vault_changes.js";
 import { pluginFor, serverAt } from "./support.js";
@@ -44,6 +44,13 @@ describe("an answer that would load or run something in a note", () => {
 		const note = app.vault.getFileByPath("Evil.md");
 		expect(note ? await app.vault.read(note) : null).toBe(written);
 		expect(asked).toHaveLength(2);
+	});
+	it("is not asked about where its line stood in the note before", async () => {
+		const own = "A\n![[Picture.png]]\nB";
+		expect(await writable(app, "Better\n![[Picture.png]]\nB", own)).toBe("Better\n![[Picture.png]]\nB");
+		expect(asked).toEqual([]);
+		answer = "cancel";
+		expect(await writable(app, "Better\n![[Other.png]]", own)).toBe(null);
 	});
 	it("is asked about once only where it is: what is harmless is written at once", async () => {
 		await saveAsNote(app, "# Plan\n\nA **bed**.");

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from remembering import reminders
 from servers import Checkout
 
 from elbowroom.agents.prompt import carried_out
@@ -41,10 +42,16 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Compactions:
-    """What was measured in a round: seconds of each compaction, and the longest the event loop was held up in each."""
+    """What was measured in a round: seconds of each compaction, and the longest the event loop was held up in each.
+
+    `reminders` are the seconds of CPU until what comes back unasked is found in a past of 10,000 messages, and
+    `long_reminders` in one of 50,000.
+    """
 
     seconds: tuple[float, ...]
     longest_blocks: tuple[float, ...]
+    reminders: tuple[float, ...]
+    long_reminders: tuple[float, ...]
 
 
 class Counted:
@@ -67,6 +74,7 @@ class AtOnce:
 
     window = 2 * WINDOW
     shares_prefix = True
+    can_write = None
 
 
 def prose(chance: random.Random, words: int) -> str:
@@ -113,7 +121,7 @@ async def longest_block(stop: asyncio.Event) -> float:
 
 
 async def compactions(count: int) -> Compactions:
-    """Compact the same history so many times."""
+    """Compact the same history so many times, and ask ten times as many questions about long pasts."""
     counter = Counted()
     messages = await history(counter, TOKENS)
     before = await counter.prompt(messages)
@@ -136,7 +144,8 @@ async def compactions(count: int) -> Compactions:
         blocks.append(await watch)
         if not isinstance(done, Compaction) or done.rung != "plan":
             raise AssertionError(f"the history was not compacted by the plan: {done}")
-    return Compactions(tuple(seconds[1:]), tuple(blocks[1:]))
+    found = [reminders(counter.text, size, 10 * count) for size in (10_000, 50_000)]
+    return Compactions(tuple(seconds[1:]), tuple(blocks[1:]), *found)
 
 
 async def compaction_rounds(
@@ -149,5 +158,5 @@ async def compaction_rounds(
     for _ in range(rounds):
         for name in rng.sample(list(checkouts), k=len(checkouts)):
             found = await asyncio.to_thread(checkouts[name].evaluate, code)
-            seen[name].append(Compactions(tuple(found["seconds"]), tuple(found["longest_blocks"])))
+            seen[name].append(Compactions(**{figure: tuple(values) for figure, values in found.items()}))
     return seen

@@ -8,7 +8,9 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -149,8 +151,9 @@ def _plain(text: str) -> str:
 def evidence_table(chats: Sequence[Chat]) -> Iterator[str]:
     """Yield the table: for how many questions what answers them is in the prompt, by window and kind."""
     figures: Figures = {}
-    for window in WINDOWS:
-        figures |= asyncio.run(measured(chats, window))
+    with ProcessPoolExecutor(len(WINDOWS), mp_context=get_context("spawn")) as pool:
+        for found in pool.map(in_window, [chats] * len(WINDOWS), WINDOWS):
+            figures |= found
     heads = ("window", "questions", "of", *WAYS, LAST, CUT, "tokens of passages")
     rows = [_row(window, kind, each) for (window, kind), each in figures.items() if kind != ORDINARY]
     sums = [_row(window, "*all*", _sum(figures, window)) for window in WINDOWS]
@@ -161,6 +164,11 @@ def evidence_table(chats: Sequence[Chat]) -> Iterator[str]:
         share = 100 * each.note / max(1, each.of)
         told = f"{each.note} of {each.of:,} messages without a question mark brought passages ({share:.1f} %)"
         yield f"In a window of {window:,}, {told}.\n"
+
+
+def in_window(chats: Sequence[Chat], window: int) -> Figures:
+    """Return the figures of a window, in a process of its own."""
+    return asyncio.run(measured(chats, window))
 
 
 def _sum(figures: Figures, window: int) -> Asked:

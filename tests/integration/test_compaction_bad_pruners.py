@@ -246,6 +246,23 @@ async def test_slow(tmp_path: Path) -> None:
         assert re.search(rf"; by code: the pruning agent took too long{LEFT_OUT}\)$", told[-1])
 
 
+async def test_what_a_late_plan_has_said(tmp_path: Path) -> None:
+    """The complete lines of a plan that takes too long stand in the summary; it is not asked for again."""
+    never = asyncio.Event()
+    begun = '{"retain": "The log is kept in full sentences.", "summary": "The ferry went out twice.\\nIt came ba'
+    most = "max_pruning_seconds = 1"
+    async with asked_to_prune(tmp_path, lambda body: Script(begun, WaitFor(never)), most) as (served, studio, script):
+        await statuses(served, ASKED_FROM)
+        check_turns(studio, [ASKED_FROM])
+        assert len(script.orders) == 1
+        [summary] = [
+            text_of(each) for each in studio.chats[-1].body["messages"] if "elbowroom-summary" in text_of(each)
+        ]
+        assert "The log is kept in full sentences." in summary
+        assert "The ferry went out twice." in summary
+        assert "It came ba" not in summary
+
+
 @pytest.mark.fault("client leaves", "compaction", "the pruning agent stopped")
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_client_leaves_during_a_compaction(tmp_path: Path, *, stream: bool) -> None:

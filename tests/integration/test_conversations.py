@@ -185,6 +185,19 @@ async def test_search(served: Served) -> None:
     assert ids_of(await get(served, "", q="\x00")) == []
 
 
+async def test_those_of_an_agent_or_a_model(served: Served) -> None:
+    """Only what one of them answered last is listed, also beside a search, and page by page."""
+    for number in (1, 2, 3):
+        await milk(store_of(served), number)
+    (agent,) = {row["agent"] for row in (await get(served, ""))["data"]}
+    assert len(ids_of(await get(served, "", agent=agent))) == 3
+    assert ids_of(await get(served, "", agent=agent, q="LIST 2")) == [f"conv_{2:024x}"]
+    first = await get(served, "", agent=agent, limit=2)
+    assert len(ids_of(await get(served, "", agent=agent, limit=2, before=first["next"]))) == 1
+    for other in (f"{agent}x", agent.upper() + "y", "lmstudio/any", "%"):
+        assert ids_of(await get(served, "", agent=other)) == []
+
+
 async def test_a_newer_search_ends_the_older_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The older one is told so. A search of another owner goes on, and a list never waits."""
     await milk(store_of(served), owner="ada")

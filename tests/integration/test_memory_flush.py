@@ -293,3 +293,13 @@ async def test_what_it_costs_is_the_conversations(tmp_path: Path) -> None:
         assert kept["compaction_count"] == 1
         assert ANSWER in exported
         assert not [words for words in OF_FLUSHES if words in exported]
+
+
+async def test_a_reply_that_is_not_silent_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who runs the server sees that a model says more than it should, and how much, but not what."""
+    caplog.set_level("INFO", logger="elbowroom")
+    async with remembering(tmp_path, lambda body: Script(WORDS)) as (served, _):
+        assert await turn(served, history(FULL)) == ANSWER
+    dropped = [record.getMessage() for record in caplog.records if "reply to the memory flush" in record.getMessage()]
+    assert dropped == [f"writer: the reply to the memory flush is dropped: {len(WORDS)} characters"]
+    assert not [record for record in caplog.records if WORDS in record.getMessage()]

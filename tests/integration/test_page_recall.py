@@ -8,18 +8,16 @@ import pytest
 from chatting import RAW_MODEL
 from chromium import opened
 from playwright.async_api import Browser, expect
-from small_window import ask_whole, history, small_window
+from small_window import ask_whole, small_window
+from told_early import ABOUT, SECRET, with_secret
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
-SECRET = "The harbour office keeps the spare key in locker K-4417-QX, behind the blue tarpaulin."
 
 
 async def test_passages_are_found_seen_and_forgotten(tmp_path: Path, browser: Browser) -> None:
     """A few words find a passage and lead to its message; what came back stands folded under the question, and goes."""
-    said = history(34)
-    said[2] = {"role": "assistant", "content": SECRET}
-    said[-1] = {"role": "user", "content": "Where does the harbour office keep the spare key?"}
+    said = with_secret(34, ABOUT)
     async with small_window(tmp_path, window=4096, compaction="background = false") as (served, _):
         status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": said})
         assert status == 200, answer

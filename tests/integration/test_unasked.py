@@ -6,14 +6,16 @@ import asyncio
 import itertools
 import random
 import re
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, chunks_of, stream_bytes
+from postgresql import new_place
 from request_checks import assert_fits
 from scripted_pruner import is_prune_order
 from small_window import Message, ask_whole, history, orders_of, small_window, turns_of
+from told_early import ABOUT, SECRET, with_secret
 
 from elbowroom.context.unasked import FENCE
 
@@ -25,25 +27,8 @@ if TYPE_CHECKING:
 
     from elbowroom.demo import SimulatedLMStudio
 
-SECRET = (
-    "The harbour office keeps the spare key in locker K-4417-QX, behind the blue tarpaulin"
-    + " where the sea was calm, the boat was half full and the engine ran well" * 4
-    + "."
-)
-"""Too long a sentence for a summary to quote."""
-ABOUT = "Where does the harbour office keep the spare key?"
 NOTHING = "Thanks, that will do for now."
 COMPACTION = "background = false"
-
-
-def with_secret(exchanges: int, last: str, secret: str = SECRET) -> list[Message]:
-    """Return a history whose first answer says something that no summary keeps, with its last message."""
-    messages = history(exchanges)
-    for number in range(4, 2 * exchanges, 2):  # of which a summary can quote a few
-        berth = f" Berth {number} has the cable {number * 7919:X}-QZ{number} and the buoy {number * 6131:X}-RT{number}."
-        messages[number] = {"role": "assistant", "content": berth * 2}
-    messages[2] = {"role": "assistant", "content": secret}
-    return [*messages[:-1], {"role": "user", "content": last}]
 
 
 @asynccontextmanager
@@ -217,6 +202,24 @@ async def test_nobody_gets_what_others_said(tmp_path: Path) -> None:
             assert SECRET not in content
 
 
+@pytest.mark.parametrize("kind", ["file", "postgresql"])
+async def test_every_store_finds_the_same(tmp_path: Path, kind: str) -> None:
+    """What comes back with a question, and what a search in the conversation finds, no database ranks by itself."""
+    async with AsyncExitStack() as stack:
+        agents = AGENT_WITHOUT_CACHE
+        if kind == "postgresql":
+            place = await stack.enter_async_context(new_place())
+            agents += f'\n[store]\nurl = "{place}"\n'
+        served, _ = await stack.enter_async_context(running(tmp_path, agents=agents))
+        _, row = await noted(served, with_secret(34, ABOUT))
+        texts = [each["text"] for each in row["recalled"]]
+        assert texts[0] == SECRET
+        assert [text[:30] for text in texts[1:]] == ["What was noted on crossing 1? ", "Berth 4 has the cable 7BBC-QZ4"]
+        hits = (await json_of(served, "/ferry/search?q=blue+tarpaulins&limit=3"))["data"]
+        assert hits[0]["text"] == SECRET
+        assert (tmp_path / "elbowroom.db").exists() is (kind == "file")
+
+
 async def json_of(served: Served, path: str, method: str = "GET") -> Any:
     """Return what a path of the conversations answers."""
     body: dict[str, Any] | None = None if method == "GET" else {}
@@ -293,18 +296,21 @@ async def test_a_pinned_message_lets_a_passage_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
 async def test_it_is_forgotten_in_the_chat(tmp_path: Path, model: str) -> None:
-    """`/forget` with a number or words takes those passages of the last message out for good, alone it takes all."""
+    """`/forget` with a number or words takes those passages that came last out for good, alone it takes all."""
     async with running(tmp_path) as (served, studio):
         messages = with_secret(34, ABOUT)
+        for last in ("go on", NOTHING):
+            answer = {"role": "assistant", "content": await said(served, messages, model)}
+            messages = [*messages, answer, {"role": "user", "content": last}]
         messages = [*messages, {"role": "assistant", "content": await said(served, messages, model)}]
         turns = len(turns_of(studio))
         forgotten = "Forgotten, and never brought back in this conversation: (1) "
         for command, told in (
-            ("/forget zeppelin", "None of the passages that came back with your last message is meant by that: (1) "),
+            ("/forget zeppelin", "None of the passages that came back last is meant by that: (1) "),
             ("/forget 999", "None of the passages"),
             ("/forget the blue tarpaulin", f"{forgotten}The harbour office"),
             ("/forget", forgotten),
-            ("/forget", "Nothing came back with your last message"),
+            ("/forget", "Nothing came back in this conversation"),
         ):
             line = await said(served, [*messages, {"role": "user", "content": command}], model)
             assert line.startswith(f"> *elbowroom: {told}"), line

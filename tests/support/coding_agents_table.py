@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import platformdirs
-from coding_agents import AGENTS, Agent, installed_agents
+from coding_agents import AGENTS, installed_agents
 from coding_runs import Run, coding_run
 
 if TYPE_CHECKING:
@@ -30,23 +30,32 @@ READING_SPEEDS: Final = (300, 1500)  # tokens a second
 CHATS_ONLY: Final = ("opencode", "pi")
 """The agents that speak chat completions, the only one of their APIs that the simulated LM Studio has."""
 HEAD: Final = (
-    *("agent", "window", "calls", "elbowroom", "compactions", "of them by the agent", "prompts over the window"),
-    *("read again", "summaries read", "written", "kept word for word", "waiting", "task"),
+    *("agent", "calls", "window", "compactions", "over the window", "read besides", "written", "kept", "waiting"),
+    "without elbowroom",
 )
 
 
-def row(name: str, window: int, run: Run, *, directly: bool) -> list[str]:
-    """Return a row of the table."""
-    is_done = not run.task.wrong_files() and run.outcome.code == 0 and not run.outcome.errors
-    spent = run.spent
-    figures = (run.compactions + run.own_compactions, run.own_compactions, run.over_the_window)
-    costs = (spent.again, spent.summaries, spent.written, run.kept)
-    waiting = " / ".join(f"{spent.seconds(speed):,.0f}" for speed in READING_SPEEDS)
-    return [
-        *(name, f"{window:,}", f"{len(run.task.steps)}", "without" if directly else "with"),
-        *(f"{figure:,}" for figure in (*figures, *costs)),
-        *(f"{waiting} s", "done" if is_done else "**not done**"),
-    ]
+def is_done(run: Run) -> bool:
+    """Tell whether a task was done, and the agent has ended well."""
+    return not run.task.wrong_files() and run.outcome.code == 0 and not run.outcome.errors
+
+
+def waiting(run: Run) -> str:
+    """Return how long all waited for compactions, at each of the speeds; that a task was not done goes before that."""
+    seconds = " / ".join(f"{run.spent.seconds(speed):,.0f}" for speed in READING_SPEEDS)
+    return f"{seconds} s" if is_done(run) else "**not done**"
+
+
+def row(name: str, window: int, run: Run, alone: Run | None) -> list[str]:
+    """Return a row of the table, of a run with elbowroom and one without it."""
+    own, over, spent = run.own_compactions, run.over_the_window, run.spent
+    compactions = f"{run.compactions + own}" + (f" ({own} its own)" if own else "")
+    figures = (over, spent.again + spent.summaries, spent.written, run.kept)
+    without = "" if alone is None else waiting(alone)
+    if alone is not None and alone.over_the_window and is_done(alone):
+        without += f", {alone.over_the_window} over the window"
+    costs = (f"{figure:,}" for figure in figures)
+    return [name, f"{len(run.task.steps)}", f"{window:,}", compactions, *costs, waiting(run), without]
 
 
 async def measured(installed: Path, only: Collection[str]) -> list[list[str]]:
@@ -56,17 +65,15 @@ async def measured(installed: Path, only: Collection[str]) -> list[list[str]]:
         if (agent.name == "Claude Code" and shutil.which("claude") is None) or (only and agent.name not in only):
             continue
         for is_long, window in product((False, True), WINDOWS):
-            for directly in (False, True)[: 1 + (agent.name in CHATS_ONLY)]:
-                rows.append(await measured_row(agent, installed, window, directly=directly, is_long=is_long))
-                sys.stderr.write(f"{rows[-1]}\n")
+            with TemporaryDirectory() as folder:
+                managed = await coding_run(agent, installed, Path(folder) / "with", window, is_long=is_long)
+                alone = None
+                if agent.name in CHATS_ONLY:
+                    place = Path(folder) / "without"
+                    alone = await coding_run(agent, installed, place, window, directly=True, is_long=is_long)
+                rows.append(row(agent.name, window, managed, alone))
+            sys.stderr.write(f"{rows[-1]}\n")
     return rows
-
-
-async def measured_row(agent: Agent, installed: Path, window: int, *, directly: bool, is_long: bool) -> list[str]:
-    """Return the row of one run."""
-    with TemporaryDirectory() as folder:
-        run = await coding_run(agent, installed, Path(folder), window, directly=directly, is_long=is_long)
-        return row(agent.name, window, run, directly=directly)
 
 
 def main() -> None:

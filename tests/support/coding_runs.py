@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from statistics import mean
@@ -74,13 +75,15 @@ class Run:
     def spent(self) -> Spent:
         """Return what compactions, the client's own among them, have cost the engine."""
         seen: set[str] = set()
+        before = ""
         again, summaries, written = 0, 0, 0
         for chat in self.chats:
             if chat.counted_tokens is None:
                 continue
+            prompt = TOKENIZER.render(chat.body["messages"], chat.body.get("tools"))
             is_order = is_prune_order(chat.body) or is_own_compaction(chat.body)
-            more = tokens_spent(chat, seen, is_order=is_order)
-            again, summaries = again + more[0], summaries + more[1]
+            more = tokens_spent(prompt, shared_by(before, prompt), seen, is_order=is_order)
+            before, again, summaries = prompt, again + more[0], summaries + more[1]
             written += chat.completion_tokens if is_order else 0
         return Spent(again, summaries, written)
 
@@ -104,18 +107,22 @@ class Run:
         return sum(is_own_compaction(request.json()) for request in self.asked if request.body)
 
 
-def tokens_spent(chat: RecordedRequest, seen: set[str], *, is_order: bool) -> tuple[int, int]:
+def shared_by(one: str, other: str) -> int:
+    """Return with how many characters both texts begin alike."""
+    most = min(len(one), len(other))
+    return bisect_left(range(most), True, key=lambda length: one[: length + 1] != other[: length + 1])
+
+
+def tokens_spent(prompt: str, reused: int, seen: set[str], *, is_order: bool) -> tuple[int, int]:
     """Return the tokens that the engine read although their messages are in `seen`, and those of new summaries.
 
-    Of an order all that it read counts. What stands for old results counts as a summary. The other messages are added
-    to `seen`.
+    It has the first `reused` characters of the prompt in its cache. Of an order all that it read counts. What stands
+    for old results counts as a summary. The other messages are added to `seen`.
     """
-    prompt = TOKENIZER.render(chat.body["messages"], chat.body.get("tools"))
     place, again, summaries = 0, 0, 0
     for message in prompt.split(TURN)[:-1]:
-        size = len(TOKENIZER.split(message + TURN))
-        place += size
-        read = max(0, min(size, place - chat.reused_tokens))
+        place += len(message + TURN)
+        read = len(TOKENIZER.split((message + TURN)[-max(0, place - reused) :])) if place > reused else 0
         if message in seen or is_order:
             again += read
         elif is_shorter(message.partition("\n")[2]):

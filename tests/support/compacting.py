@@ -57,6 +57,7 @@ class ScriptedPruner:
         self.asked: list[list[Message]] = []
         self.caps: list[int] = []
         self.overflows = 0
+        self.can_write: int | None = None
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return the next answer."""

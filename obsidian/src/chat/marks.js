@@ -98,8 +98,9 @@ export class KeptMarks {
 	 * @param {import("./items.js").Item[]} items
 	 */
 	keep(conversation, items) {
-		const { [conversation]: _, ...others } = this.all();
+		const { [conversation]: before, ...others } = this.all();
 		const own = Object.fromEntries(items.flatMap(({ id, marks }) => (id && marks.length ? [[id, marks]] : [])));
+		if (!before && !Object.keys(own).length) return;
 		const all = Object.entries({ ...others, ...(Object.keys(own).length ? { [conversation]: own } : {}) });
 		this.app.saveLocalStorage(KEY, Object.fromEntries(all.slice(-MOST_MARKED)));
 	}

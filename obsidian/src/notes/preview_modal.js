@@ -176,7 +176,7 @@ export class PreviewModal extends Modal {
 	}
 
 	async accept() {
-		const text = await writable(this.app, this.result);
+		const text = await writable(this.app, this.result, this.place.isBefore ? "" : this.place.text);
 		if (text === null) return;
 		if (putInPlace(this.place, text)) {
 			this.close();

@@ -13,10 +13,12 @@ const MOST_LINES_SHOWN = 20;
  * load or run something there, such as a picture from elsewhere or code for another plugin, the person is asked.
  * @param {import("obsidian").App} app
  * @param {string} text
+ * @param {string} [before] The text in whose place it comes: its lines stand in the note already.
  * @returns {Promise<string | null>}
  */
-export async function writable(app, text) {
-	const risky = riskyLines(text);
+export async function writable(app, text, before = "") {
+	const known = new Set(before.split(/\r\n?|\n/));
+	const risky = riskyLines(text).filter((line) => !known.has(line));
 	return risky.length ? new Promise((resolve) => new RiskModal(app, text, risky, resolve).open()) : text;
 }
 

@@ -8,6 +8,7 @@ import { ConversationList, RenameModal, removeConversation } from "./conversatio
 import { Gauge, fillOf } from "./gauge.js";
 import { DRAW_MS, MessageView, iconButton } from "./message_view.js";
 import { asMarkdown, saveAsNote } from "../notes/saving.js";
+import { errorWords } from "../server/server.js";
 import { PairingModal } from "../settings/pairing.js";
 import { followLinks } from "../notes/safe_markdown.js";
 
@@ -39,7 +40,7 @@ export class ChatView extends ItemView {
 	#messages = new Map();
 	/** @type {Map<string, HTMLDetailsElement>} The lines of compactions, by all that they show. */
 	#lines = new Map();
-	/** @type {Set<Chat>} Conversations that are not shown, whose answers are still being written. */
+	/** @type {Set<Chat>} Conversations that are not shown, whose answers are still being written or waited for. */
 	#others = new Set();
 	/** @type {import("obsidian").EventRef[]} What is heard of the conversation that is shown. */
 	#heard = [];
@@ -127,13 +128,13 @@ export class ChatView extends ItemView {
 	}
 
 	/**
-	 * Shows a conversation. One whose answer is being written goes on unseen; any other that was shown is let go.
+	 * Shows a conversation. One whose answer is being written, or waited for, goes on unseen; any other is let go.
 	 * @param {Chat} chat
 	 */
 	use(chat) {
 		const before = this.chat;
 		for (const ref of this.#heard) before.offref(ref);
-		if (before !== chat && before.isRunning) this.leaveRunning(before);
+		if (before !== chat && before.isPending) this.leaveRunning(before);
 		else if (before !== chat) before.close();
 		this.#others.delete(chat);
 		this.chat = chat;
@@ -151,8 +152,9 @@ export class ChatView extends ItemView {
 	/** @param {Chat} chat */
 	leaveRunning(chat) {
 		this.#others.add(chat);
+		chat.on("back", () => void this.readModels());
 		chat.on("ended", () => {
-			if (!this.#others.delete(chat)) return;
+			if (chat.isPending || !this.#others.delete(chat)) return;
 			chat.close();
 			new Notice(chat.problem ? `${chat.title || "The other conversation"}: ${chat.problem.message}` : `The answer in ${chat.title ? `“${chat.title}”` : "the other conversation"} is there.`);
 		});
@@ -181,11 +183,13 @@ export class ChatView extends ItemView {
 		} catch (error) {
 			this.chat.missed(error);
 		}
-		if (!this.chat.model) {
-			this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
-			this.composer?.recount();
+		const first = this.plugin.preferences.agent || this.models[0]?.id || "";
+		const isUnknown = !this.chat.model;
+		for (const chat of [this.chat, ...this.#others]) {
+			chat.model ||= first;
+			chat.goOn();
 		}
-		this.chat.goOn();
+		if (isUnknown) this.composer?.recount();
 		this.showPicker();
 		this.draw("state");
 	}
@@ -206,6 +210,22 @@ export class ChatView extends ItemView {
 		this.use(chat);
 		this.letBe();
 		this.composer?.input.focus();
+	}
+
+	/** Chooses an agent that looks into the vault; says how to make one where there is none. Returns whether there is one. */
+	async askVault() {
+		this.composer?.input.focus();
+		try {
+			const agent = (await this.plugin.server.agents()).find(({ enabled, tools }) => enabled && tools.some((tool) => tool === "vault" || tool === "vault.search"));
+			if (!agent) throw new Error("No agent looks into your notes yet. Give one the tools of the vault on elbowroom's page, under Agents.");
+			Object.assign(this.chat, { model: agent.id, isPicked: true });
+			this.composer?.recount();
+			this.draw("state");
+			return true;
+		} catch (error) {
+			new Notice(errorWords(error));
+			return false;
+		}
 	}
 
 	/** @param {string} id */

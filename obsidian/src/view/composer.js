@@ -22,6 +22,7 @@ export class Composer {
 	/** @type {import("../notes/attachments.js").Attachment | null} What of the note at work goes along by itself, as it is now. */
 	#own = null;
 	#shownChips = "";
+	#isSending = false;
 	/** What was written before a message was edited. */
 	#draft = NOTHING;
 
@@ -50,7 +51,8 @@ export class Composer {
 		this.input.addEventListener("keydown", (event) => this.pressed(event));
 		this.input.addEventListener("focus", () => void this.showByItself());
 		this.input.addEventListener("paste", (event) => {
-			if (![...event.clipboardData?.files ?? []].some(({ type }) => type.startsWith("image/"))) return;
+			const isImage = [...event.clipboardData?.files ?? []].some(({ type }) => type.startsWith("image/"));
+			if (!isImage || event.clipboardData?.getData("text/plain")) return;
 			event.preventDefault();
 			void this.add(() => imagesIn(event.clipboardData));
 		});
@@ -83,20 +85,18 @@ export class Composer {
 	/** Sends what was written, with the notes as they are now; where that fails, it stays. */
 	async send() {
 		const { chat } = this.view;
-		const { editing } = this;
+		const command = this.editing ? null : commandIn(this.input.value);
+		if (command) return this.run(command);
+		if (this.#isSending || !(this.input.value.trim() || this.attachments.length)) return undefined;
+		this.#isSending = true;
+		const own = await this.byItself();
+		this.#isSending = false;
+		const { editing, attachments: chosen } = this;
 		const written = this.input.value;
 		const question = written.trim();
-		const command = editing ? null : commandIn(question);
-		if (command) return this.run(command);
-		if (!question && !this.attachments.length) return undefined;
-		const chosen = this.attachments;
-		const own = editing || this.#isChosen ? null : await this.byItself();
-		/** @type {string | import("../server/server.js").ContentPart[]} */
-		let content;
-		if (this.input.value !== written || this.attachments !== chosen) return undefined; // it was sent meanwhile
 		if (!editing) this.clear();
 		try {
-			content = withAttachments(await readNow(this.view.app, own ? [own] : chosen), question);
+			const content = withAttachments(await readNow(this.view.app, own ? [own] : chosen), question);
 			if (editing && !chat.edit(editing, content)) throw new Error("This cannot be asked now. Wait until the answer has ended, or copy what you wrote.");
 			if (editing) return this.clear();
 			if (await chat.send(content)) return undefined;
@@ -116,7 +116,10 @@ export class Composer {
 	async run({ name, rest }) {
 		this.input.value = "";
 		if (name === "new") this.view.begin();
-		else if (!await this.view.chat.compact(rest)) {
+		else if (name === "vault") {
+			this.write(rest);
+			if (await this.view.askVault() && rest) await this.send();
+		} else if (!await this.view.chat.compact(rest)) {
 			new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
 			this.write(`/compact ${rest}`.trim());
 		}
@@ -137,6 +140,7 @@ export class Composer {
 		return [
 			{ name: "/compact", more: "Summarise the older part now", choose: () => this.write("/compact ") },
 			{ name: "/new", more: "Begin a new conversation", choose: () => this.view.begin() },
+			{ name: "/vault", more: "Have an agent answer that looks into your notes", choose: () => this.view.askVault() },
 			...promptNotes(plugin).map((file) => ({ name: `/${file.basename}`, more: "Prompt", choose: async () => this.write(await promptText(app, file)) })),
 		];
 	}

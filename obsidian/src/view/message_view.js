@@ -31,6 +31,8 @@ export class MessageView extends Component {
 	#drawn = new Component();
 	/** @type {{ text: string | null, isStreaming: boolean, steps: unknown, marks: string }} What is shown. */
 	#shown = { text: null, isStreaming: false, steps: null, marks: "" };
+	/** What Markdown has loaded for the end of a text that is being written. */
+	#tail = new Component();
 	/** How much of a text that is being written is drawn for good. */
 	#settled = 0;
 
@@ -98,32 +100,36 @@ export class MessageView extends Component {
 		if (!isStreaming) {
 			const next = createDiv();
 			for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
-			await this.render(question, next.createDiv({ cls: "markdown-rendered" }), true);
+			const whole = await this.render(question, next.createDiv({ cls: "markdown-rendered" }));
 			this.body.replaceChildren(...next.childNodes);
+			for (const old of [this.#drawn, this.#tail]) this.removeChild(old);
+			this.#drawn = whole;
 			this.#settled = 0;
 			return;
 		}
 		const settled = settledEnd(question);
 		if (settled > this.#settled) {
 			const part = createDiv({ cls: "markdown-rendered" });
-			await this.render(question.slice(this.#settled, settled), part, false);
+			this.#drawn.addChild(await this.render(question.slice(this.#settled, settled), part));
 			if (this.#settled) this.body.lastElementChild?.replaceWith(part);
 			else this.body.replaceChildren(part);
 			this.body.createDiv();
 			this.#settled = settled;
 		}
 		const tail = createDiv({ cls: "markdown-rendered" });
-		await this.render(question.slice(this.#settled), tail, !this.#settled);
+		const drawn = await this.render(question.slice(this.#settled), tail);
 		if (this.#settled) this.body.lastElementChild?.replaceWith(tail);
 		else this.body.replaceChildren(tail);
+		this.removeChild(this.#tail);
+		this.#tail = drawn;
 	}
 
 	/**
+	 * Draws a text. Returns what Markdown has loaded for it.
 	 * @param {string} text
 	 * @param {HTMLElement} parent
-	 * @param {boolean} isAll Whether what was drawn before goes.
 	 */
-	async render(text, parent, isAll) {
+	async render(text, parent) {
 		const drawn = this.addChild(new Component());
 		try {
 			// For no note: other plugins would take its place for that of the text, and may change what stands there.
@@ -131,10 +137,7 @@ export class MessageView extends Component {
 		} catch {
 			parent.setText(text); // another plugin has failed at it
 		}
-		if (isAll) {
-			this.removeChild(this.#drawn);
-			this.#drawn = drawn;
-		} else this.#drawn.addChild(drawn);
+		return drawn;
 	}
 
 	showMarks() {

@@ -83,7 +83,7 @@ async def _compacted(target: Target, chat: ChatRequest, sink: Sink, settings: Ru
 
 
 async def _forgotten(target: Target, chat: ChatRequest, settings: RunSettings, words: str) -> str:
-    """Let those passages go that came back with the person's last message: all, the one of a number, or with words."""
+    """Let passages go that came back last: all of one message, the one of a number, or those with these words."""
     recall = await _recall_of(target, chat, settings)
     async with recall.lock():
         key, passages = await recall.last_came_back()
@@ -92,8 +92,8 @@ async def _forgotten(target: Target, chat: ChatRequest, settings: RunSettings, w
     if gone:
         return f"Forgotten, and never brought back in this conversation: {_in_short(gone)}"
     if not passages:
-        return "Nothing came back with your last message, so there is nothing to forget."
-    return f"None of the passages that came back with your last message is meant by that: {_in_short(passages)}"
+        return "Nothing came back in this conversation, so there is nothing to forget."
+    return f"None of the passages that came back last is meant by that: {_in_short(passages)}"
 
 
 def _is_meant(words: str, number: int, passage: Passage) -> bool:

@@ -33,6 +33,8 @@ MOST_LOOKED_AT: Final = 40
 """How many passages may come at all: that many short ones fill the room."""
 TELLING_SHARE: Final = 8
 """A word that stands in more than one of so many passages tells nothing."""
+MOST_TELLING: Final = 500
+"""Nor does one in more passages than that, however long the conversation: what a search takes is bounded."""
 MOST_POINTED: Final = 8
 POINTED_SHARE: Final = 16
 """A question that by chance points at more passages, or at more than one of so many, points at none."""
@@ -112,7 +114,7 @@ def room_for_passages(budget: Budget, empty: int, prompt: int) -> int:
 
 def most_told(size: int) -> int:
     """Return in how many of so many passages a word may stand that tells something."""
-    return max(1, size // TELLING_SHARE)
+    return max(1, min(MOST_TELLING, size // TELLING_SHARE))
 
 
 def pointed_at(message: str, found: Found, others: str) -> list[int]:

@@ -152,11 +152,13 @@ class Queue(OfAll[list[QueuedMessage]]):
 class Rows(OfAll[list[ConversationRow]]):
     """Which conversations are there, the one used last first, only those used before that moment?
 
-    With `search` only those whose messages, results of tools too, hold this text, in whatever case.
+    With `search` only those whose messages, results of tools too, hold this text, in whatever case; with `agent` only
+    those that this agent or model has answered last.
     """
 
     owner: str
     search: str = field(default="", kw_only=True)
+    agent: str = field(default="", kw_only=True)
     before: float | None = field(default=None, kw_only=True)
     limit: int = field(default=50, kw_only=True)
 

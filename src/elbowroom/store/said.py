@@ -13,7 +13,8 @@ MAKE: Final = (
     "(text, content='', tokenize=\"porter unicode61 remove_diacritics 0 categories 'L* M* N* Co'\")"
 )
 BEST: Final = "SELECT rowid FROM said WHERE said MATCH ? ORDER BY rank, rowid DESC LIMIT ?"
-WEIGHTS: Final = "SELECT rowid, -rank FROM said WHERE said MATCH ? LIMIT ?"
+WEIGHTS: Final = "SELECT rowid, -rank FROM said WHERE said MATCH ?"
+BEYOND: Final = "SELECT rowid FROM said WHERE said MATCH ? LIMIT 1 OFFSET ?"
 NO_FULL_TEXT: Final = (
     "What was said cannot be searched by words: the SQLite of this Python has no full-text search (FTS5: {error}). Run "
     "elbowroom with another Python; a regular expression can be searched for meanwhile."
@@ -54,17 +55,20 @@ class SaidIndex:
         With `begun` also those in which a word only begins so.
         """
         search = " OR ".join(f"{_quoted(word)}{'*' if begun else ''}" for word in words)
-        return [number - 1 for (number,) in self._asked(BEST, search, most)]
+        return [number - 1 for (number,) in self._asked(BEST, search, most)] if search else []
 
     def weights(self, word: str, most: int) -> dict[int, float]:
-        """Return passages that have a word, at most so many, with the weight of the word in each by BM25."""
-        return {number - 1: weight for number, weight in self._asked(WEIGHTS, _quoted(word), most)}
+        """Return the passages that have a word, with its weight in each by BM25; none where they are more than `most`.
 
-    def _asked(self, statement: str, search: str, most: int) -> list[Any]:
-        if not search:
-            return []
+        A common word costs no more than that: it is not ranked.
+        """
+        if self._asked(BEYOND, _quoted(word), most):
+            return {}
+        return {number - 1: weight for number, weight in self._asked(WEIGHTS, _quoted(word))}
+
+    def _asked(self, statement: str, *values: str | int) -> list[Any]:
         with self._lock:
-            return self._database.execute(statement, (search, most)).fetchall()
+            return self._database.execute(statement, values).fetchall()
 
 
 def _quoted(word: str) -> str:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from elbowroom.agents.admission.pool import DEFAULT_RATE, FASTEST, LEAST_PROMPT, LONGEST, PrefillRate
+from elbowroom.agents.admission.pool import (
+    DEFAULT_RATE,
+    DEFAULT_WRITING,
+    FASTEST,
+    LEAST_ANSWER,
+    LEAST_PROMPT,
+    LONGEST,
+    PrefillRate,
+    WritingRate,
+)
 
 PROMPT = 4000
 
@@ -68,3 +77,18 @@ def test_nothing_is_expected_to_be_read_for_ever() -> None:
     assert learned(1).give_up(PROMPT, 0.0) == LONGEST
     assert learned(1).give_up(PROMPT, LONGEST - 1) == pytest.approx(1)
     assert learned(1).give_up(PROMPT, LONGEST + 60) == 0
+
+
+def test_how_fast_a_model_writes() -> None:
+    """The usual rate counts; answers of a few tokens and those that took no time tell nothing."""
+    rate = WritingRate()
+    assert (rate.is_known, rate.tokens_per_second) == (False, DEFAULT_WRITING)
+    for tokens, seconds in ((LEAST_ANSWER - 1, 1.0), (100, 0.0)):
+        rate.learn(tokens, seconds)
+    assert not rate.is_known
+    for tokens, seconds in ((100, 5.0), (300, 10.0), (4000, 100.0)):
+        rate.learn(tokens, seconds)
+    assert (rate.is_known, rate.tokens_per_second) == (True, 30.0)
+    for _ in range(10):
+        rate.learn(10**9, 1.0)
+    assert rate.tokens_per_second == FASTEST

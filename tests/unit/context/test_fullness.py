@@ -159,6 +159,11 @@ class Chat:
         """Tell whether the pruning agent is the conversation's own model."""
         return True
 
+    @property
+    def can_write(self) -> int | None:
+        """Return that nobody waits for it."""
+        return None
+
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.long] if n % QUICK else []) for n in JOURNEYS])
 def test_no_prompt_is_below_a_quarter_of_the_window_while_words_were_removed(seed: int) -> None:

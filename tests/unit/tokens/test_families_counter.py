@@ -9,7 +9,7 @@ from cases import case
 from elbowroom.tokens.families import families
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import Family, family_of
-from elbowroom.tokens.templates.messages import script_runs
+from elbowroom.tokens.families.scripts import script_runs
 
 FAMILIES = [value for value in vars(families).values() if isinstance(value, Family)]
 Message = dict[str, Any]

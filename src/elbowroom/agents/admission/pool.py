@@ -309,6 +309,11 @@ class WritingRate:
         self._rates: deque[float] = deque(maxlen=SAMPLES)
 
     @property
+    def is_known(self) -> bool:
+        """Tell whether any answer has told it."""
+        return bool(self._rates)
+
+    @property
     def tokens_per_second(self) -> float:
         """Return the usual rate, in tokens per second."""
         return median(self._rates) if self._rates else DEFAULT_WRITING

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Priority, Ticket
@@ -23,13 +25,17 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.costs import ORDER, Engine, seconds_left
 from elbowroom.context.effects import Progress, PrunerFailed
+from elbowroom.context.reuse import Talk
 from elbowroom.context.transcript import Message, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider, StreamEvent
 from elbowroom.settings.model import CompactionSettings
 
 log = logging.getLogger(__name__)
+PLANS: Final = Talk(("plans",), ("plans",))
+"""Stands for a conversation in which a model has answered with plans only."""
 SAME: Final = "same"
 """The name, in the settings, of the conversation's own model."""
 TEMPERATURE: Final = 0.2
@@ -109,10 +115,10 @@ class PruneReply(ReplyReader):
         self._counted_at = self._bytes + max(1, self._limit - tokens)
         return tokens > self._limit
 
-    def judged(self) -> str:
-        """Return the answer. Raises PrunerFailed where there is none."""
+    def judged(self, *, is_late: bool = False) -> str:
+        """Return the answer, of one that `is_late` what has come. Raises PrunerFailed where there is none of use."""
         text, thoughts = "".join(self.reply.text), "".join(self.reply.reasoning)
-        is_cut = self._is_endless or self.was_cut
+        is_cut = self._is_endless or self.was_cut or is_late
         said = text if text.strip() or self.has_calls else thoughts
         if is_usable(said) and not (is_cut and is_broken_off(said)):
             return said
@@ -194,15 +200,35 @@ class PruningAgent:
         """Tell whether it is the conversation's own model."""
         return self.conversation is not None
 
+    @property
+    def can_write(self) -> int | None:
+        """Return how many tokens it writes in the time left; None where nobody waits, or its speed is unknown."""
+        pool = self.shared.admission.pool(self._key)
+        if self.deadline is None or pool is None or not pool.writing.is_known:
+            return None
+        left = self.deadline - asyncio.get_running_loop().time() - pool.rate.seconds_for(ORDER)
+        return max(0, int(left * pool.writing.tokens_per_second))
+
     def with_written(self, progress: Progress) -> Progress:
-        """Return the progress with what there is of the answer to the last order."""
+        """Return the progress with what there is of the answer to the last order, and how long that takes."""
         if self._hearing is None:
             return progress
         reply, limit = self._hearing
-        return replace(progress, written=min(reply.tokens, limit), limit=limit)
+        written, engine = min(reply.tokens, limit), self.engine
+        left = seconds_left(engine, written, limit) if engine is not None else 0
+        return replace(progress, written=written, limit=limit, seconds_left=left)
+
+    @property
+    def engine(self) -> Engine | None:
+        """Return how fast its model reads and writes, and how long its plans are; None until it has made one."""
+        plans = self.shared.answers.of(PLANS, self.name)
+        return replace(self.shared.admission.engine(self._key), plan=round(median(plans))) if plans else None
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
-        """Return its answer of at most `cap` tokens besides thoughts. Raises PrunerFailed with a reason in words."""
+        """Return its answer of at most `cap` tokens besides thoughts; of one that takes too long what has come.
+
+        Raises PrunerFailed with a reason in words.
+        """
         self._hearing = None
         if self.late:
             raise PrunerFailed(f"The pruning agent {self.late}.")
@@ -211,7 +237,11 @@ class PruningAgent:
                 reply = await self._reply(await self._question(messages, cap))
         except TimeoutError as error:
             has_begun = self._hearing is None or self._hearing[0].pieces
-            raise self._too_late(TOO_LONG if has_begun else SILENT) from error
+            failure = self._too_late(TOO_LONG if has_begun else SILENT)
+            with suppress(PrunerFailed):
+                if self._hearing is not None:
+                    return self._hearing[0].judged(is_late=True)
+            raise failure from error
         except ContextOverflow as overflow:
             self._learn(overflow)
             raise self._failed("The request did not fit the pruning agent's window", overflow) from overflow

@@ -106,9 +106,9 @@ class Recall:
         return gone
 
     async def last_came_back(self) -> tuple[str, Sequence[Passage]]:
-        """Return the key of the person's last message, and the passages that came back with it."""
-        key = next((item.key for item in reversed(self.items) if item.message.get("role") == "user"), "")
-        return key, (await self.entries.came_back([key])).get(key, ())
+        """Return the key of the last message with which passages came back, and these; empty where none did."""
+        found = await self.entries.came_back(self.chain.keys)
+        return next(((key, found[key]) for key in reversed(self.chain.keys) if found.get(key)), ("", ()))
 
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""

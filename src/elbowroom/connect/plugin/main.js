@@ -92,7 +92,7 @@ const answers = {
 	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size })) }),
 	paired: object({ token: text }),
 	settings: object({ values: object({ compaction: record }), locked: or(texts, {}) }),
-	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true) })) }),
+	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true), tools: or(listOf(text), []) })) }),
 	doctor: object({ data: listOf(object({ name: text, state: text, told: or(text, ""), remedy: or(text, null) })) }),
 	conversation,
 	conversations: pageOf(conversation),
@@ -579,8 +579,9 @@ class KeptMarks {
 	}
 
 	keep(conversation, items) {
-		const { [conversation]: _, ...others } = this.all();
+		const { [conversation]: before, ...others } = this.all();
 		const own = Object.fromEntries(items.flatMap(({ id, marks }) => (id && marks.length ? [[id, marks]] : [])));
+		if (!before && !Object.keys(own).length) return;
 		const all = Object.entries({ ...others, ...(Object.keys(own).length ? { [conversation]: own } : {}) });
 		this.app.saveLocalStorage(KEY, Object.fromEntries(all.slice(-MOST_MARKED)));
 	}
@@ -762,6 +763,10 @@ class Chat extends Events {
 
 	get isBusy() {
 		return this.isRunning || this.state === "elsewhere";
+	}
+
+	get isPending() {
+		return this.isRunning || (!this.isClosed && this.items.at(-1)?.status === "waiting");
 	}
 
 	get isKept() {
@@ -1114,7 +1119,7 @@ class Chat extends Events {
 function commandIn(text) {
 	const [, typed = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
 	const name = typed.toLowerCase();
-	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+	return name === "compact" || name === "vault" || (name === "new" && !rest) ? { name, rest } : null;
 }
 
 function questionOf(content) {
@@ -1488,8 +1493,9 @@ const UNNAMED = "Answer";
 const LONGEST_NAME = 60;
 const MOST_LINES_SHOWN = 20;
 
-async function writable(app, text) {
-	const risky = riskyLines(text);
+async function writable(app, text, before = "") {
+	const known = new Set(before.split(/\r\n?|\n/));
+	const risky = riskyLines(text).filter((line) => !known.has(line));
 	return risky.length ? new Promise((resolve) => new RiskModal(app, text, risky, resolve).open()) : text;
 }
 
@@ -1672,6 +1678,7 @@ function iconButton(parent, icon, name, act) {
 class MessageView extends Component {
 	#drawn = new Component();
 	#shown = { text: null, isStreaming: false, steps: null, marks: "" };
+	#tail = new Component();
 	#settled = 0;
 
 	constructor(view, item) {
@@ -1728,27 +1735,31 @@ class MessageView extends Component {
 		if (!isStreaming) {
 			const next = createDiv();
 			for (const { path, kind } of attachments) this.noteLink(next.createSpan({ cls: "elbowroom-chip" }), path, kind === "selected_text" ? `Selection of ${path}` : path);
-			await this.render(question, next.createDiv({ cls: "markdown-rendered" }), true);
+			const whole = await this.render(question, next.createDiv({ cls: "markdown-rendered" }));
 			this.body.replaceChildren(...next.childNodes);
+			for (const old of [this.#drawn, this.#tail]) this.removeChild(old);
+			this.#drawn = whole;
 			this.#settled = 0;
 			return;
 		}
 		const settled = settledEnd(question);
 		if (settled > this.#settled) {
 			const part = createDiv({ cls: "markdown-rendered" });
-			await this.render(question.slice(this.#settled, settled), part, false);
+			this.#drawn.addChild(await this.render(question.slice(this.#settled, settled), part));
 			if (this.#settled) this.body.lastElementChild?.replaceWith(part);
 			else this.body.replaceChildren(part);
 			this.body.createDiv();
 			this.#settled = settled;
 		}
 		const tail = createDiv({ cls: "markdown-rendered" });
-		await this.render(question.slice(this.#settled), tail, !this.#settled);
+		const drawn = await this.render(question.slice(this.#settled), tail);
 		if (this.#settled) this.body.lastElementChild?.replaceWith(tail);
 		else this.body.replaceChildren(tail);
+		this.removeChild(this.#tail);
+		this.#tail = drawn;
 	}
 
-	async render(text, parent, isAll) {
+	async render(text, parent) {
 		const drawn = this.addChild(new Component());
 		try {
 			// For no note: other plugins would take its place for that of the text, and may change what stands there.
@@ -1756,10 +1767,7 @@ class MessageView extends Component {
 		} catch {
 			parent.setText(text); // another plugin has failed at it
 		}
-		if (isAll) {
-			this.removeChild(this.#drawn);
-			this.#drawn = drawn;
-		} else this.#drawn.addChild(drawn);
+		return drawn;
 	}
 
 	showMarks() {
@@ -1949,6 +1957,7 @@ class Composer {
 	#isChosen = false;
 	#own = null;
 	#shownChips = "";
+	#isSending = false;
 	#draft = NOTHING;
 
 	constructor(view, parent) {
@@ -1972,7 +1981,8 @@ class Composer {
 		this.input.addEventListener("keydown", (event) => this.pressed(event));
 		this.input.addEventListener("focus", () => void this.showByItself());
 		this.input.addEventListener("paste", (event) => {
-			if (![...event.clipboardData?.files ?? []].some(({ type }) => type.startsWith("image/"))) return;
+			const isImage = [...event.clipboardData?.files ?? []].some(({ type }) => type.startsWith("image/"));
+			if (!isImage || event.clipboardData?.getData("text/plain")) return;
 			event.preventDefault();
 			void this.add(() => imagesIn(event.clipboardData));
 		});
@@ -2002,19 +2012,18 @@ class Composer {
 
 	async send() {
 		const { chat } = this.view;
-		const { editing } = this;
+		const command = this.editing ? null : commandIn(this.input.value);
+		if (command) return this.run(command);
+		if (this.#isSending || !(this.input.value.trim() || this.attachments.length)) return undefined;
+		this.#isSending = true;
+		const own = await this.byItself();
+		this.#isSending = false;
+		const { editing, attachments: chosen } = this;
 		const written = this.input.value;
 		const question = written.trim();
-		const command = editing ? null : commandIn(question);
-		if (command) return this.run(command);
-		if (!question && !this.attachments.length) return undefined;
-		const chosen = this.attachments;
-		const own = editing || this.#isChosen ? null : await this.byItself();
-		let content;
-		if (this.input.value !== written || this.attachments !== chosen) return undefined; // it was sent meanwhile
 		if (!editing) this.clear();
 		try {
-			content = withAttachments(await readNow(this.view.app, own ? [own] : chosen), question);
+			const content = withAttachments(await readNow(this.view.app, own ? [own] : chosen), question);
 			if (editing && !chat.edit(editing, content)) throw new Error("This cannot be asked now. Wait until the answer has ended, or copy what you wrote.");
 			if (editing) return this.clear();
 			if (await chat.send(content)) return undefined;
@@ -2030,7 +2039,10 @@ class Composer {
 	async run({ name, rest }) {
 		this.input.value = "";
 		if (name === "new") this.view.begin();
-		else if (!await this.view.chat.compact(rest)) {
+		else if (name === "vault") {
+			this.write(rest);
+			if (await this.view.askVault() && rest) await this.send();
+		} else if (!await this.view.chat.compact(rest)) {
 			new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
 			this.write(`/compact ${rest}`.trim());
 		}
@@ -2046,6 +2058,7 @@ class Composer {
 		return [
 			{ name: "/compact", more: "Summarise the older part now", choose: () => this.write("/compact ") },
 			{ name: "/new", more: "Begin a new conversation", choose: () => this.view.begin() },
+			{ name: "/vault", more: "Have an agent answer that looks into your notes", choose: () => this.view.askVault() },
 			...promptNotes(plugin).map((file) => ({ name: `/${file.basename}`, more: "Prompt", choose: async () => this.write(await promptText(app, file)) })),
 		];
 	}
@@ -2525,7 +2538,7 @@ class ChatView extends ItemView {
 	use(chat) {
 		const before = this.chat;
 		for (const ref of this.#heard) before.offref(ref);
-		if (before !== chat && before.isRunning) this.leaveRunning(before);
+		if (before !== chat && before.isPending) this.leaveRunning(before);
 		else if (before !== chat) before.close();
 		this.#others.delete(chat);
 		this.chat = chat;
@@ -2542,8 +2555,9 @@ class ChatView extends ItemView {
 
 	leaveRunning(chat) {
 		this.#others.add(chat);
+		chat.on("back", () => void this.readModels());
 		chat.on("ended", () => {
-			if (!this.#others.delete(chat)) return;
+			if (chat.isPending || !this.#others.delete(chat)) return;
 			chat.close();
 			new Notice(chat.problem ? `${chat.title || "The other conversation"}: ${chat.problem.message}` : `The answer in ${chat.title ? `“${chat.title}”` : "the other conversation"} is there.`);
 		});
@@ -2567,11 +2581,13 @@ class ChatView extends ItemView {
 		} catch (error) {
 			this.chat.missed(error);
 		}
-		if (!this.chat.model) {
-			this.chat.model = this.plugin.preferences.agent || this.models[0]?.id || "";
-			this.composer?.recount();
+		const first = this.plugin.preferences.agent || this.models[0]?.id || "";
+		const isUnknown = !this.chat.model;
+		for (const chat of [this.chat, ...this.#others]) {
+			chat.model ||= first;
+			chat.goOn();
 		}
-		this.chat.goOn();
+		if (isUnknown) this.composer?.recount();
 		this.showPicker();
 		this.draw("state");
 	}
@@ -2591,6 +2607,21 @@ class ChatView extends ItemView {
 		this.use(chat);
 		this.letBe();
 		this.composer?.input.focus();
+	}
+
+	async askVault() {
+		this.composer?.input.focus();
+		try {
+			const agent = (await this.plugin.server.agents()).find(({ enabled, tools }) => enabled && tools.some((tool) => tool === "vault" || tool === "vault.search"));
+			if (!agent) throw new Error("No agent looks into your notes yet. Give one the tools of the vault on elbowroom's page, under Agents.");
+			Object.assign(this.chat, { model: agent.id, isPicked: true });
+			this.composer?.recount();
+			this.draw("state");
+			return true;
+		} catch (error) {
+			new Notice(errorWords(error));
+			return false;
+		}
 	}
 
 	async show(id) {
@@ -3001,7 +3032,7 @@ class PreviewModal extends Modal {
 	}
 
 	async accept() {
-		const text = await writable(this.app, this.result);
+		const text = await writable(this.app, this.result, this.place.isBefore ? "" : this.place.text);
 		if (text === null) return;
 		if (putInPlace(this.place, text)) {
 			this.close();
@@ -3467,6 +3498,7 @@ class ElbowroomPlugin extends Plugin {
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
 		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
+		this.addCommand({ id: "ask-vault", name: "Ask about your notes", callback: async () => (await this.activateView())?.askVault() });
 		addEditorCommands(this);
 		addPromptCommands(this);
 		this.addFileMenu();

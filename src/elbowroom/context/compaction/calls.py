@@ -9,12 +9,14 @@ from typing import Final
 from elbowroom.context.compaction.division import is_summary
 from elbowroom.context.outputs import (
     ToolOutputRef,
+    brief_failure,
     error_below,
     failure_of,
     is_stub,
     kind_of,
     one_line,
     outcome_of_tests,
+    standing_out,
     stub,
     target_of,
 )
@@ -60,13 +62,17 @@ class RemovedCalls:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One call: its kind, its tool, its target, and the outcome of its tests or the error that it ended in, if any."""
+    """One call: its kind, its tool, its target, the error that it ended in, if any, and its outcome.
+
+    That is what its tests came to, or what stands out in its output. `brief` is the error in one line.
+    """
 
     kind: ToolKind
     tool: str
     target: str
     outcome: str
     error: str | None
+    brief: str = ""
 
 
 def summary_of_calls(
@@ -85,7 +91,7 @@ def summary_of_calls(
     calls = [call for group in groups for call in calls_in(group, kinds or {})]
     if not calls:
         return ""
-    errors = Counter((call.tool, call.error) for call in calls if call.error is not None)
+    errors = [call for call in calls if call.error is not None]
     for listed in LISTED:
         told = _told(calls, listed)
         if size(told) <= room:
@@ -103,7 +109,9 @@ def calls_in(group: Group, kinds: Mapping[str, ToolKind]) -> Iterator[Done]:
         kind, text = kind_of(tool, kinds), texts.get(call_id, "")
         below = error_below(text)
         error = failure_of(kind, arguments, text) if below is None else below
-        yield Done(kind, tool, target_of(kind, arguments), _outcome(kind, text), error)
+        outcome = _outcome(kind, text) or (standing_out(kind, text) if error is None else "")
+        brief = brief_failure(text if below is None else below, LONGEST_BEGINNING) if error is not None else ""
+        yield Done(kind, tool, target_of(kind, arguments), outcome, error, brief)
 
 
 def _outcome(kind: ToolKind, text: str) -> str:
@@ -128,7 +136,9 @@ def _of_kind(kind: ToolKind, calls: Sequence[Done], listed: int) -> str:
     told = one if number == 1 else many.format(number)
     if not names or not listed:
         return told
-    return f"{told}: {', '.join(names[-listed:])}{', …' if len(names) > listed else ''}"
+    failed = list(dict.fromkeys(_named(call) for call in calls if call.error is not None))[-listed:]
+    newest = [*(name for name in names if name not in failed), *failed][-listed:]
+    return f"{told}: {', '.join(name for name in names if name in newest)}{', …' if len(names) > listed else ''}"
 
 
 def _named(call: Done) -> str:
@@ -140,26 +150,35 @@ def _named(call: Done) -> str:
     return ": ".join(filter(None, (what, outcome)))
 
 
-def _with_errors(told: str, errors: Mapping[tuple[str, str], int], size: Callable[[str], int], room: int) -> str:
-    """Return the line with as many errors below it as fit: the last ones, in the order in which they came.
+def _with_errors(told: str, failed: Sequence[Done], size: Callable[[str], int], room: int) -> str:
+    """Return the line with the errors below it, in the order in which they came: each in one line, the newest first.
 
-    Where an error does not fit, its beginning may. Lines are indented, so that no tool writes a line of the summary's
-    own.
+    Where there is room left then, errors stand there word for word, the newest first again. Lines are indented, so that
+    no tool writes a line of the summary's own.
     """
-    below: list[str] = []
-    for (tool, error), times in reversed(list(errors.items())):
-        often = f" ({times} times)" if times > 1 else ""
-        for words in worded(error):
-            line = f"{INDENT}{one_line(tool, LONGEST_NAMED)} failed{often}: {words}"
-            if size("\n".join([told, line, *below])) <= room:
-                below.insert(0, line)
-                break
-    return "\n".join([told, *below])
+    times = Counter((call.tool, call.error) for call in failed)
+    each = {(call.tool, call.error): call for call in failed}
+    below: dict[tuple[str, str | None], str] = {}
+    for words in (_briefly, _word_for_word):
+        for key, call in reversed(each.items()):
+            line = f"{INDENT}{_failed(call, times[key])}: {words(call)}"
+            wanted = {**below, key: line}
+            if size("\n".join([told, *(wanted[key] for key in each if key in wanted)])) <= room:
+                below = wanted
+    return "\n".join([told, *(below[key] for key in each if key in below)])
 
 
-def worded(error: str) -> tuple[str, str]:
-    """Return an error word for word, with its lines indented, and its beginning in one line."""
-    return f"\n{INDENT}".join(error.splitlines()), one_line(error, LONGEST_BEGINNING)
+def _failed(call: Done, times: int) -> str:
+    often = f" ({times} times)" if times > 1 else ""
+    return f"{one_line(call.tool, LONGEST_NAMED)} failed{often}"
+
+
+def _briefly(call: Done) -> str:
+    return call.brief
+
+
+def _word_for_word(call: Done) -> str:
+    return f"\n{INDENT}".join((call.error or "").splitlines())
 
 
 def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:

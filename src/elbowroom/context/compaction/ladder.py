@@ -300,6 +300,8 @@ class Ladder:
         self, pruner: Pruner, said: Transcript, older: int, drafts: Drafts, before: int
     ) -> Work[Compaction | None]:
         cap = self.cap(drafts.room)
+        if (most := pruner.can_write) is not None:
+            cap = min(cap, max(LEAST_SUMMARY, most))
         request = PruningRequest(
             said,
             drafts.division,

@@ -91,6 +91,10 @@ class Pruner(Protocol):
     def shares_prefix(self) -> bool:
         """Tell whether it is the conversation's own model, whose engine has read the conversation already."""
 
+    @property
+    def can_write(self) -> int | None:
+        """Return how many tokens it writes in the time left; None where nobody waits, or its speed is unknown."""
+
 
 @dataclass(slots=True)
 class PruningRequest:

@@ -38,6 +38,7 @@ from elbowroom.context.outputs.output import (
 )
 from elbowroom.context.outputs.stubs import (
     MARK,
+    brief_failure,
     error_below,
     error_in,
     failure_of,
@@ -48,6 +49,7 @@ from elbowroom.context.outputs.stubs import (
     path_in,
     ref_of,
     ref_of_whole,
+    standing_out,
     stub,
     target_of,
     telling_parts,
@@ -75,6 +77,7 @@ __all__ = [
     "TierLimits",
     "ToolOutputRef",
     "ToolOutputs",
+    "brief_failure",
     "error_below",
     "error_in",
     "failure_of",
@@ -101,6 +104,7 @@ __all__ = [
     "ref_to_media",
     "references_in",
     "short_note_on_whole",
+    "standing_out",
     "stub",
     "target_of",
     "telling_parts",

@@ -1,16 +1,17 @@
 """Finds what failed in an output: the lines that say so, with the lines around them, word for word.
 
 No program is known here, and no output is parsed. An exit code decides whether something failed, where there is one; a
-few general words tell it where there is none. Which of the lines with such a word count first, their rarity tells:
-what a program says again and again with other names ("test a ... ok", "Compiling b") is one form, however many lines
-have it, and a line that departs from it stands out.
+few general words tell it where there is none. What else counts, rarity tells: what a program says again and again
+with other names ("test a ... ok", "Compiling b") is one form, however many lines have it, and a line that departs from
+it stands out, whatever words it has.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate
 from math import log
 from typing import Final
 
@@ -34,6 +35,11 @@ LONGEST_ENDS: Final = 3000
 """Characters at either end among whose lines an exit code is looked for."""
 AT_ENDS: Final = 5
 """Lines at the beginning and at the end among which an exit code, or a program's last complaint, stands."""
+ONE_IN: Final = 20
+"""A line stands out where at most one in so many lines is as rare in its form."""
+STANDS_OUT: Final = log(ONE_IN)
+FEW: Final = 4
+"""A word that at most one in so many lines has at its place is a name there, and no part of the form."""
 
 WORDS: Final = re.compile(r"\w")
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -44,10 +50,10 @@ EXIT: Final = re.compile(
     re.IGNORECASE,
 )
 FAILED: Final = re.compile(
-    r"(?<![\w./-])(?i:errors?|failed|failures?|failing|fails?|fatal|panic(?:ked)?|exception|traceback|abort(?:ed|ing)?"
+    r"(?<![\w/])(?<!\w[.-])(?i:errors?|failed|failures?|failing|fails?|fatal|panic(?:ked)?|exception|traceback|abort(?:ed|ing)?"
     r"|err!|not ok|uncaught|killed|segmentation fault|core dumped|unsuccessful(?:ly)?)(?!\w|[-./]\w)"
     r"|(?i:\b(?:did not|didn't|not) (?:\w+ )?(?:complete|succeed|successful|pass)\w*)"
-    r"|\b[A-Z]\w*(?:Error|Exception)\b|\bERR_\w+|^\s*[✕✗✘×✖❌●] "
+    r"|\b[A-Z]\w*(?:Error|Exception)\b|\bERR_\w+|^\s*[×●] |(?:^|\s)[✕✗✘✖❌]\s"
 )
 """Words that say by themselves that something failed."""
 AT_PLACE: Final = re.compile(r"^\s*[\w./\\@-]+\.\w+:\d+:\d+:? (?!\s*(?i:warn|note|info|hint|help|remark))")
@@ -118,32 +124,82 @@ def failure_in(text: str, *, only_reads: bool = False) -> str | None:
 
 def failing_parts(text: str, *, only_reads: bool = False) -> list[Part]:
     """Return the parts of an output that tell what failed, in their order; none where nothing failed."""
+    return _parts_of(text, partial(_failing, only_reads=only_reads and len(text) > SHORT))
+
+
+def parts_to_show(text: str, *, only_reads: bool = False) -> list[Part]:
+    """Return the same where something failed, else the parts whose lines stand out among all."""
+    fails = partial(_failing, only_reads=only_reads and len(text) > SHORT)
+    return _parts_of(text, lambda lines: fails(lines) or lines.standing_out())
+
+
+@lru_cache(maxsize=REMEMBERED)
+def lines_standing_out(text: str) -> Sequence[str]:
+    """Return the lines of an output that stand out among all; none where an exit code says that all is well."""
+    lines = _Lines.of(text[:MOST_READ].split("\n"))
+    if _exit_code(lines.plain) == 0:
+        return ()
+    return tuple(lines.plain[at] for at in lines.standing_out())
+
+
+@lru_cache(maxsize=REMEMBERED)
+def lines_that_fail(text: str) -> Sequence[str]:
+    """Return the lines that say what failed, those that stand out most first; none where nothing failed."""
+    lines = _Lines.of(text[:MOST_READ].split("\n"))
+    told = _failing(lines, only_reads=False)
+    return tuple(lines.plain[at] for at in sorted(told, key=lambda at: -lines.weights[at]))
+
+
+def _parts_of(text: str, telling: Callable[["_Lines"], Iterable[int]]) -> list[Part]:
+    """Return the parts around the lines that tell, of a very long text those in its beginning and its end."""
     if len(text) > MOST_READ:
         head, tail = text[: MOST_READ // 2].split("\n"), text[-MOST_READ // 2 :].split("\n")
         before, after = len(head), text.count("\n") + 1 - len(tail)
-        found = _failing_parts([*head, *tail], len(text), only_reads=only_reads)
+        lines = _Lines.of([*head, *tail])
+        found = _parts(telling(lines), lines)
         return [part.moved(after - before) if part.first >= before else part.cut_at(before) for part in found]
-    return _failing_parts(text.split("\n"), len(text), only_reads=only_reads)
+    lines = _Lines.of(text.split("\n"))
+    return list(_parts(telling(lines), lines))
 
 
-def _failing_parts(lines: Sequence[str], size: int, *, only_reads: bool) -> list[Part]:
-    plain = [ESCAPES.sub("", line)[:LONGEST_LINE] for line in lines]
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The lines of an output without the marks of a terminal, and how much each stands out among all."""
+
+    plain: Sequence[str]
+    weights: Sequence[float]
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> "_Lines":
+        plain = [ESCAPES.sub("", line)[:LONGEST_LINE] for line in lines]
+        return cls(plain, _weights(plain))
+
+    def stands_out(self, at: int) -> bool:
+        """Tell whether hardly any line has a form as rare as this one's."""
+        return self.weights[at] > STANDS_OUT
+
+    def standing_out(self) -> list[int]:
+        """Return the places of the lines that stand out."""
+        return [at for at, weight in enumerate(self.weights) if weight > STANDS_OUT]
+
+
+def _failing(lines: _Lines, *, only_reads: bool) -> list[int]:
+    """Return the places of the lines that say what failed; where something did, those that stand out say so too."""
+    plain = lines.plain
     code = _exit_code(plain)
-    if code == 0 or (code is None and only_reads and size > SHORT):
+    if code == 0 or (code is None and only_reads):
         return []
     told = [at for at, line in enumerate(plain) if _says_failed(line)]
     if code is None and told and _is_taken_back(plain, told):
         return []
-    weights = _weights(plain)
-    rare = 2 * sum(weights) / max(1, len(weights))  # twice as rare as the lines are on average
     if not told:
         told = [at for at, line in enumerate(plain) if COMPLAINT.search(line) and not NOTHING_FAILED.search(line)]
         if code is None:
             last = [at for at, line in enumerate(plain) if line.strip()][-AT_ENDS:]
-            told = [at for at in told if (at in last or weights[at] > rare) and not WARNING.match(plain[at])]
+            told = [at for at in told if (at in last or lines.stands_out(at)) and not WARNING.match(plain[at])]
     if not told and code is not None:
         told = [max(0, len(plain) - 1)]
-    return list(_parts(told, weights, rare, plain))
+    return sorted({*told, *lines.standing_out()}) if told else []
 
 
 def _says_failed(line: str) -> bool:
@@ -165,45 +221,69 @@ def _exit_code(lines: Sequence[str]) -> int | None:
 
 
 def _is_taken_back(lines: Sequence[str], told: Sequence[int]) -> bool:
-    """Tell whether an output reports success after all that sounds like a failure, and counts no failure."""
-    has_passed = any(map(PASSED.search, lines[told[-1] + 1 :]))
-    return has_passed and not any(COUNTED.search(lines[at]) for at in told)
+    """Tell whether an output reports success after all that sounds like a failure, and counts no failure.
+
+    What most lines say of themselves is no verdict.
+    """
+    passed = [at for at, line in enumerate(lines) if PASSED.search(line)]
+    is_verdict = len(passed) <= max(AT_ENDS, len(lines) // ONE_IN)
+    return is_verdict and passed[-1:] > [told[-1]] and not any(COUNTED.search(lines[at]) for at in told)
 
 
 def _weights(lines: Sequence[str]) -> list[float]:
-    """Return how much each line stands out among all: the fewer lines have its form, the more.
+    """Return how much each line stands out: the fewer lines have forms as rare as its own or rarer, the more.
 
-    The form of a line are those of its words that other lines have too or that tell of a failure, and a gap for each
-    other word.
+    Where all lines differ, none stands out; a line that says that something failed does so twice as much.
     """
-    bags = [DIGITS.sub("0", line).split() for line in lines]
-    spread = Counter(word for bag in bags for word in set(bag))
-    forms = [tuple(word if spread[word] > 1 or FAILED.search(word) else "" for word in bag) for bag in bags]
+    forms = _forms([DIGITS.sub("0", line).split() for line in lines])
     common = Counter(forms)
-    return [log((len(lines) + 1) / common[form]) for form in forms]
+    lines_by_count = Counter(common[form] for form in forms)
+    counts = sorted(lines_by_count)
+    as_rare = dict(zip(counts, accumulate(lines_by_count[count] for count in counts), strict=True))
+    weights = [log(len(lines) / as_rare[common[form]]) if form else 0.0 for form in forms]
+    return [
+        2 * weight if weight and _says_failed(line) else weight for line, weight in zip(lines, weights, strict=True)
+    ]
 
 
-def _parts(told: Iterable[int], weights: Sequence[float], rare: float, lines: Sequence[str]) -> Iterator[Part]:
+def _forms(bags: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return the forms of lines given as words: what many lines with as many words have in the same place, else a gap.
+
+    Words that tell of a failure belong to a form, too.
+    """
+    alike = Counter(map(len, bags))
+    places = Counter((len(bag), place, word) for bag in bags for place, word in enumerate(bag))
+    return [
+        tuple(
+            word if places[len(bag), place, word] * FEW > alike[len(bag)] or FAILED.search(word) else ""
+            for place, word in enumerate(bag)
+        )
+        for bag in bags
+    ]
+
+
+def _parts(told: Iterable[int], lines: _Lines) -> Iterator[Part]:
     """Yield the parts around the telling lines, each of at most 1,500 characters; neighbouring lines share one."""
-    by_place = {at: weights[at] for at in told}
-    around = sorted({near for at in by_place for near in _around(at, weights, rare)})
+    by_place = {at: lines.weights[at] for at in told}
+    around = sorted({near for at in by_place for near in _around(at, lines)})
     first = length = 0
     for place, at in enumerate(around):
-        length += min(len(lines[at]), LONGEST_LINE) + 1
+        length += min(len(lines.plain[at]), LONGEST_LINE) + 1
         follows = place > first and around[place - 1] == at - 1
         if place and (not follows or length > MOST_AROUND):
             yield _part(around[first:place], by_place)
-            first, length = place, min(len(lines[at]), LONGEST_LINE) + 1
+            first, length = place, min(len(lines.plain[at]), LONGEST_LINE) + 1
     if around:
         yield _part(around[first:], by_place)
 
 
-def _around(at: int, weights: Sequence[float], rare: float) -> range:
+def _around(at: int, lines: _Lines) -> range:
     """Return the places of the lines around a telling one: a few, and all that stand out beside it."""
-    first, last = max(0, at - BEFORE), min(len(weights) - 1, at + AFTER)
-    while first > max(0, at - MOST_BESIDE) and weights[first - 1] > rare:
+    end = len(lines.weights) - 1
+    first, last = max(0, at - BEFORE), min(end, at + AFTER)
+    while first > max(0, at - MOST_BESIDE) and lines.stands_out(first - 1):
         first -= 1
-    while last < min(len(weights) - 1, at + MOST_BESIDE) and weights[last + 1] > rare:
+    while last < min(end, at + MOST_BESIDE) and lines.stands_out(last + 1):
         last += 1
     return range(first, last + 1)
 

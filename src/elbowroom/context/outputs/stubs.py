@@ -16,7 +16,15 @@ from typing import Any, Final
 
 from elbowroom.caches import Recent
 from elbowroom.context.outputs.changes import LONGEST_CHANGE, change_in
-from elbowroom.context.outputs.failures import MOST_AROUND, Part, exit_code_in, failing_parts, failure_in
+from elbowroom.context.outputs.failures import (
+    MOST_AROUND,
+    Part,
+    exit_code_in,
+    failure_in,
+    lines_standing_out,
+    lines_that_fail,
+    parts_to_show,
+)
 from elbowroom.context.outputs.output import words_in
 from elbowroom.context.outputs.view import bytes_of_whole, ref_in_view
 from elbowroom.context.transcript import Group, as_json, text_of
@@ -128,7 +136,8 @@ def stub(kind: ToolKind, tool: str, arguments: str, text: str, ref: str, *, keep
     """Return the stub of a result; the words of an error, or the failing parts of an output, stand below it."""
     error = failure_of(kind, arguments, text) if keeps_errors else None
     if error is None:
-        return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {size_of_result(text)}{_gist(kind, text)}{_news(text)}]"
+        told = f"{size_of_result(text)}{_gist(kind, text)}{_news(kind, text)}"
+        return f"{MARK}{ref}; {_deed(kind, tool, arguments)}; {told}]"
     if kind != "execute" or error == error_in(text):
         return f"{MARK}{ref}; {one_line(tool, LONGEST_VALUE)} failed]\n{error}"
     counts = outcome_of_tests(text)
@@ -147,11 +156,20 @@ def failure_of(kind: ToolKind, arguments: str, text: str) -> str | None:
     return failure_in(_unwrapped(text).text, only_reads=only_reads(arguments)) or error
 
 
+def brief_failure(text: str, longest: int) -> str:
+    """Return in one line what says most of a failure: of an output the lines that tell it, else its beginning."""
+    told = (line for line in lines_that_fail(_unwrapped(text).text) if line.strip())
+    return one_line(" / ".join(line.strip() for line in told) or text, longest)
+
+
 def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
-    """Return the parts of a command's output that say what failed; none for the results of other tools."""
+    """Return the parts of a command's output that say what failed, else those whose lines stand out.
+
+    The results of other tools have none.
+    """
     if kind != "execute" or _passes_on(arguments):
         return ()
-    return failing_parts(text, only_reads=only_reads(arguments))
+    return parts_to_show(text, only_reads=only_reads(arguments))
 
 
 def _command_in(arguments: str) -> str:
@@ -241,10 +259,17 @@ def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str,
         yield key, value if isinstance(value, str) else as_json(value)
 
 
-def _news(text: str) -> str:
-    """Return what a result says has changed, for the end of its stub."""
+def _news(kind: ToolKind, text: str) -> str:
+    """Return what a result says has changed, else what stands out in a command's output, for the end of its stub."""
     change = one_line(change_in(text), LONGEST_CHANGE)
-    return f"{NEWS}{change}" if 0 < len(change) <= LONGEST_NEWS else ""
+    told = change if 0 < len(change) <= LONGEST_NEWS else standing_out(kind, text)
+    return f"{NEWS}{told}" if told else ""
+
+
+def standing_out(kind: ToolKind, text: str) -> str:
+    """Return in one line what stands out in a command's long output; empty where nothing does."""
+    lines = lines_standing_out(_unwrapped(text).text) if kind == "execute" else ()
+    return one_line(" / ".join(map(str.strip, lines)), LONGEST_NEWS)
 
 
 def _gist(kind: ToolKind, text: str) -> str:

@@ -58,7 +58,10 @@ def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
 
 
 async def list_conversations(request: web.Request) -> web.Response:
-    """List the caller's conversations, the one used last first; with `q` those in which this text was said."""
+    """List the caller's conversations, the one used last first: with `q` those in which this text was said.
+
+    With `agent` only those that this agent or model has answered last.
+    """
     search = request.query.get("q", "").strip()
     if len(search) > LONGEST_SEARCH:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
@@ -80,8 +83,11 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     Raises StoreOpening and StoreAway.
     """
     owner, searches, store = owner_asking(request), request.app[SEARCHES], request.app[SHARED].store
+    agent = request.query.get("agent", "").strip()
     await store.ready()
-    asking = _asked_for_all(store, store.conversations.rows(owner, search=search, before=before, limit=limit))
+    asking = _asked_for_all(
+        store, store.conversations.rows(owner, search=search, agent=agent, before=before, limit=limit)
+    )
     if not search:
         return await asking
     if older := searches.get(owner):

@@ -23,8 +23,12 @@ export async function stop(id, pressed) {
 export async function conversationsView({ main, signal, query }) {
 	const list = h("ul.cards", { "aria-label": "Conversations" });
 	const foot = h("div.foot");
-	const state = { search: query.get("q") ?? "", before: "", cards: new Map(), turns: new Map(), background: new Set(), round: 0 };
+	const state = { search: query.get("q") ?? "", agent: query.get("agent") ?? "", before: "", cards: new Map(), turns: new Map(), background: new Set(), round: 0 };
 	const search = searchField("Search in all that was said", { value: state.search });
+	const answering = h("select", { "aria-label": "Answered by", onchange: () => { state.agent = answering.value; load(true); } });
+	const offer = (ids) => answering.replaceChildren(...["", ...new Set([...(state.agent ? [state.agent] : []), ...ids])].map((id) => h("option", { value: id, selected: id === state.agent }, id || "All agents and models")));
+	offer([]);
+	api("/v1/models", { signal }).then(({ data }) => offer(data.map(({ id }) => id))).catch(() => {}); // then only all are offered
 	const who = h("input", { id: "who", value: user(), autocomplete: "off", "aria-describedby": "who-help" });
 	const whose = h("details", { open: user() !== "" }, h("summary", "Another user’s conversations"),
 		h("form.test", { onsubmit: (event) => { event.preventDefault(); setUser(who.value.trim()); load(true); } },
@@ -36,13 +40,14 @@ export async function conversationsView({ main, signal, query }) {
 		waiting = setTimeout(() => { state.search = search.value.trim(); load(true); }, 250);
 	});
 	main.append(
-		heading("Conversations", h("div.find", { role: "search" }, search)),
+		heading("Conversations", h("div.find", { role: "search" }, search, answering)),
 		list, foot, whose);
 
 	async function load(anew) {
 		const round = anew ? ++state.round : state.round;
 		if (anew) state.before = "";
 		const asked = new URLSearchParams({ q: state.search });
+		if (state.agent) asked.set("agent", state.agent);
 		if (state.before) asked.set("before", state.before);
 		try {
 			const page = await api(`${ROUTE}?${asked}`, { signal });
@@ -58,19 +63,23 @@ export async function conversationsView({ main, signal, query }) {
 	function show(page, anew) {
 		const before = state.cards;
 		const focused = anew ? document.activeElement?.closest?.("[data-id]")?.dataset.id : null;
-		if (anew) state.cards = new Map();
-		const cards = page.data.map((row) => {
+		if (anew) Object.assign(state, { cards: new Map(), day: "" });
+		const cards = page.data.flatMap((row) => {
 			const card = before.get(row.id) ?? conversationCard(row.id);
 			card.show(row, state.search);
 			card.live(state.turns.get(row.id), state.background.has(row.id));
 			state.cards.set(row.id, card);
-			return card.element;
+			const day = dayOf(row.updated);
+			const isNew = day !== state.day;
+			state.day = day;
+			return isNew ? [h("li.day", h("h2", day)), card.element] : [card.element];
 		});
 		if (anew) list.replaceChildren(...cards); else list.append(...cards);
 		if (focused) state.cards.get(focused)?.link.focus();
 		state.before = page.next ?? "";
 		const none = state.search
 			? empty("Nothing found", `In no conversation “${state.search}” was said.`)
+			: state.agent ? empty("Nothing found", `No conversation was answered last by ${state.agent}.`)
 			: empty("No conversation yet", "As soon as a chat program talks to elbowroom, you see here how full its window is. ", h("a", { href: "#/connect" }, "Connect one"), ".");
 		foot.replaceChildren(...(state.cards.size ? [] : [none]), ...(page.has_more ? [button("Show more", () => load(false))] : []));
 	}
@@ -95,6 +104,15 @@ export async function conversationsView({ main, signal, query }) {
 		for (const [id, card] of state.cards) card.live(turns.get(id), background.has(id));
 		if (changed) load(true);
 	});
+}
+
+// The day of a moment as a heading.
+export function dayOf(seconds, now = new Date()) {
+	const day = new Date(seconds * 1000);
+	const noon = (date) => new Date(date.getFullYear(), date.getMonth(), date.getDate(), 12);
+	const ago = Math.round((noon(now) - noon(day)) / 86_400_000);
+	const year = day.getFullYear() === now.getFullYear() ? {} : { year: "numeric" };
+	return ago === 0 ? "Today" : ago === 1 ? "Yesterday" : day.toLocaleDateString(document.documentElement.lang, { weekday: "long", day: "numeric", month: "long", ...year });
 }
 
 export function conversationCard(id) {

@@ -308,6 +308,8 @@ def _rows(asked: Rows, connection: Connection) -> list[ConversationRow]:
     statement = _newest(asked.owner)
     if asked.before is not None:
         statement = statement.where(conversations.c.updated < asked.before)
+    if asked.agent:
+        statement = statement.where(conversations.c.agent == encoded(asked.agent))
     if asked.search:
         return searched(connection, statement, asked.search, asked.size)
     return list(map(conversation_row, connection.execute(statement.limit(asked.size)).all()))

@@ -12,6 +12,7 @@ from elbowroom.tokens.count import Method, TokenCount
 from elbowroom.tokens.errors import TemplateFailed
 from elbowroom.tokens.families.families import SPECIAL_TOKENS, Family, template_source
 from elbowroom.tokens.families.ratios import SAME, Ratios
+from elbowroom.tokens.families.scripts import script_runs
 from elbowroom.tokens.families.vocabularies import bundled_tokenizer
 from elbowroom.tokens.files import SegmentCounter, Tokenizer, special_token_pattern
 from elbowroom.tokens.templates import (
@@ -21,7 +22,6 @@ from elbowroom.tokens.templates import (
     canonical_messages,
     canonical_tools,
     fit_messages,
-    script_runs,
 )
 
 TEXT_ONLY: Final = Capabilities()

@@ -171,7 +171,7 @@ LLAMA3: Final = Family(
     ratios=LLAMA3_RATIOS,
     preamble=Preamble(always=21, with_tools=56),
 )
-LLAMA2: Final = Family("llama2", "mistral", "llama2", ErrorBound(0.01, 0.06), ratios=LLAMA2_RATIOS, drops_tools=True)
+LLAMA2: Final = Family("llama2", "mistral", "llama2", ErrorBound(0.01, 0.12), ratios=LLAMA2_RATIOS, drops_tools=True)
 MISTRAL: Final = Family("mistral", "mistral", "mistral", ErrorBound(0.005, 0.02), has_vocabulary=True)
 TEKKEN: Final = Family("tekken", "tekken", "tekken", ErrorBound(0.005, 0.02), has_vocabulary=True)
 NEMO: Final = replace(TEKKEN, name="nemo", format="mistral")
@@ -222,26 +222,26 @@ DEEPSEEK_QWEN: Final = replace(
     options=frozenset({"fenced_calls"}),
 )
 GEMMA: Final = Family(
-    "gemma", "o200k with digits", "gemma", ErrorBound(0.03, 0.14), ratios=GEMMA_RATIOS, drops_tools=True
+    "gemma", "o200k with digits", "gemma", ErrorBound(0.03, 0.22), ratios=GEMMA_RATIOS, drops_tools=True
 )
 GEMMA4: Final = replace(GEMMA, name="gemma4", format="gemma4", drops_tools=False)
-PHI3: Final = Family("phi3", "mistral", "phi", ErrorBound(0.01, 0.07), ratios=LLAMA2_RATIOS, drops_tools=True)
+PHI3: Final = Family("phi3", "mistral", "phi", ErrorBound(0.01, 0.12), ratios=LLAMA2_RATIOS, drops_tools=True)
 PHI4: Final = Family("phi4", "cl100k", "chatml", ErrorBound(0.01, 0.03), has_vocabulary=True)
 PHI4_MINI: Final = Family("phi4-mini", "o200k", "phi", ErrorBound(0.01, 0.03), has_vocabulary=True)
-COMMAND_A: Final = Family("command-a", "o200k with digits", "command", ErrorBound(0.03, 0.12), ratios=COMMAND_R_RATIOS)
+COMMAND_A: Final = Family("command-a", "o200k with digits", "command", ErrorBound(0.03, 0.26), ratios=COMMAND_R_RATIOS)
 COMMAND_R: Final = replace(COMMAND_A, name="command-r", drops_tools=True)
 COMMAND_R7B: Final = replace(
-    COMMAND_A, name="command-r7b", error=ErrorBound(0.035, 0.15), preamble=Preamble(always=520, with_tools=660)
+    COMMAND_A, name="command-r7b", error=ErrorBound(0.035, 0.26), preamble=Preamble(always=520, with_tools=660)
 )
 GRANITE: Final = Family(
     "granite",
     "qwen",
     "granite",
-    ErrorBound(0.03, 0.15),
+    ErrorBound(0.03, 0.22),
     ratios=GRANITE_RATIOS,
     preamble=Preamble(without_system=48, with_tools=20),
 )
-UNKNOWN: Final = Family("unknown", "o200k with digits", "chatml", ErrorBound(0.1, 0.3), ratios=UNKNOWN_RATIOS)
+UNKNOWN: Final = Family("unknown", "o200k with digits", "chatml", ErrorBound(0.1, 0.5), ratios=UNKNOWN_RATIOS)
 
 NAMES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), family)

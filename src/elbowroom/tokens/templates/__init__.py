@@ -4,13 +4,11 @@ from elbowroom.tokens.templates.known import KNOWN_TEMPLATES
 from elbowroom.tokens.templates.messages import (
     Capabilities,
     Message,
-    Script,
     arguments_as_object,
     canonical_message,
     canonical_messages,
     canonical_tools,
     fit_messages,
-    script_runs,
 )
 from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
 from elbowroom.tokens.templates.template import ChatTemplate, environment
@@ -22,12 +20,10 @@ __all__ = [
     "ChatRequest",
     "ChatTemplate",
     "Message",
-    "Script",
     "arguments_as_object",
     "canonical_message",
     "canonical_messages",
     "canonical_tools",
     "environment",
     "fit_messages",
-    "script_runs",
 ]

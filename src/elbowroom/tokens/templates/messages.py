@@ -7,10 +7,9 @@ always have a description and parameters, arguments of calls are objects where t
 
 import copy
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 Message = dict[str, Any]
 
@@ -207,40 +206,6 @@ def text_of(message: Message, between: str = "\n") -> str:
     """Return a message's content as one text."""
     content = message["content"]
     return content if isinstance(content, str) else joined_text(content, between)
-
-
-Script = Literal[
-    "han", "kana", "hangul", "greek", "cyrillic", "hebrew", "arabic", "devanagari", "thai", "accented", "emoji", "other"
-]
-"""What is counted by itself: writing systems, Latin words with accents, emoji and arrows, and all other letters."""
-
-RUNS: Final = re.compile(
-    "(?P<han>[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uff9f]+)"
-    "|(?P<hangul>(?: ?[\uac00-\ud7af]+)+)"
-    "|(?P<greek>(?: ?[\u0370-\u03ff\u1f00-\u1fff]+)+)"
-    "|(?P<cyrillic>(?: ?[\u0400-\u052f]+)+)"
-    "|(?P<hebrew>(?: ?[\u0590-\u05ff]+)+)"
-    "|(?P<arabic>(?: ?[\u0600-\u06ff\u0750-\u077f]+)+)"
-    "|(?P<devanagari>(?: ?[\u0900-\u097f]+)+)"
-    "|(?P<thai>(?: ?[\u0e00-\u0e7f]+)+)"
-    "|(?P<accented>(?: ?[A-Za-z]*[\u00c0-\u024f\u1e00-\u1eff][A-Za-z\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]*)+)"
-    "|(?P<emoji>[\u2190-\u2bff\U0001f000-\U0001faff][\u2190-\u2bff\U0001f000-\U0001faff\u200d\ufe0f ]*)"
-    "|(?P<other>(?: ?[\u0530-\u058f\u0700-\u08ff\u0980-\u0dff\u0e80-\u1dff]+)+)"
-)
-KANA: Final = re.compile("[\u3041-\u30ff]")
-
-
-def script_runs(text: str) -> dict[Script, str]:
-    """Return the joined runs of each script in a text; Chinese characters next to kana count as kana."""
-    if text.isascii():
-        return {}
-    runs: dict[Script, list[str]] = {}
-    for match in RUNS.finditer(text):
-        script: Script = match.lastgroup  # type: ignore[assignment]  # the groups are named after the scripts
-        if script == "han" and KANA.search(match.group()):
-            script = "kana"
-        runs.setdefault(script, []).append(match.group())
-    return {script: "".join(parts) for script, parts in runs.items()}
 
 
 def with_thinking(messages: list[Message]) -> list[Message]:

@@ -1,7 +1,9 @@
 """The one search in what was said in a conversation: passages of its messages, ranked by full-text search."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from heapq import nlargest
+from itertools import chain, islice
 
 from elbowroom.agents.tools.recall.past import PastMessage
 from elbowroom.context.passages import MOST_WORDS, asked_words, in_pieces, passages_of, words_of
@@ -55,7 +57,10 @@ class PastIndex:
 
     def found(self, message: str) -> Found:
         """Return what a search for the words of a message finds that tell something."""
-        words, size = asked_words(message), self._index.size
+        size = self._index.size
         most = max(LEAST_TOLD, most_told(size))
-        places = {word: held for word in words if 0 < len(held := self._index.weights(word, most + 1)) <= most}
-        return Found(size, places, self._index.best(list(places), MOST_RANKED))
+        places = {word: held for word in asked_words(message) if (held := self._index.weights(word, most))}
+        sums: defaultdict[int, float] = defaultdict(float)
+        for place, weight in chain.from_iterable(held.items() for held in places.values()):
+            sums[place] += weight
+        return Found(size, places, nlargest(MOST_RANKED, sums, key=lambda place: (sums[place], place)))
