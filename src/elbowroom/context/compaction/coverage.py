@@ -140,8 +140,8 @@ class Coverage:
         """Return the units of removed groups that stay, in their order, in so many tokens.
 
         What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
-        than `for_user` tokens. What earlier summaries have told comes first, in the same lines, so that an engine has
-        read it already.
+        than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
+        same the newer comes first.
         """
         said = self.words(staying) | words_of(told)
         units = self._once(groups, {unit.text for unit in self.units(staying)})
@@ -197,7 +197,7 @@ class Coverage:
         """Return for units, given in their order, the newest by the same speaker that says something else of the same.
 
         That has most of the weight of the unit's names: words without figures that are rare, and said again. Whether it
-        replaces the unit no code knows; but what is older never stands where there is room for one of both.
+        replaces the unit no code knows; but the older one never stands where there is room for one of both alone.
         """
         newest: dict[str, list[Unit]] = {}
         found: dict[Unit, Unit] = {}
