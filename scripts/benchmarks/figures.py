@@ -138,8 +138,8 @@ START_FIGURES: tuple[tuple[str, str, Callable[[Start], float], float | None], ..
 COMPACTION_FIGURES: tuple[tuple[str, Callable[[Compactions], Sequence[float]], float, bool], ...] = (
     ("compaction machinery without the model call, 32k-token history, p50 (ms)", lambda seen: seen.seconds, 15, False),
     ("longest block of the event loop by a compaction (ms)", lambda seen: seen.longest_blocks, 50, True),
-    ("CPU until what comes back unasked is found in 10,000 messages (ms)", lambda seen: seen.reminders, 3, False),
-    ("CPU until what comes back unasked is found in 50,000 messages (ms)", lambda seen: seen.long_reminders, 3, False),
+    ("CPU to find what comes back unasked in 10,000 messages (ms)", lambda seen: seen.reminders, 3, False),
+    ("CPU to find what comes back unasked in 50,000 messages (ms)", lambda seen: seen.long_reminders, 3, False),
 )
 
 TURN_FIGURES: tuple[tuple[str, Callable[[Turns], float]], ...] = (
