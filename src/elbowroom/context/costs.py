@@ -18,18 +18,20 @@ LEAST_TOLD: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How fast an engine reads prompts and writes, in tokens a second, and how many tokens a plan takes."""
+    """How fast an engine reads and writes, in tokens a second, and how many a plan takes; None before the first."""
 
     reading: float
     writing: float
-    plan: int = USUAL_PLAN
+    plan: int | None = None
 
 
 def seconds_left(engine: Engine, written: int, limit: int) -> int:
-    """Return how long a plan of at most `limit` tokens takes of which so many are written; 0 for a moment.
+    """Return how long a plan of at most `limit` tokens takes of which so many are written.
 
-    While nothing is written the order is read.
+    It is 0 for a moment, and where no plan was made before. While nothing is written the order is read.
     """
+    if engine.plan is None:
+        return 0
     order = 0 if written else ORDER
     plan = max(0, min(engine.plan, limit) - written)
     left = order / engine.reading + plan / engine.writing
@@ -62,7 +64,7 @@ def compaction(engine: Engine, for_summary: int, room: int, *, is_planned: bool)
     """Return what a compaction does that leaves so many tokens to its summary and what stays beside it, and room."""
     if not is_planned:
         return Action("code", for_summary, 0, room)
-    return Action("plan", for_summary + ORDER, engine.plan, room)
+    return Action("plan", for_summary + ORDER, engine.plan or USUAL_PLAN, room)
 
 
 def cheapest(actions: Sequence[Action], engine: Engine, step: int) -> Action:

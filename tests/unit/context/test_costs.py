@@ -60,4 +60,5 @@ def test_a_conversation_without_steps() -> None:
 def test_time_that_is_left(written: int, limit: int, left: int) -> None:
     """A plan takes as long as those before, by what is written of it."""
     assert seconds_left(SLOW, written, limit) == left
+    assert seconds_left(Engine(300, 20), written, limit) == 0
     assert Progress(written=written, limit=limit, seconds_left=left).in_words.endswith("s left") == bool(left)

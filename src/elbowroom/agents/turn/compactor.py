@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job
@@ -18,7 +17,6 @@ from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, RemovedCalls, TaskState, inner_summary
 from elbowroom.context.conversation import CompactionDetails, StepUsage
-from elbowroom.context.costs import Engine
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
 from elbowroom.context.masking import Chosen
 from elbowroom.context.planner import COMPACTED
@@ -174,13 +172,6 @@ class Compactor:
         fields = {"event": "pruned", "agent": self.target.name, "before": before, "after": after}
         text = "Results of tools are shortened: %d tokens instead of about %d."
         log.info(text, after, before, extra={FIELDS: fields})
-
-    def engine(self, info: ModelInfo) -> Engine:
-        """Return how fast the model of a conversation reads and writes, and how long its plans are, as measured."""
-        shared, provider = self.settings.shared, self.target.provider.id
-        engine = shared.admission.engine((provider, info.id))
-        plans = shared.answers.of(PLANS, f"{provider}/{info.id}")
-        return replace(engine, plan=round(median(plans))) if plans else engine
 
     def note_choice(self, chosen: Chosen) -> None:
         """Note by which way room is made, and why."""

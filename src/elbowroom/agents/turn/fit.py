@@ -14,6 +14,7 @@ from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor, ConversationSource
 from elbowroom.agents.turn.flush import MemoryFlush, memory_flush
+from elbowroom.agents.turn.pruner import engine_of
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.reminder import Reminder
 from elbowroom.agents.turn.room import has_room_for, overflow_error, tight_notice, without_conversation
@@ -92,7 +93,7 @@ class PromptFit:
         chosen = compactor.settings.tool_output
         if compactor.target.agent is not None or not chosen.enabled:
             return None
-        engine = compactor.engine(self.info)
+        engine = engine_of(compactor.settings.shared, (compactor.target.provider.id, self.info.id))
         return ClientTools(chosen.kinds, lambda text: ref_to(owner, text).id, self.counter.text, engine)
 
     def after(self, reply: Message, said: Message) -> "PromptFit":

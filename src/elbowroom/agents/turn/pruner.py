@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
 
-from elbowroom.agents.admission import Job, Priority, Ticket
+from elbowroom.agents.admission import Job, PoolKey, Priority, Ticket
 from elbowroom.agents.ask import Question, ReplyReader, ask, beside
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import HistoryCounter, with_instructions, without_answer_fields
@@ -214,15 +214,9 @@ class PruningAgent:
         if self._hearing is None:
             return progress
         reply, limit = self._hearing
-        written, engine = min(reply.tokens, limit), self.engine
-        left = seconds_left(engine, written, limit) if engine is not None else 0
+        written = min(reply.tokens, limit)
+        left = seconds_left(engine_of(self.shared, self._key), written, limit)
         return replace(progress, written=written, limit=limit, seconds_left=left)
-
-    @property
-    def engine(self) -> Engine | None:
-        """Return how fast its model reads and writes, and how long its plans are; None until it has made one."""
-        plans = self.shared.answers.of(PLANS, self.name)
-        return replace(self.shared.admission.engine(self._key), plan=round(median(plans))) if plans else None
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return its answer of at most `cap` tokens besides thoughts; of one that takes too long what has come.
@@ -343,6 +337,12 @@ class PruningAgent:
     @property
     def _key(self) -> tuple[str, str]:
         return self.provider.id, self.info.id
+
+
+def engine_of(shared: Shared, key: PoolKey) -> Engine:
+    """Return how fast a model reads and writes, and how long its plans are, as measured."""
+    engine, plans = shared.admission.engine(key), shared.answers.of(PLANS, "/".join(key))
+    return replace(engine, plan=round(median(plans))) if plans else engine
 
 
 async def choose_pruner(
