@@ -25,6 +25,7 @@ export default class ElbowroomPlugin extends Plugin {
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
 		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
+		this.addCommand({ id: "ask-vault", name: "Ask about your notes", callback: async () => (await this.activateView())?.askVault() });
 		addEditorCommands(this);
 		addPromptCommands(this);
 		this.addFileMenu();

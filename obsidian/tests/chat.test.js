@@ -274,7 +274,11 @@ describe("a conversation", () => {
 	});
 	it.each(["new", "kept"])("asks what was said while elbowroom was away as soon as it is back, without another word (%s)", async (kind) => {
 		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });
-		await talking(says("Fine."), { messages: kind === "kept" ? [said("m1", "user", "Hello."), said("m2", "assistant", "Hello, you.")] : [] });
+		const kept = { messages: kind === "kept" ? [said("m1", "user", "Hello."), said("m2", "assistant", "Hello, you.")] : [] };
+		await talking((response) => {
+			kept.messages = [...kept.messages, said("m3", "user", "Are you there?"), said("m4", "assistant", "Fine.")];
+			says("Fine.")(response);
+		}, kept);
 		if (kind === "kept") await open("conv_1");
 		const answering = chat.server;
 		chat.server = serverAt("http://127.0.0.1:9");
@@ -282,15 +286,15 @@ describe("a conversation", () => {
 		await until(() => chat.items.at(-1).status === "waiting" && chat.isAway);
 		expect(sent()).toEqual([]);
 		chat.server = answering;
-		await until(() => chat.items.at(-1).text === "Fine.");
+		await vi.waitFor(() => expect(chat.items.at(-1).text).toBe("Fine."), 12_000);
 		expect(sent()).toHaveLength(1);
 		expect(sent()[0].body.messages.at(-1)).toEqual({ role: "user", content: "Are you there?" });
 		expect(chat.problem).toBe(null);
-	});
+	}, 15_000);
 	it("asks once more by itself where elbowroom ended before the first word, and no third time: the question may be why", async () => {
 		await talking((response) => { response.flushHeaders(); response.destroy(); });
 		await chat.send("Go.");
-		await until(() => sent().length === 2 && !chat.isRunning && chat.isAway);
+		await vi.waitFor(() => expect([sent().length, chat.isRunning]).toEqual([2, false]), 12_000);
 		await until(() => !chat.isAway);
 		await new Promise((resolve) => { setTimeout(resolve, 100); });
 		expect(sent()).toHaveLength(2);

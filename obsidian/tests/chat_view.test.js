@@ -101,9 +101,9 @@ describe("the view of a chat", () => {
 		expect(view.chat).not.toBe(waiting);
 		expect(waiting.isClosed).toBe(false);
 		waiting.server = there;
-		await until(() => server.asked.some(({ path }) => path === "/v1/chat/completions"));
+		await vi.waitFor(() => expect(server.asked.map(({ path }) => path)).toContain("/v1/chat/completions"), 12_000);
 		expect(plugin.preferences.agent).toBe("");
-	});
+	}, 15_000);
 	it("looks again when it is turned to, also from another view of the same conversation", async () => {
 		const plugin = await opened();
 		const look = vi.spyOn(view.chat, "lookAgain").mockResolvedValue();

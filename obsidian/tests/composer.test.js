@@ -174,6 +174,14 @@ describe("a note that goes along", () => {
 		press("Enter");
 		await vi.waitFor(() => expect(composer.input.value).toBe("Make it shorter."));
 	});
+	it("is answered from the vault where an agent can, and stays where none can", async () => {
+		view.askVault = vi.fn(async () => false);
+		await send("/vault When is the ferry?");
+		expect([said, composer.input.value]).toEqual([[], "When is the ferry?"]);
+		view.askVault = vi.fn(async () => true);
+		await send("/vault When is the ferry?");
+		expect(said).toEqual(["When is the ferry?"]);
+	});
 	it("keeps no key from a command that is typed whole", async () => {
 		type("/compact");
 		expect(offered()).toEqual([]);

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import RAW_MODEL, eventually, stream_bytes
+from chatting import RAW_MODEL, eventually, function_spec, stream_bytes
 from scripted_pruner import is_prune_order
 from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
@@ -14,7 +14,7 @@ from small_window import ANSWER, ask_whole, history, orders_of, small_window, tu
 from elbowroom.agents.admission import pool
 from elbowroom.agents.turn import pruner as pruning
 from elbowroom.context.budget import Budget
-from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
+from elbowroom.demo import Script, SimulatedLMStudio, ToolCall, WaitFor
 from elbowroom.server.state import SHARED, Timing
 
 Message = dict[str, Any]
@@ -59,6 +59,27 @@ async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
         sent = turns_of(studio)[-1].body["messages"]
     assert sent[:-1] == warm["messages"][:-1]
     assert len(sent) < len(first)
+
+
+async def test_an_agent_that_works_for_another(tmp_path: Path) -> None:
+    """What ends while another chat waits for its tools is no longer talked to, and would take that chat's cache."""
+    parent: Message = {"role": "user", "content": "Ask somebody."}
+
+    def model(body: dict[str, Any]) -> Script | str:
+        is_parent = body["messages"][0] == parent and len(body["messages"]) == 1
+        return Script(ToolCall("ask", {"what": "all"})) if is_parent else LONG_ANSWER
+
+    async with small_window(tmp_path, model, window=WINDOW, timing=QUICK) as (served, studio):
+        jobs = served.app[SHARED].background._jobs
+        asked = {**body_of([parent]), "tools": [function_spec("ask", what={"type": "string"})]}
+        _, answer = await ask_whole(served, asked)
+        called = answer["choices"][0]["message"]
+        await ask_whole(served, body_of(history(NEARLY_FULL)))
+        assert not jobs
+        result = {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "All of it."}
+        await ask_whole(served, {**asked, "messages": [parent, called, result]})
+        await ask_whole(served, body_of(history(NEARLY_FULL)))
+        await eventually(lambda: len(orders_of(studio)) == 1, "nothing is compacted once the work is done")
 
 
 async def test_the_person_is_told_with_the_next_turn(tmp_path: Path) -> None:

@@ -272,6 +272,10 @@ async def test_queue(tmp_path: Path, wish: dict[str, Any], left: int) -> None:
         dropped = [item["message"]["content"] for item in answer["dropped"]]
         assert dropped == ([] if left else ["Shorter, please.", "And in French."])
         assert len(queue.waiting(conversation)) == left
+        async with served.http.get(f"{served.url}/v1/conversations/{conversation}/queue") as response:
+            told = await response.json()
+        assert [item["message"]["content"] for item in told["dropped"]] == dropped  # so is each who waits
+        assert len(told["data"]) == left
         assert (await asking).finish == "stop"
 
 

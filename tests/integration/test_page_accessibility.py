@@ -31,6 +31,8 @@ VIEWS = (
     "connect",
     "logs",
 )
+UNFOLD = "for (const one of document.querySelectorAll('details')) one.open = true"
+"""Opens all that is folded away; what is drawn anew meanwhile is folded again."""
 MCP = '[[mcp_servers]]\nname = "files"\nenabled = false\ncommand = ["files-server"]\nenv = { KEY = "literal" }\n'
 
 
@@ -52,14 +54,13 @@ async def views(page: Page) -> AsyncIterator[str]:
     await go(page, "conversations")
     await page.get_by_role("link", name=GARDEN).click()
     await page.wait_for_selector(".divider .freed")
-    await unfold(page)
-    await page.wait_for_selector(".originals .message")
+    await page.wait_for_function(f"() => {{ {UNFOLD}; return document.querySelector('.originals .message') }}")
     yield "a conversation"
 
 
 async def unfold(page: Page) -> None:
     """Open all that is folded away."""
-    await page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    await page.evaluate(UNFOLD)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

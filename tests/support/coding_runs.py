@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from itertools import takewhile
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,7 +109,8 @@ class Run:
 
 def shared_by(one: str, other: str) -> int:
     """Return with how many characters both texts begin alike."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    most = min(len(one), len(other))
+    return bisect_left(range(most), True, key=lambda length: one[: length + 1] != other[: length + 1])
 
 
 def tokens_spent(prompt: str, reused: int, seen: set[str], *, is_order: bool) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures how many tokens of each family stand for one of the vocabulary that it is counted with, script by script.
 
-What is measured are the translated messages of the free programs on this machine, and random letters where no message is
-in a script; --write puts the numbers into the package.
+What is measured are the translated messages of the free programs on this machine, and random letters where no message
+is in a script; --write puts the numbers into the package.
 """
 
 import argparse

@@ -69,7 +69,7 @@ export class Chat extends Events {
 
 	/** Whether an answer is being written, or a question waits until elbowroom is back. */
 	get isPending() {
-		return this.isRunning || this.items.at(-1)?.status === "waiting";
+		return this.isRunning || (!this.isClosed && this.items.at(-1)?.status === "waiting");
 	}
 
 	/** Whether elbowroom has it. */
@@ -517,7 +517,7 @@ export class Chat extends Events {
 export function commandIn(text) {
 	const [, typed = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
 	const name = typed.toLowerCase();
-	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+	return name === "compact" || name === "vault" || (name === "new" && !rest) ? { name, rest } : null;
 }
 
 /**

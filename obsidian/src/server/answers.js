@@ -104,7 +104,7 @@ export const answers = {
 	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size })) }),
 	paired: object({ token: text }),
 	settings: object({ values: object({ compaction: record }), locked: or(texts, {}) }),
-	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true) })) }),
+	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true), tools: or(listOf(text), []) })) }),
 	doctor: object({ data: listOf(object({ name: text, state: text, told: or(text, ""), remedy: or(text, null) })) }),
 	conversation,
 	conversations: pageOf(conversation),

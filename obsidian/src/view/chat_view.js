@@ -8,6 +8,7 @@ import { ConversationList, RenameModal, removeConversation } from "./conversatio
 import { Gauge, fillOf } from "./gauge.js";
 import { DRAW_MS, MessageView, iconButton } from "./message_view.js";
 import { asMarkdown, saveAsNote } from "../notes/saving.js";
+import { errorWords } from "../server/server.js";
 import { PairingModal } from "../settings/pairing.js";
 import { followLinks } from "../notes/safe_markdown.js";
 
@@ -209,6 +210,22 @@ export class ChatView extends ItemView {
 		this.use(chat);
 		this.letBe();
 		this.composer?.input.focus();
+	}
+
+	/** Chooses an agent that looks into the vault; says how to make one where there is none. Returns whether there is one. */
+	async askVault() {
+		this.composer?.input.focus();
+		try {
+			const agent = (await this.plugin.server.agents()).find(({ enabled, tools }) => enabled && tools.some((tool) => tool === "vault" || tool === "vault.search"));
+			if (!agent) throw new Error("No agent looks into your notes yet. Give one the tools of the vault on elbowroom's page, under Agents.");
+			Object.assign(this.chat, { model: agent.id, isPicked: true });
+			this.composer?.recount();
+			this.draw("state");
+			return true;
+		} catch (error) {
+			new Notice(errorWords(error));
+			return false;
+		}
 	}
 
 	/** @param {string} id */

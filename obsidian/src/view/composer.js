@@ -116,7 +116,10 @@ export class Composer {
 	async run({ name, rest }) {
 		this.input.value = "";
 		if (name === "new") this.view.begin();
-		else if (!await this.view.chat.compact(rest)) {
+		else if (name === "vault") {
+			this.write(rest);
+			if (await this.view.askVault() && rest) await this.send();
+		} else if (!await this.view.chat.compact(rest)) {
 			new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
 			this.write(`/compact ${rest}`.trim());
 		}
@@ -137,6 +140,7 @@ export class Composer {
 		return [
 			{ name: "/compact", more: "Summarise the older part now", choose: () => this.write("/compact ") },
 			{ name: "/new", more: "Begin a new conversation", choose: () => this.view.begin() },
+			{ name: "/vault", more: "Have an agent answer that looks into your notes", choose: () => this.view.askVault() },
 			...promptNotes(plugin).map((file) => ({ name: `/${file.basename}`, more: "Prompt", choose: async () => this.write(await promptText(app, file)) })),
 		];
 	}

@@ -12,6 +12,8 @@ Way = Literal["mask", "plan", "code"]
 ORDER: Final = 600
 """Tokens that an order for a plan takes, about."""
 USUAL_PLAN: Final = 500
+LEAST_TOLD: Final = 2.0
+"""Seconds: nobody is told how long a shorter wait takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,17 @@ class Engine:
     reading: float
     writing: float
     plan: int = USUAL_PLAN
+
+
+def seconds_left(engine: Engine, written: int, limit: int) -> int:
+    """Return how long a plan of at most `limit` tokens takes of which so many are written; 0 for a moment.
+
+    While nothing is written the order is read.
+    """
+    order = 0 if written else ORDER
+    plan = max(0, min(engine.plan, limit) - written)
+    left = order / engine.reading + plan / engine.writing
+    return round(left) if left >= LEAST_TOLD else 0
 
 
 @dataclass(frozen=True, slots=True)

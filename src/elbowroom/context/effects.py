@@ -25,7 +25,8 @@ class Count:
 class Progress:
     """Which attempt it is, which of how many parts is read, and how much of the answer has come.
 
-    `written` counts tokens of at most `limit`; both are 0 while the agent reads.
+    `written` counts tokens of at most `limit`; both are 0 while the agent reads. `seconds_left` is how long this answer
+    takes by what the agent's engine has taken before, 0 where nobody knows or it is a moment.
     """
 
     attempt: int = 1
@@ -33,6 +34,7 @@ class Progress:
     parts: int = 1
     written: int = 0
     limit: int = 0
+    seconds_left: int = 0
 
     @property
     def in_words(self) -> str:
@@ -44,6 +46,8 @@ class Progress:
             words.append(f"attempt {self.attempt}")
         if self.written:
             words.append(f"{self.written:,} of at most {self.limit:,} tokens")
+        if self.seconds_left:
+            words.append(f"about {self.seconds_left} s left")
         return ", ".join(words)
 
 

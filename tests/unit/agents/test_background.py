@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import pytest
 from chatting import eventually
 
-from elbowroom.agents.admission import Admission, Priority
+from elbowroom.agents.admission import Admission, Priority, jobs
 from elbowroom.agents.admission.jobs import Background, Job
 from elbowroom.agents.answer import AnswerEvent, Notice
 from elbowroom.agents.ask import Question, ReplyReader, ask
@@ -62,6 +63,25 @@ async def test_a_turn_does_not_wait_for_work_that_has_given_way() -> None:
         async with admission.admitted(POOL, capacity=100, tokens=100, prompt=1, priority=Priority.CHAT):
             assert await asyncio.wait_for(job.awaited(), 1) is None
     await background.aclose()
+
+
+async def test_chats_that_are_about_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chat is at work from its calls to its next request, for its owner and model alone, and not for ever."""
+    background = Background(lambda pool: True)
+    assert not background.is_at_work(POOL, "dana")
+    background.goes_on("calls", POOL, "dana")
+    others = ((POOL, "kim"), (("lmstudio", "other"), "dana"))
+    assert background.is_at_work(POOL, "dana")
+    assert not any(background.is_at_work(*other) for other in others)
+    assert background.claim(["begun", "another chat"]) is None
+    assert background.is_at_work(POOL, "dana")
+    assert background.claim(["begun", "calls", "results"]) is None
+    assert not background.is_at_work(POOL, "dana")
+    background.goes_on("calls", POOL, "dana")
+    monkeypatch.setattr(jobs, "GOES_ON_WITHIN", 0.0)
+    assert not background.is_at_work(POOL, "dana")
+    background.goes_on("more calls", POOL, "dana")
+    assert list(background._going_on) == ["more calls"]
 
 
 async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> None:

@@ -71,16 +71,16 @@ def test_it_has_no_module_but_its_own() -> None:
 
 def test_the_folder_for_the_community_directory(tmp_path: Path) -> None:
     """A script makes it: all that is asked for, sources that build, no link that leads out, the same bytes."""
-    made = []
+    made, script = [], str(ROOT / "scripts" / "plugin_folder")
     for folder in (tmp_path / "one", tmp_path / "two"):
-        subprocess.run([sys.executable, ROOT / "scripts" / "plugin_folder", folder], check=True, capture_output=True)
+        subprocess.run([sys.executable, script, str(folder)], check=True, capture_output=True)
         made.append({p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()})
     assert made[0] == made[1]
     assert {"manifest.json", "LICENSE", "README.md", "versions.json", "build.mjs", "package-lock.json"} <= set(made[0])
     assert {name: made[0][name] for name in FILES} == {name: (PLUGIN / name).read_bytes() for name in FILES}
     assert {name for name in made[0] if name.startswith("src/")} == {f"src/{name}" for name in MODULES}
     assert b"(../" not in made[0]["README.md"]
-    again = [sys.executable, ROOT / "scripts" / "plugin_folder", tmp_path / "one"]
+    again = [sys.executable, script, str(tmp_path / "one")]
     assert b"exists already" in subprocess.run(again, check=False, capture_output=True).stderr
     if node := shutil.which("node"):
         subprocess.run([node, "build.mjs", "--check"], cwd=tmp_path / "one", check=True)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from elbowroom.context.costs import ORDER, Action, Engine, Way, cheapest, compaction
+from elbowroom.context.costs import ORDER, Action, Engine, Way, cheapest, compaction, seconds_left
+from elbowroom.context.effects import Progress
 
 SLOW, FAST = Engine(300, 20, plan=272), Engine(1500, 80, plan=272)
 STEP = 2400
@@ -44,3 +45,19 @@ def test_equal_costs() -> None:
 def test_a_conversation_without_steps() -> None:
     """A step of no tokens divides by nothing."""
     assert cheapest([Action("mask", 1, 0, 0)], SLOW, 0).way == "mask"
+
+
+@pytest.mark.parametrize(
+    ("written", "limit", "left"),
+    [
+        (0, 1000, 16),  # two seconds for the order, 272 tokens at 20 a second
+        (72, 1000, 10),
+        (240, 1000, 0),  # a moment
+        (500, 1000, 0),  # it is longer than plans are
+        (100, 200, 5),
+    ],
+)
+def test_time_that_is_left(written: int, limit: int, left: int) -> None:
+    """A plan takes as long as those before, by what is written of it."""
+    assert seconds_left(SLOW, written, limit) == left
+    assert Progress(written=written, limit=limit, seconds_left=left).in_words.endswith("s left") == bool(left)

@@ -15,6 +15,8 @@ QUIET_SECONDS: Final = 1.0
 """How long nobody may have asked for the model before work begins: clients ask for titles and tags after an answer."""
 MOST_TRIES: Final = 5
 PATIENCE_SECONDS: Final = 900.0
+GOES_ON_WITHIN: Final = 600.0
+"""Seconds: a chat that has not brought the results of its tools by then is taken to have been left."""
 
 Outcome = Compaction | Cannot
 
@@ -106,13 +108,14 @@ class Background:
     The job that has a model read its last chat again has that model's key.
 
     `may_start` tells whether background work with a model would be in nobody's way. Of each model's last chat it is
-    known how the engine reads it again.
+    known how the engine reads it again, and which chats are about to go on with the results of their tools.
     """
 
     may_start: Callable[[PoolKey], bool]
     quiet_seconds: float = QUIET_SECONDS
     _jobs: dict[str | PoolKey, Job] = field(default_factory=dict)
     _last_prompts: dict[PoolKey, Work] = field(default_factory=dict)
+    _going_on: dict[str, tuple[PoolKey, str, float]] = field(default_factory=dict)
 
     def begin(self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "", owner: str = "") -> Job:
         """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later.
@@ -134,9 +137,10 @@ class Background:
     def claim(self, keys: Iterable[str]) -> Job | None:
         """Return the job that is compacting the conversation with these keys, or None; cancel its other jobs."""
         found = None
-        if not self._jobs:
+        if not (self._jobs or self._going_on):
             return None
         for key in keys:
+            self._going_on.pop(key, None)
             if (job := self._jobs.get(key)) is None:
                 continue
             if job.is_compacting:
@@ -144,6 +148,18 @@ class Background:
             else:
                 job.cancel()
         return found
+
+    def goes_on(self, key: str, pool: PoolKey, owner: str) -> None:
+        """Note that a chat of this owner with a model is about to bring results, after the answer with this key."""
+        now = asyncio.get_running_loop().time()
+        self._going_on = {each: chat for each, chat in self._going_on.items() if now - chat[2] < GOES_ON_WITHIN}
+        self._going_on[key] = pool, owner, now
+
+    def is_at_work(self, pool: PoolKey, owner: str) -> bool:
+        """Tell whether a chat of this owner with a model goes on soon, and needs its place in the engine's cache."""
+        now = asyncio.get_running_loop().time()
+        chats = self._going_on.values()
+        return any(chat[:2] == (pool, owner) and now - chat[2] < GOES_ON_WITHIN for chat in chats)
 
     def chat_begins(self, pool: PoolKey) -> None:
         """Forget what the last chat with a model has left to be read again: this one takes its place in the engine."""

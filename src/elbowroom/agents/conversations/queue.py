@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.running import RunningAnswer
+from elbowroom.caches import Recent
 from elbowroom.context.conversation import Change, Queued, QueuedMessage, QueueDropped, QueueMode, QueueTaken
 from elbowroom.context.outputs import one_line
 from elbowroom.context.transcript import Message, text_of
@@ -19,6 +20,8 @@ from elbowroom.errors import BodyTooLarge, ContextOverflow, ElbowroomError, Requ
 STEER: Final[frozenset[QueueMode]] = frozenset({"steer"})
 FOLLOW_UP: Final[frozenset[QueueMode]] = frozenset({"follow_up"})
 ANY: Final = STEER | FOLLOW_UP
+KNOWN_EMPTIED: Final = 1000
+"""Conversations of which it is remembered what waited in them when their answer was stopped."""
 MOST_WAITING: Final = 1_000
 MOST_BYTES: Final = 1024 * 1024
 LOADING_SECONDS: Final = 2.0
@@ -83,6 +86,7 @@ class MessageQueue:
         self._next = 0
         self._seen: set[str] | None = set() if conversations is not None else None
         self._held: set[str] = set()
+        self._emptied = Recent[str, Sequence[QueuedMessage]]("emptied_queues", KNOWN_EMPTIED)
         self._loading: asyncio.Task[None] | None = None
         self._waits_until = 0.0
         self._noted = self._settled = 0
@@ -118,6 +122,7 @@ class MessageQueue:
         waiting = self._waiting.setdefault(conversation, [])
         if len(waiting) >= MOST_WAITING:
             raise QueueFull
+        self._emptied.take(conversation)
         self._number(item, self._next)
         self._next += 1
         waiting.append(item)
@@ -149,6 +154,17 @@ class MessageQueue:
         removed = self.clear(conversation) if ids is None else self.remove(conversation, ids)
         await self.settled()
         return removed, {item.id for item in self.taken(conversation)}
+
+    async def emptied(self, conversation: str, ids: Collection[str]) -> Sequence[QueuedMessage]:
+        """Remove these messages, since the answer that they waited for was stopped; return those that waited."""
+        removed, _ = await self.taken_back(conversation, ids)
+        if removed:
+            self._emptied.put(conversation, removed)
+        return removed
+
+    def dropped(self, conversation: str) -> Sequence[QueuedMessage]:
+        """Return the messages that were removed when an answer was stopped, until another one waits there."""
+        return self._emptied.get(conversation) or ()
 
     def let_go(self, conversation: str, ended: RunningAnswer) -> None:
         """Note that an answer to a conversation has ended; what waits there waits for the next one."""

@@ -13,7 +13,7 @@ from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
 from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
+from elbowroom.agents.turn.pruner import PLANS, Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Cannot, Compaction, Ladder, RemovedCalls, TaskState, inner_summary
@@ -22,7 +22,6 @@ from elbowroom.context.costs import Engine
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
 from elbowroom.context.masking import Chosen
 from elbowroom.context.planner import COMPACTED
-from elbowroom.context.reuse import Talk
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
@@ -30,8 +29,6 @@ from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 COMPACTING = "Compacting conversation history..."
-PLANS: Final = Talk(("plans",), ("plans",))
-"""Stands for a conversation in which a model has answered with plans only."""
 COUNTING_SECONDS: Final = 0.05
 """How long the first notice waits for the size of the prompt, which a distant engine may count slowly."""
 SECONDS_BETWEEN: Final = 2.0

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Priority, Ticket
@@ -24,14 +25,17 @@ from elbowroom.context.compaction import (
     spoken,
 )
 from elbowroom.context.conversation import StepUsage
-from elbowroom.context.costs import ORDER
+from elbowroom.context.costs import ORDER, Engine, seconds_left
 from elbowroom.context.effects import Progress, PrunerFailed
+from elbowroom.context.reuse import Talk
 from elbowroom.context.transcript import Message, size_in_bytes
 from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamRejected
 from elbowroom.providers.base import ModelInfo, Provider, StreamEvent
 from elbowroom.settings.model import CompactionSettings
 
 log = logging.getLogger(__name__)
+PLANS: Final = Talk(("plans",), ("plans",))
+"""Stands for a conversation in which a model has answered with plans only."""
 SAME: Final = "same"
 """The name, in the settings, of the conversation's own model."""
 TEMPERATURE: Final = 0.2
@@ -206,11 +210,19 @@ class PruningAgent:
         return max(0, int(left * pool.writing.tokens_per_second))
 
     def with_written(self, progress: Progress) -> Progress:
-        """Return the progress with what there is of the answer to the last order."""
+        """Return the progress with what there is of the answer to the last order, and how long that takes."""
         if self._hearing is None:
             return progress
         reply, limit = self._hearing
-        return replace(progress, written=min(reply.tokens, limit), limit=limit)
+        written, engine = min(reply.tokens, limit), self.engine
+        left = seconds_left(engine, written, limit) if engine is not None else 0
+        return replace(progress, written=written, limit=limit, seconds_left=left)
+
+    @property
+    def engine(self) -> Engine | None:
+        """Return how fast its model reads and writes, and how long its plans are; None until it has made one."""
+        plans = self.shared.answers.of(PLANS, self.name)
+        return replace(self.shared.admission.engine(self._key), plan=round(median(plans))) if plans else None
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return its answer of at most `cap` tokens besides thoughts; of one that takes too long what has come.

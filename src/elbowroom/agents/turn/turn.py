@@ -187,7 +187,12 @@ class Turn:
         background = self._settings.shared.background
         if wants_more and sending.info.slots == 1:
             background.chat_ended(sending.pool_key, reading_again(sending, reply, said))
+        owner = self._asking.request.caller.owner
+        if goes_on:
+            background.goes_on(self._asking.recall.keeping.answer_key(said), sending.pool_key, owner)
         if not wants_more or sending.answered(reply) < sending.manager.budget.window // 4:
+            return
+        if background.is_at_work(sending.pool_key, owner):  # this was a part of its work, which nobody goes on with
             return
         if (work := compacting_ahead(sending, reply, said)) is not None:
             of = (self._live.conversation, self._live.owner) if self._live is not None else ()

@@ -92,7 +92,7 @@ const answers = {
 	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size })) }),
 	paired: object({ token: text }),
 	settings: object({ values: object({ compaction: record }), locked: or(texts, {}) }),
-	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true) })) }),
+	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true), tools: or(listOf(text), []) })) }),
 	doctor: object({ data: listOf(object({ name: text, state: text, told: or(text, ""), remedy: or(text, null) })) }),
 	conversation,
 	conversations: pageOf(conversation),
@@ -766,7 +766,7 @@ class Chat extends Events {
 	}
 
 	get isPending() {
-		return this.isRunning || this.items.at(-1)?.status === "waiting";
+		return this.isRunning || (!this.isClosed && this.items.at(-1)?.status === "waiting");
 	}
 
 	get isKept() {
@@ -1119,7 +1119,7 @@ class Chat extends Events {
 function commandIn(text) {
 	const [, typed = "", rest = ""] = /^\/(\w+)(?:\s+([^]*))?$/.exec(text.trim()) ?? [];
 	const name = typed.toLowerCase();
-	return name === "compact" || (name === "new" && !rest) ? { name, rest } : null;
+	return name === "compact" || name === "vault" || (name === "new" && !rest) ? { name, rest } : null;
 }
 
 function questionOf(content) {
@@ -2039,7 +2039,10 @@ class Composer {
 	async run({ name, rest }) {
 		this.input.value = "";
 		if (name === "new") this.view.begin();
-		else if (!await this.view.chat.compact(rest)) {
+		else if (name === "vault") {
+			this.write(rest);
+			if (await this.view.askVault() && rest) await this.send();
+		} else if (!await this.view.chat.compact(rest)) {
 			new Notice("A conversation can be compacted once it has an answer, and while none is being written.");
 			this.write(`/compact ${rest}`.trim());
 		}
@@ -2055,6 +2058,7 @@ class Composer {
 		return [
 			{ name: "/compact", more: "Summarise the older part now", choose: () => this.write("/compact ") },
 			{ name: "/new", more: "Begin a new conversation", choose: () => this.view.begin() },
+			{ name: "/vault", more: "Have an agent answer that looks into your notes", choose: () => this.view.askVault() },
 			...promptNotes(plugin).map((file) => ({ name: `/${file.basename}`, more: "Prompt", choose: async () => this.write(await promptText(app, file)) })),
 		];
 	}
@@ -2603,6 +2607,21 @@ class ChatView extends ItemView {
 		this.use(chat);
 		this.letBe();
 		this.composer?.input.focus();
+	}
+
+	async askVault() {
+		this.composer?.input.focus();
+		try {
+			const agent = (await this.plugin.server.agents()).find(({ enabled, tools }) => enabled && tools.some((tool) => tool === "vault" || tool === "vault.search"));
+			if (!agent) throw new Error("No agent looks into your notes yet. Give one the tools of the vault on elbowroom's page, under Agents.");
+			Object.assign(this.chat, { model: agent.id, isPicked: true });
+			this.composer?.recount();
+			this.draw("state");
+			return true;
+		} catch (error) {
+			new Notice(errorWords(error));
+			return false;
+		}
 	}
 
 	async show(id) {
@@ -3479,6 +3498,7 @@ class ElbowroomPlugin extends Plugin {
 		this.addRibbonIcon("message-square-text", "Open the chat", () => this.activateView());
 		this.addCommand({ id: "open-chat", name: "Open the chat", callback: () => this.activateView() });
 		this.addCommand({ id: "new-conversation", name: "Begin a new conversation", callback: async () => (await this.activateView())?.begin() });
+		this.addCommand({ id: "ask-vault", name: "Ask about your notes", callback: async () => (await this.activateView())?.askVault() });
 		addEditorCommands(this);
 		addPromptCommands(this);
 		this.addFileMenu();

@@ -146,7 +146,7 @@ async def cancel_conversation(request: web.Request) -> web.Response:
     cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
     await shared.background.end(conversation)
     cancelled += await _cancelled_elsewhere(shared, conversation, wish)
-    dropped = (await shared.queue.taken_back(conversation, queued))[0] if wish.clears_queue else []
+    dropped = await shared.queue.emptied(conversation, queued) if wish.clears_queue else ()
     return web.json_response(
         {
             "id": conversation,

@@ -65,9 +65,10 @@ async def _added(request: web.Request, owner: str, message: dict[str, Any], mode
 
 
 async def list_messages(request: web.Request) -> web.Response:
-    """List the waiting messages in order."""
-    conversation = await _conversation(request, keeper_of(request))
-    return _listed(conversation, await request.app[SHARED].queue.listed(conversation))
+    """List the waiting messages in order, and those that were dropped when the last answer was stopped."""
+    conversation, queue = await _conversation(request, keeper_of(request)), request.app[SHARED].queue
+    waiting = await queue.listed(conversation)
+    return _listed(conversation, waiting, dropped=describe_queue(conversation, queue.dropped(conversation)))
 
 
 async def clear_queue(request: web.Request) -> web.Response:
@@ -82,6 +83,8 @@ async def remove_message(request: web.Request) -> web.Response:
     conversation, message = await _conversation(request, keeper_of(request)), request.match_info["message"]
     removed, taken = await request.app[SHARED].queue.taken_back(conversation, [message])
     if not removed:
+        if message in {item.id for item in request.app[SHARED].queue.dropped(conversation)}:
+            raise NotFound(f"The message {message!r} was dropped: somebody stopped the answer that it waited for.")
         if message in taken:
             raise Conflict(
                 f"The message {message!r} was already taken in: the model has it before it.", code="already_taken_in"
@@ -135,6 +138,6 @@ def _mode_of(body: dict[str, Any]) -> QueueMode:
     return MODES[mode]
 
 
-def _listed(conversation: str, items: Sequence[QueuedMessage]) -> web.Response:
+def _listed(conversation: str, items: Sequence[QueuedMessage], **more: Any) -> web.Response:
     data = describe_queue(conversation, items)
-    return web.json_response({"object": "list", "data": data}, dumps=to_json)
+    return web.json_response({"object": "list", "data": data, **more}, dumps=to_json)
