@@ -341,6 +341,8 @@ async def test_a_conversation_is_searched(tmp_path: Path) -> None:
 
 
 TURNS = 60
+NEARLY_ALL = 0.9
+"""What of a prompt the simulated engine tells of as cached, by its estimate, but for the opening of the answer."""
 HIDDEN = {
     "harbour office": "tarpaulin",
     "ticket desk": "barrel",
@@ -390,17 +392,21 @@ async def played(folder: Path, recall: str) -> tuple[list[Any], int]:
 async def test_the_engine_keeps_its_prefix(tmp_path: Path) -> None:
     """Over 60 turns no prompt is over the window, and each begins with all of the one before, but after a compaction.
 
-    By the engine's own report what it had in its cache is not shorter than without passages.
+    So by the engine's own report it has all of that in its cache, as it has without passages; these fill the window
+    sooner, so that there are more compactions, but what it has cached in all stays nearly as long.
     """
     with_passages, told = await played(folder_of(tmp_path, "with"), "auto")
     without, told_without = await played(folder_of(tmp_path, "without"), "off")
     assert told >= told_without > 0
-    assert sum(chat.reused_tokens for chat in with_passages) >= sum(chat.reused_tokens for chat in without)
     noted = 0
-    for before, after in itertools.pairwise(with_passages):
-        if is_prune_order(before.body) or is_prune_order(after.body):
-            continue
-        sent = before.body["messages"]
-        assert after.body["messages"][: len(sent)] == sent
-        noted += FENCE in str(sent[-1])
+    for chats in (with_passages, without):
+        for before, after in itertools.pairwise(chats):
+            if is_prune_order(before.body) or is_prune_order(after.body):
+                continue
+            sent = before.body["messages"]
+            assert after.body["messages"][: len(sent)] == sent
+            assert after.reused_tokens >= NEARLY_ALL * before.prompt_tokens
+            noted += FENCE in str(sent[-1])
     assert noted
+    cached = [sum(chat.reused_tokens for chat in chats) for chats in (with_passages, without)]
+    assert cached[0] >= NEARLY_ALL * cached[1]
