@@ -191,7 +191,7 @@ async def test_tools_that_templates_drop_are_not_counted(model: str) -> None:
 async def test_bound_is_that_of_what_is_new() -> None:
     """After an answer only the words since then are uncertain, as far as their scripts make them so."""
     counting = TokenCounter("llama-3-8b", None)
-    chat = user("服务器在凌晨三点重新启动，之后所有的连接都恢复了正常。" * 40)
+    chat = user("服务器在凌晨三点重新启动，之后所有的连接都恢复了正常。" * 80)
     first = await counting.count_chat(chat)
     await counting.observe(chat, (), {}, first, Usage(first.tokens + 20, 5), answer="好的。")
     later = [*chat, {"role": "assistant", "content": "好的。"}, *user("谢谢你的回答。")]

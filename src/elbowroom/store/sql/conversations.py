@@ -110,8 +110,12 @@ class SqlConversations(AskedConversations):
         return delete_messages(connection, conversation)
 
     async def rehearse(self) -> None:
-        """Write a turn and take it back: the first time takes long, and nothing that is said is to wait for it."""
-        await self.database.on_writer(self._rehearse)
+        """Write a turn and take it back: the first time takes long, and nothing that is said is to wait for it.
+
+        Where it cannot be written, because another process writes for example, words will meet that and tell it.
+        """
+        with suppress(StoreUnavailable):
+            await self.database.on_writer(self._rehearse)
 
     async def write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.
@@ -180,8 +184,6 @@ class SqlConversations(AskedConversations):
 
     def _rehearse(self) -> None:
         with suppress(_TakenBack), self.database.writing_at_once() as connection:
-            for statement in interrupting():
-                connection.execute(statement)
             execute_all(connection, Plan({}, self._server).add(REHEARSED).groups)
             raise _TakenBack
 
