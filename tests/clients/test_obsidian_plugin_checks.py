@@ -11,6 +11,9 @@ import pytest
 from client_libraries import LibraryUnavailableError
 from obsidian_plugin import PLUGIN, ROOT, SOURCES, packages
 
+NOTICE_KINDS = ROOT / "src" / "elbowroom" / "agents" / "answer.py"
+"""Where the tests of the plugin read which kinds of notices there are."""
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(700)]
 
 
@@ -33,6 +36,9 @@ def test_the_script_finds_nothing(script: str) -> None:
         skipped = shutil.ignore_patterns("node_modules")
         copied = shutil.copytree(SOURCES, Path(home, "obsidian"), symlinks=True, ignore=skipped)
         shutil.copytree(PLUGIN, Path(home, PLUGIN.relative_to(ROOT)))
+        kinds = Path(home, NOTICE_KINDS.relative_to(ROOT))
+        kinds.parent.mkdir(parents=True)
+        shutil.copyfile(NOTICE_KINDS, kinds)
         command = [shutil.which("npm") or "npm", "run", script]
         done = subprocess.run(
             command, cwd=copied, capture_output=True, text=True, timeout=300, env={**os.environ, "NO_COLOR": "1"}
