@@ -76,6 +76,20 @@ async def is_free(served: Served) -> None:
     await eventually(lambda: not locked(served), "a conversation stays locked")
 
 
+def held_deletions(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Hold each deletion where it begins, which the first event tells, until the second one is set."""
+    is_deleting, goes_on = asyncio.Event(), asyncio.Event()
+    delete_some = SqlConversations.delete_some
+
+    async def held(conversations: SqlConversations, wanted: str) -> bool:
+        is_deleting.set()
+        await goes_on.wait()
+        return await delete_some(conversations, wanted)
+
+    monkeypatch.setattr(SqlConversations, "delete_some", held)
+    return is_deleting, goes_on
+
+
 @pytest.mark.fault("two clients at once", "streaming", "of one `conversation` the second is told to wait")
 @pytest.mark.parametrize("second", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("first", WAYS.values(), ids=WAYS)
@@ -304,15 +318,7 @@ async def test_an_answer_that_begins_while_its_conversation_is_deleted_is_kept_w
 
     conversation = await ask([first])
     await kept_of(served)
-    is_deleting, goes_on = asyncio.Event(), asyncio.Event()
-    delete_some = SqlConversations.delete_some
-
-    async def held(conversations: SqlConversations, wanted: str) -> bool:
-        is_deleting.set()
-        await goes_on.wait()
-        return await delete_some(conversations, wanted)
-
-    monkeypatch.setattr(SqlConversations, "delete_some", held)
+    is_deleting, goes_on = held_deletions(monkeypatch)
     deleting = asyncio.create_task(served.http.delete(f"{served.url}/v1/conversations/{conversation}"))
     await is_deleting.wait()
     asking = asyncio.create_task(ask(said))
@@ -337,15 +343,7 @@ async def test_no_queued_message_is_accepted_and_deleted(trio: Trio, monkeypatch
     async with served.http.post(served.chat_url, json=body) as answered:
         conversation = answered.headers["X-Conversation-Id"]
     await kept_of(served)
-    is_deleting, goes_on = asyncio.Event(), asyncio.Event()
-    delete_some = SqlConversations.delete_some
-
-    async def held(conversations: SqlConversations, wanted: str) -> bool:
-        is_deleting.set()
-        await goes_on.wait()
-        return await delete_some(conversations, wanted)
-
-    monkeypatch.setattr(SqlConversations, "delete_some", held)
+    is_deleting, goes_on = held_deletions(monkeypatch)
     one = f"{served.url}/v1/conversations/{conversation}"
     deleting = asyncio.create_task(served.http.delete(one))
     await is_deleting.wait()

@@ -12,7 +12,7 @@ from itertools import count
 from math import ceil
 from operator import attrgetter
 from statistics import median
-from typing import Final, Literal, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from elbowroom.store import ALL_TOKENS, WindowTokens
 
@@ -302,38 +302,40 @@ class Pool:
             ticket.admitted.set_result(None)
 
 
-class WritingRate:
-    """How fast one model on one machine writes."""
+class MeasuredRate:
+    """How fast one model on one machine works, by the newest samples of at least `least` tokens."""
+
+    least: ClassVar[int]
 
     def __init__(self) -> None:
         self._rates: deque[float] = deque(maxlen=SAMPLES)
 
     @property
     def is_known(self) -> bool:
-        """Tell whether any answer has told it."""
+        """Tell whether any sample has told it."""
         return bool(self._rates)
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Take note that so many tokens took so many seconds."""
+        if tokens >= self.least and seconds > 0:
+            self._rates.append(min(tokens / seconds, FASTEST))
+
+
+class WritingRate(MeasuredRate):
+    """How fast one model on one machine writes."""
+
+    least = LEAST_ANSWER
 
     @property
     def tokens_per_second(self) -> float:
         """Return the usual rate, in tokens per second."""
         return median(self._rates) if self._rates else DEFAULT_WRITING
 
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Take note that so many tokens were written in so many seconds."""
-        if tokens >= LEAST_ANSWER and seconds > 0:
-            self._rates.append(min(tokens / seconds, FASTEST))
 
-
-class PrefillRate:
+class PrefillRate(MeasuredRate):
     """How fast one model on one machine reads prompts."""
 
-    def __init__(self) -> None:
-        self._rates: deque[float] = deque(maxlen=SAMPLES)
-
-    @property
-    def is_known(self) -> bool:
-        """Tell whether any prompt has told it."""
-        return bool(self._rates)
+    least = LEAST_PROMPT
 
     @property
     def tokens_per_second(self) -> float:
@@ -344,11 +346,6 @@ class PrefillRate:
     def seconds_for(self, prompt: int) -> float:
         """Return how long a prompt of so many tokens is expected to take, at most five minutes."""
         return min(LONGEST, prompt / self.tokens_per_second)
-
-    def learn(self, prompt: int, seconds: float) -> None:
-        """Take note that a prompt of so many tokens was read in so many seconds."""
-        if prompt >= LEAST_PROMPT and seconds > 0:
-            self._rates.append(min(prompt / seconds, FASTEST))
 
     def give_up(self, prompt: int, seconds: float) -> float:
         """Return how long the model goes on reading a prompt that was cancelled after so many seconds.
