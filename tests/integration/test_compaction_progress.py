@@ -12,20 +12,21 @@ import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, chunks_of, eventually
 from patient_counting import wait_for_counts
 from raw_http import request_bytes
+from request_checks import assert_fits
 from scripted_pruner import is_prune_order, valid_plan
 from scripted_pruner import text_of as content_of
 from serving import Served, serve, settings_for, text_of
-from small_window import ANSWER, WINDOW, answers, history, orders_of, small_window, turns_of
+from small_window import ANSWER, WINDOW, answers, ask_whole, history, orders_of, small_window, turns_of
 from watched_stream import WatchedStream, statuses_of, watched
 
 from elbowroom.agents.answer import AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.answering import answer
-from elbowroom.agents.prompt.counters import StepCounter
+from elbowroom.agents.prompt.counters import MANY, StepCounter
 from elbowroom.agents.request import NOBODY, parse_chat_request
 from elbowroom.agents.turn import compactor as telling
 from elbowroom.agents.turn.compactor import Compactor
-from elbowroom.demo import Error, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
-from elbowroom.server.state import CATALOG, run_settings_of
+from elbowroom.demo import Error, Pause, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
+from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
@@ -389,3 +390,17 @@ async def test_log_has_before_and_after(tmp_path: Path, caplog: pytest.LogCaptur
     before = int(line.partition("compacted from ")[2].partition(" ")[0])
     assert before > WINDOW
     assert content_of(turn.body["messages"][-1])
+
+
+async def test_a_long_history_is_pruned_in_the_time_that_is_left(tmp_path: Path) -> None:
+    """A history that is worked on outside the event loop compacts too, once it is known how fast its model writes."""
+    async with small_window(tmp_path, window=16_384, compaction="max_pruning_seconds = 60") as (served, studio):
+        studio.enqueue(Script(*(text for _ in range(40) for text in ("A word. ", Pause(0.002)))))
+        await ask_whole(served, {"model": RAW_MODEL, "messages": history(1)})
+        pool = served.app[SHARED].admission.pool(("lmstudio", MODEL))
+        assert pool is not None
+        assert pool.writing.is_known
+        status, said = await ask_whole(served, {"model": RAW_MODEL, "messages": history(MANY)})
+        assert status == 200, said
+        assert orders_of(studio)
+        assert_fits(turns_of(studio)[-1])

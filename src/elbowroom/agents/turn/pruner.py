@@ -206,7 +206,7 @@ class PruningAgent:
         pool = self.shared.admission.pool(self._key)
         if self.deadline is None or pool is None or not pool.writing.is_known:
             return None
-        left = self.deadline - asyncio.get_running_loop().time() - pool.rate.seconds_for(ORDER)
+        left = self.deadline - pool.clock.time() - pool.rate.seconds_for(ORDER)
         return max(0, int(left * pool.writing.tokens_per_second))
 
     def with_written(self, progress: Progress) -> Progress:
