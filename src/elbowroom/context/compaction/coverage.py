@@ -212,8 +212,8 @@ class Coverage:
             names = unit.words & self._names
             least = self.weight(names) / 2
             for later in newest.get(max(names, key=lambda word: (self._weights[word], word), default=""), ()):
-                is_alike = later.speaker == unit.speaker and self.weight(names & later.words) > least
-                if is_alike and not unit.words <= later.words:
+                is_told = unit.speaker in (later.speaker, "summary")
+                if is_told and self.weight(names & later.words) > least and not unit.words <= later.words:
                     found[unit] = later
                     break
             for word in names:
