@@ -213,7 +213,7 @@ class Coverage:
             least = self.weight(names) / 2
             for later in newest.get(max(names, key=lambda word: (self._weights[word], word), default=""), ()):
                 is_told = unit.speaker in (later.speaker, "summary")
-                if is_told and self.weight(names & later.words) > least and not unit.words <= later.words:
+                if is_told and self.weight(names & later.words) > least:
                     found[unit] = later
                     break
             for word in names:
