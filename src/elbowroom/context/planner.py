@@ -308,6 +308,9 @@ class Planner:
             yield Flush((*whole, self._history.messages))
         if purpose.prunes:
             yield from self.shortener.free(at_any_gain=True)
+        unmoved = self._history
+        if purpose.is_kept:
+            yield from self.shortener.move_material()
         history = self._history
         outcome = yield from self._climbed(purpose, decision, expected)
         if not purpose.is_kept:
@@ -317,7 +320,9 @@ class Planner:
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             made = Written(self.manager.budget.window, outcome.before, outcome.after, outcome.rung)
             yield Keep(made, outcome, len(history.items))
-        elif not purpose.foresees:
+            return outcome
+        self.manager.history = unmoved
+        if not purpose.foresees:
             self.manager.could_not_compact()
             yield Note("not compacted")
         return outcome
