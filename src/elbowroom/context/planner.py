@@ -160,6 +160,8 @@ class Planner:
         measure = Measure(prompt, fixed)
         decision = manager.before_request(measure)
         decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
+        if purpose.foresees and isinstance(decision, Compact):
+            decision = replace(decision, is_firm=False)  # the person is about to ask about the answer
         if self.at is not None and prompt >= self.at and isinstance(decision, Send) and not is_stopped:
             fixed = fixed if matters else (yield from self._fixed(history))
             target = budget.target_below(self.at, prompt, fixed)

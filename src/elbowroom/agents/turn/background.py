@@ -51,7 +51,7 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
         return None
     expected = expected_question(manager.history.messages)
     # Of its output only the visible text counts here: thoughts are in no later prompt.
-    more = sending.counter.text(f"{text_of(reply)}\n{text_of(expected)}")
+    more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(expected)}")
     is_full = used is not None and budget.occupied(used.prompt + more) >= budget.trigger
     fit = sending.fit.after(reply, said)
 
