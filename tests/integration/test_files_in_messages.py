@@ -67,7 +67,7 @@ async def test_chat_goes_on_with_a_file_larger_than_the_window(tmp_path: Path, f
         first = {"role": "user", "content": form(QUESTION)}
         chunks = await asked(served, first)
         [told] = [text for kind, text in notices_of(chunks) if kind == "results cut"]
-        name = "The pasted text" if form is pasted else "Log.md"
+        name = "The pasted text" if form is pasted else "log.md"
         assert told.startswith(f"{name} is too large to be shown whole: about ")
         [turn] = turns_of(studio)
         sent = content_of(turn.body["messages"][-1])

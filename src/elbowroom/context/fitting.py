@@ -192,8 +192,9 @@ def _notice_of(told: Mapping[_Cut, str], size_of: SizeOf) -> Tell | None:
     log.info("Material of %d tokens in a message is shortened to %d.", before, after)
     named = list(dict.fromkeys(cut.piece.name for cut in changed))
     names, verb = ", ".join(named), "is" if len(named) == 1 else "are"
+    names = names.replace("the ", "The ", 1) if names.startswith("the ") else names  # a file keeps its own letters
     text = f"{names} {verb} too large to be shown whole: about {before:,} tokens became {after:,}."
-    return Tell("results cut", text[:1].upper() + text[1:], before, after)
+    return Tell("results cut", text, before, after)
 
 
 def _least(messages: Sequence[Message]) -> Work[int]:
