@@ -98,7 +98,8 @@ def _connect_webui(options: argparse.Namespace, address: str, token: str, record
     if options.undo:
         after, will_be_on = taken_back(connections, address, kept.before), kept.were_on
     else:
-        headers = {**OPEN_WEBUI.headers, **(USER_HEADERS if options.people else {})}
+        chat = {"X-Elbowroom-Chat-Url": f"{options.url.rstrip('/')}/c/{{{{CHAT_ID}}}}"}
+        headers = {**OPEN_WEBUI.headers, **chat, **(USER_HEADERS if options.people else {})}
         new = wanted(before, before.url if before else address, token or NO_TOKEN, headers)
         after, will_be_on = with_connection(connections, new), True
     lines = list(changes(before, _at(after, address)))
