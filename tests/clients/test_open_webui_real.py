@@ -346,8 +346,8 @@ async def test_the_same_file_with_each_message(installed: Installed, tmp_path: P
         assert second[: len(first)] == first
 
 
-async def test_lines_end_and_agree_with_the_page(installed: Installed, tmp_path: Path) -> None:
-    """A line says of the window what the page's gauge says and the engine gets; the title is the chat's."""
+async def test_lines_agree_with_the_page(installed: Installed, tmp_path: Path) -> None:
+    """A line says of the window what the page's gauge says and the engine gets; title and address are the chat's."""
     async with at_work(installed, tmp_path, "gauge", window=8192) as (ada, studio):
         await ada.opens(RAW_MODEL)
         while not any(is_prune_order(chat.body) for chat in studio.chats):
@@ -355,6 +355,7 @@ async def test_lines_end_and_agree_with_the_page(installed: Installed, tmp_path:
             await asyncio.sleep(2)
         row = await ada.row()
         assert row["title"] == "Numbers"
+        assert (row["program"], row["url"]) == ("Open WebUI", ada.page.url)
         assert (await asyncio.to_thread(installed.ask, f"/api/v1/chats/{ada.chat}"))["title"] == "Numbers"
         gauge, known = row["context"]["tokens"], len(turns(studio))
         await ada.says("Please say 5 words.")

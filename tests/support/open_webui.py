@@ -19,7 +19,7 @@ from chromium import chromium
 from playwright.async_api import Locator, Page
 
 from elbowroom.connect.clients import OPEN_WEBUI
-from elbowroom.connect.open_webui import OpenWebUI, wanted
+from elbowroom.connect.open_webui import OpenWebUI, leading_back, wanted
 
 EXECUTABLE: Final = "ELBOWROOM_OPEN_WEBUI"
 """Names the program where it is not on the path."""
@@ -60,7 +60,7 @@ class Installed:
         """Have one connection in it, to the elbowroom at this address, with all headers."""
         self.elbowroom = address
         admin = OpenWebUI(self.url, self.token)
-        connection = wanted(None, f"{address}/v1", "none", OPEN_WEBUI.headers)
+        connection = wanted(None, f"{address}/v1", "none", {**OPEN_WEBUI.headers, **leading_back(self.url)})
         await asyncio.to_thread(admin.set_connections, [connection], are_on=True)
 
     async def give_tools(self, *, are_on: bool) -> None:

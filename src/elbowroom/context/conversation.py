@@ -62,13 +62,17 @@ class StepUsage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationBegun:
-    """A new conversation. `name` is the client's name for it, empty where it gives none."""
+    """A new conversation. `name` is the client's name for it, empty where it gives none.
+
+    `metadata` is what is told beside it from the start: the `program` that began it, and the `url` of the chat there.
+    """
 
     conversation: str
     owner: str
     name: str
     agent: str
     at: float
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,12 +154,15 @@ class Rows(OfAll[list[ConversationRow]]):
     """Which conversations are there, the one used last first, only those used before that moment?
 
     With `search` only those whose messages, results of tools too, hold this text, in whatever case; with `agent` only
-    those that this agent or model has answered last.
+    those that this agent or model has answered last, with `program` those that this program began, and with `model`
+    those for which this model was asked.
     """
 
     owner: str
     search: str = field(default="", kw_only=True)
     agent: str = field(default="", kw_only=True)
+    program: str = field(default="", kw_only=True)
+    model: str = field(default="", kw_only=True)
     before: float | None = field(default=None, kw_only=True)
     limit: int = field(default=50, kw_only=True)
 

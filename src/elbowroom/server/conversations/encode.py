@@ -72,6 +72,8 @@ def describe_row(row: ConversationRow, status: str = "idle") -> dict[str, Any]:
         "name": row.name or None,
         "agent": row.agent,
         "title": row.title,
+        "program": row.metadata.get("program"),
+        "url": row.metadata.get("url"),
         "created": int(row.created),
         "updated": int(row.updated),
         "status": status,

@@ -66,7 +66,8 @@ def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
 async def list_conversations(request: web.Request) -> web.Response:
     """List the caller's conversations, the one used last first: with `q` those in which this text was said.
 
-    With `agent` only those that this agent or model has answered last.
+    With `agent` only those that this agent or model has answered last, with `program` those that this program began,
+    and with `model` those for which this model was asked.
     """
     search = request.query.get("q", "").strip()
     if len(search) > LONGEST_SEARCH:
@@ -89,11 +90,9 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     Raises StoreOpening and StoreAway.
     """
     owner, searches, store = owner_asking(request), request.app[SEARCHES], request.app[SHARED].store
-    agent = request.query.get("agent", "").strip()
+    only = {name: request.query.get(name, "").strip() for name in ("agent", "program", "model")}
     await store.ready()
-    asking = _asked_for_all(
-        store, store.conversations.rows(owner, search=search, agent=agent, before=before, limit=limit)
-    )
+    asking = _asked_for_all(store, store.conversations.rows(owner, search=search, **only, before=before, limit=limit))
     if not search:
         return await asking
     if older := searches.get(owner):

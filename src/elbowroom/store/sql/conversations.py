@@ -344,6 +344,13 @@ def _rows(asked: Rows, connection: Connection) -> list[ConversationRow]:
         statement = statement.where(conversations.c.updated < asked.before)
     if asked.agent:
         statement = statement.where(conversations.c.agent == encoded(asked.agent))
+    if asked.program:
+        told = f'"program":{encoded(asked.program)}'
+        statement = statement.where(conversations.c.metadata.contains(told, autoescape=True))
+    if asked.model:
+        using = select(turns.c.id).join(step_usage, step_usage.c.turn == turns.c.id)
+        own = turns.c.conversation == conversations.c.id
+        statement = statement.where(using.where(own, step_usage.c.model == encoded(asked.model)).exists())
     if asked.search:
         return searched(connection, statement, asked.search, asked.size)
     return list(map(conversation_row, connection.execute(statement.limit(asked.size)).all()))
