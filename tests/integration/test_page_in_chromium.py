@@ -10,7 +10,7 @@ import chromium
 import pytest
 from chatting import MODEL, elbowroom_with_studio, eventually
 from chromium import go, opened
-from noted_conversations import Noted
+from noted_conversations import Noted, milk
 from own_tools import own_tool
 from page_scene import LONG_TALK, QWEN, Talk, lived_in
 from playwright.async_api import Browser, Page, Response, expect
@@ -84,7 +84,12 @@ async def test_three_steps_tick_themselves_and_each_loaded_model_tells_its_room(
                 await expect(model).to_contain_text(re.compile("About .* turns left"))
                 await expect(model.get_by_role("meter")).to_have_attribute("aria-valuemax", "4096")
                 await expect(page.get_by_role("list", name="Last used")).to_contain_text("without a chat id")
-                await expect(page.get_by_role("region", name="Saved")).to_contain_text("Nothing had to be compacted")
+                saved = page.get_by_role("region", name="Saved")
+                await expect(saved).to_contain_text("Nothing had to be compacted")
+                await milk(served.app[SHARED].store.conversations, at=1_700_000_000.0)
+                await page.reload()
+                await saved.get_by_text("By day and month").click()
+                await expect(saved.get_by_role("row", name="November 2023")).to_contain_text("4,000")
 
 
 async def test_log_is_followed_filtered_and_unfolded(

@@ -322,6 +322,25 @@ class ConversationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedTokens:
+    """Tokens of a conversation that the engine did not have to read on one day, counted in days since 1970."""
+
+    conversation: str
+    day: int
+    freed: int = 0
+    compactions: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What caching and compaction have saved; `waits` are tokens and seconds before a first word, of late steps."""
+
+    days: tuple[SavedTokens, ...]
+    waits: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeptCompaction:
     """A compaction; `edited` is the summary as a person has changed it, `undone` when a person took it back."""
 

@@ -16,6 +16,7 @@ from elbowroom.context.conversation import (
     Overview,
     PageWanted,
     QueuedMessage,
+    Savings,
 )
 
 Answer = TypeVar("Answer")
@@ -180,6 +181,19 @@ class Rows(OfAll[list[ConversationRow]]):
 
 
 @dataclass(frozen=True, slots=True)
+class Saved(OfAll[Savings]):
+    """What have caching and compaction saved, on each day of a place `zone` minutes east of Greenwich?"""
+
+    owner: str
+    zone: int = 0
+
+    def joined(self, changed: Savings, stored: Savings, is_stored: Callable[[str], bool]) -> Savings:
+        """Return all."""
+        days = tuple(each for each in stored.days if is_stored(each.conversation))
+        return Savings(days + changed.days, stored.waits + changed.waits)
+
+
+@dataclass(frozen=True, slots=True)
 class Find(OfAll[ConversationRow | None]):
     """Which conversation has this id, or else this name?"""
 
@@ -268,6 +282,7 @@ class AskedConversations(ABC):
     times = asked(Times)
     queue = asked(Queue)
     rows = asked(Rows)
+    saved = asked(Saved)
     find = asked(Find)
     holder = asked(Holder)
     read = asked(Read)

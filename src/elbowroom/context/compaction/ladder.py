@@ -77,7 +77,7 @@ class Cannot:
 class Ladder:
     """The means of one compaction: `target` bounds prompt and reserve together, `turns` is how many turns stay.
 
-    Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for. With `tells_all`
+    Fewer stay where there is no room for so many; where `turns` is None, the last 3 messages do. With `tells_all`
     no message goes without a summary. Without `asks_pruner`, and where there is no pruner, the code alone cuts the
     history. `state` is how the task stands, where the caller knows it better than the last message tells. `removed` is
     what the summary tells of the removed tool calls. With `foresees` the last message stands for the one that the
@@ -193,7 +193,7 @@ class Ladder:
         if self.answer is not None:
             order = (self.answer, *self._requests(groups, self.answer))
             return (yield from self._in_parts(groups, self.answer, order, self._least_beside))
-        starts = list(tail_starts(groups, 1 if self.turns is None else self.turns))
+        starts = list(tail_starts(groups, self.turns))
         starts = sorted({min(starts[-1], max(start, self._stays_from(groups))) for start in starts})
         answered, first = results_being_answered(groups), first_request(groups)
         is_small = bool(self._first_request(groups))

@@ -246,7 +246,7 @@ async def test_orders_fit_the_window_of_the_pruning_agent(window: int, pruner_wi
 
 async def test_history_of_several_windows_is_read_in_parts() -> None:
     """C08, C15: every order fits, every group is in one of them, each with the summary so far."""
-    messages: list[Message] = [*chat(110)]
+    messages: list[Message] = [*chat(100)]
     messages[2] = said("assistant", "The very first word was Rumpelstilzchen.")
     assert size(messages) > 2.5 * 4096
     answers = [plan("It must hold.", f"So far {part} parts were read.", [part]) for part in range(60)]
