@@ -153,6 +153,11 @@ class Servers:
     may_remember: ClassVar[bool] = True
     """Whether what this server knows of the store is all that is in it, since nobody else writes there."""
 
+    @property
+    def counts_for(self) -> float:
+        """Return for how many seconds more the others count this server as there; 0 where it has not said so."""
+        return 0.0
+
     def start(self, sql: Any) -> None:
         """Begin to listen to the others, now that the database `sql` is open; once."""
 

@@ -3,7 +3,6 @@
 import asyncio
 import importlib
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -38,8 +37,8 @@ class Together(Servers):
 
     may_remember = False
 
-    def __init__(self, store: WriteBehindStore, place: ServerPlace) -> None:
-        self.id = f"server_{secrets.token_hex(8)}"
+    def __init__(self, store: WriteBehindStore, place: ServerPlace, own: str) -> None:
+        self.id = own
         self._operations: dict[str, Operation] = {}
         self._drains: list[Callable[[], Awaitable[None]]] = []
         self._lapses: list[Callable[[], object]] = []
@@ -168,6 +167,11 @@ class Together(Servers):
         if is_saved:
             await self.ask_all(await self.others(), AGENTS, {})
         return is_saved
+
+    @property
+    def counts_for(self) -> float:
+        """Return for how many seconds more the others count this server as there; 0 where it has not said so."""
+        return self._listener.counts_for if self._listener is not None else 0.0
 
     @property
     def hears(self) -> bool:

@@ -23,8 +23,14 @@ HEARD_SECONDS: Final = 0.5
 """How long it listens before it looks whether it is to renew."""
 NAMED_LOCKS: Final = 0x656C626E
 """With a hash of the name, the advisory lock of that name."""
-AGAIN_SECONDS: Final = 1.0
-"""How long it waits before it connects again."""
+AGAIN_SECONDS: Final = 0.05
+"""How long it waits before it connects again; where that fails, twice as long each time."""
+LONGEST_SECONDS: Final = 1.0
+
+
+def passed() -> float:
+    """Return the seconds of a clock that nobody sets, which goes on while the machine sleeps where that can be had."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Listener:
@@ -47,6 +53,11 @@ class Listener:
         self.is_listening = False
         self._thread = threading.Thread(target=self._run, name="store-listener", daemon=True)
 
+    @property
+    def counts_for(self) -> float:
+        """Return for how many seconds more others count this server as there; 0 where it has not said so."""
+        return max(0.0, self._renewed + LEASE_SECONDS - passed()) if self._renewed else 0.0
+
     def start(self) -> None:
         """Begin to listen."""
         self._thread.start()
@@ -61,7 +72,7 @@ class Listener:
     def _run(self) -> None:
         unused, engine = create_engines(self._place, 1)
         unused.dispose()
-        has_told = False
+        has_told, pause = False, AGAIN_SECONDS
         while not self._is_over.is_set():
             try:
                 self._listen(engine)
@@ -71,11 +82,9 @@ class Listener:
                     "This server does not hear of the others at the moment: %s",
                     error,
                 )
-                has_told = True
-                self.is_listening = False
-                self._is_over.wait(AGAIN_SECONDS)
-            else:
-                has_told = False
+                pause = AGAIN_SECONDS if self.is_listening else min(LONGEST_SECONDS, 2 * pause)
+                has_told, self.is_listening = True, False
+                self._is_over.wait(pause)
         with suppress(Exception):  # the process may be ending
             engine.dispose()
         self._ended.close()
@@ -98,13 +107,13 @@ class Listener:
                     selector.select(HEARD_SECONDS)
 
     def _renew(self, connection: Connection) -> None:
-        if time.monotonic() - self._renewed < RENEWED_SECONDS:
+        if (began := passed()) - self._renewed < RENEWED_SECONDS:
             return
         since = connection.scalar(since_renewal(self._server))
         connection.execute(renewing(self._server))
         if self._renewed and (since is None or since > LEASE_SECONDS):
             self._lapsed()
-        self._renewed = time.monotonic()
+        self._renewed = began
 
 
 class NamedLock:
