@@ -3,15 +3,14 @@
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine
 
-from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.base import StoreUnavailable, passed
 from elbowroom.store.place import ServerPlace
 from elbowroom.store.sql.dialect import create_engines, plain_errors
 from elbowroom.store.sql.sharing.servers import CHANNEL, LEASE_SECONDS, renewing, since_renewal
@@ -21,16 +20,9 @@ RENEWED_SECONDS: Final = 0.3 * LEASE_SECONDS
 """How often a server says that it is there."""
 HEARD_SECONDS: Final = 0.5
 """How long it listens before it looks whether it is to renew."""
-NAMED_LOCKS: Final = 0x656C626E
-"""With a hash of the name, the advisory lock of that name."""
 AGAIN_SECONDS: Final = 0.05
 """How long it waits before it connects again; where that fails, twice as long each time."""
 LONGEST_SECONDS: Final = 1.0
-
-
-def passed() -> float:
-    """Return the seconds of a clock that nobody sets, which goes on while the machine sleeps where that can be had."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Listener:
@@ -114,32 +106,3 @@ class Listener:
         if self._renewed and (since is None or since > LEASE_SECONDS):
             self._lapsed()
         self._renewed = began
-
-
-class NamedLock:
-    """An advisory lock of a session, on a connection of its own: whoever dies has it no more."""
-
-    def __init__(self, place: ServerPlace, name: str) -> None:
-        self._place = place
-        self._name = name
-        self._engine: Engine | None = None
-        self._connection: Connection | None = None
-
-    def is_taken(self) -> bool:
-        """Take the lock if nobody has it; tell whether it is taken. Raises StoreUnavailable."""
-        with plain_errors():
-            if self._engine is None:
-                unused, self._engine = create_engines(self._place, 1)
-                unused.dispose()
-                self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            assert self._connection is not None  # noqa: S101  # both are made together
-            asked = select(func.pg_try_advisory_lock(NAMED_LOCKS, func.hashtext(self._name)))
-            return bool(self._connection.scalar(asked))
-
-    def close(self) -> None:
-        """Give the lock back."""
-        if self._engine is not None:
-            with suppress(Exception):  # a connection that is lost has no lock
-                if self._connection is not None:
-                    self._connection.close()
-            self._engine.dispose()
