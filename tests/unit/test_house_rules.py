@@ -45,8 +45,8 @@ INSIDE = {
     ),
     "store": (
         "base questions said | lock identity place | changes packed message_parts inspection | index "
-        "| backlog sql sql.dialect sql.search sql.sharing sql.moving | write_behind | rows outputs stand_by sharing "
-        "| conversations | store"
+        "| unwritten | backlog sql sql.dialect sql.search sql.sharing sql.moving | write_behind "
+        "| rows outputs stand_by sharing | conversations | store"
     ),
     "agents": (
         "sdk catalog request broken_json | answer | running | admission | conversations | tools tools.outputs "

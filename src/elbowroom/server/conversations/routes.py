@@ -4,6 +4,7 @@ import asyncio
 import math
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -74,12 +75,13 @@ async def list_conversations(request: web.Request) -> web.Response:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
     limit = whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
     before = _moment(request, "before")
-    rows = await _rows(request, search, before, limit + 1)
-    page = first_page(rows, limit)
-    if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
-        rows = await _rows(request, search, before, LARGEST_PAGE)
-        page = [row for row in rows if row.updated == rows[0].updated]
-    elsewhere = await request.app[SHARED].store.servers.answered([row.id for row in page])
+    async with nullcontext() if search else request.app[SHARED].store.in_time():
+        rows = await _rows(request, search, before, limit + 1)
+        page = first_page(rows, limit)
+        if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
+            rows = await _rows(request, search, before, LARGEST_PAGE)
+            page = [row for row in rows if row.updated == rows[0].updated]
+        elsewhere = await request.app[SHARED].store.servers.answered([row.id for row in page])
     data = [_described_in_list(request, row, elsewhere) for row in page]
     return answer_json(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
@@ -267,10 +269,12 @@ async def asked(request: web.Request, question: Callable[[str, str], Awaitable[F
     Raises NotFound, StoreOpening and StoreAway.
     """
     owner, named = owner_asking(request), conversation_name(request.match_info["id"])
-    await request.app[SHARED].store.ready()
-    found = await question(owner, named)
+    store = request.app[SHARED].store
+    await store.ready()
+    async with store.in_time():
+        found = await question(owner, named)
     if found is None:
-        request.app[SHARED].store.check_reachable()
+        store.check_reachable()
         raise _unknown(request)
     return found
 

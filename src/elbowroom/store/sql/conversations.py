@@ -120,13 +120,13 @@ class SqlConversations(AskedConversations):
         with suppress(StoreUnavailable):
             await self.database.on_writer(self._rehearse)
 
-    async def write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
+    async def write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.
 
         `number` is that of the batch, which rises. A batch that is written again, since a server's answer to the first
-        time was lost, is written once.
+        time was lost, is written once. With `server` it is that of another server, which has left it.
         """
-        await self.database.on_writer(partial(self._write, changes, number))
+        await self.database.on_writer(partial(self._write, changes, number, server))
 
     async def ask(self, question: Question[Answer]) -> Answer:
         """Return the answer; turns wait for none that people ask for, and nobody for a search."""
@@ -190,32 +190,33 @@ class SqlConversations(AskedConversations):
             execute_all(connection, Plan({}, self._server).add(REHEARSED).groups)
             raise _TakenBack
 
-    def _write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
+    def _write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
+        server = server or self._server
         try:
-            self._write_together(changes, Written(number))
+            self._write_together(changes, Written(number), server)
         except StoreUnavailable as error:
             if not is_refusal(error):
                 raise
             for place, change in enumerate(changes, 1):
-                self._write_alone(change, Written(number - 1, place))
+                self._write_alone(change, Written(number - 1, place), server)
 
-    def _write_alone(self, change: KeptChange, written: Written) -> None:
+    def _write_alone(self, change: KeptChange, written: Written, server: str) -> None:
         try:
-            self._write_together([change], written)
+            self._write_together([change], written, server)
         except StoreUnavailable as error:
             if not is_refusal(error):
                 raise
             left_out(change, error)
 
-    def _write_together(self, changes: Sequence[KeptChange], written: Written) -> None:
+    def _write_together(self, changes: Sequence[KeptChange], written: Written, server: str) -> None:
         tails = self._tails
         with self.database.writing_at_once() as connection:
-            if self._server and not note_written(connection, self._server, written):
+            if server and not note_written(connection, server, written):
                 self._tails = {}
                 return
             for batch in with_sure_tails(changes, tails):
                 unknown = [reply for reply in growing(batch) if reply not in tails]
-                plan = Plan(tails | _tails(connection, unknown), self._server).add(batch)
+                plan = Plan(tails | _tails(connection, unknown), server).add(batch)
                 execute_all(connection, plan.groups)
                 tails = plan.tails_after()
         self._tails = tails
