@@ -130,7 +130,7 @@ def known_by(request: web.Request, owner: str) -> KnownBy:
 def is_from_here(request: web.Request) -> bool:
     """Tell whether a request comes from this computer, under any of its addresses, and not through a proxy on it."""
     peer = request.remote
-    if not peer or any(name in request.headers for name in FORWARDED):
+    if not peer or any(map(request.headers.__contains__, FORWARDED)):
         return False
     return peer == arrival(request)[0] or _is_loopback(peer)
 
@@ -170,7 +170,7 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
         _filled(headers, CONVERSATION),
         _filled(headers, OPEN_WEBUI_CHAT),
         named,
-        *(headers.get(name) for name in SESSIONS),
+        *map(headers.get, SESSIONS),
         cache_key if isinstance(cache_key, str) and UNIQUE.fullmatch(cache_key) else None,
     )
 
