@@ -135,6 +135,6 @@ export const WORDS = {
 	auto: "Automatic: a status line, for Obsidian lines of text", event: "A status line", content: "Lines of text in the answer", comment: "Comments, which no program shows", off: "None",
 	ends: "The first and the last exchange", whole: "All that fits",
 	file: "The settings file", database: "The database",
-	"client_tools.auto": "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
+	"client_tools.auto": "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", "client_tools.search": "By name, looked up when needed", drop: "Left out",
 	lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
 };
