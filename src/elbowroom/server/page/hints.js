@@ -42,7 +42,7 @@ const HINTS = {
 		agent_tools: ["Agents it can ask", "", { widget: "choices", options: "otherAgents" }],
 		mcp: ["MCP servers", "", { widget: "choices", options: "mcp", more: "Single tools, as server/tool, one a line" }],
 		max_turns: ["Most model calls per request", "", { rare: true }],
-		client_tools: ["Tools of the chat program", "What becomes of the tools that it sends along. Short descriptions save room."],
+		client_tools: ["Tools of the chat program", "What becomes of the tools that it sends along. Short descriptions save room, names alone save most of it."],
 		handoffs: ["Agents it can hand over to", "", { widget: "choices", options: "otherAgents", rare: true }],
 		tool_timeout: ["Longest time for a tool", "", { unit: "seconds", rare: true }],
 		tool_name: ["Its name as a tool", "Empty: ask_ and its ID.", { rare: true }],
