@@ -72,8 +72,8 @@ def stopping(served: Served) -> Iterator[StopsAt]:
     """Count the suspensions of all turns in this block."""
     stops, loop, answerer_of = StopsAt(), asyncio.get_running_loop(), answering._answerer
 
-    async def counted_answerer(target: Any, request: Any, settings: Any) -> Any:
-        answerer: Any = await answerer_of(target, request, settings)
+    async def counted_answerer(target: Any, request: Any, settings: Any, *, runs_tools: bool) -> Any:
+        answerer: Any = await answerer_of(target, request, settings, runs_tools=runs_tools)
 
         async def counted_run(target: Any, request: Any, sink: Any, settings: Any, said: Any) -> Any:
             count = stops.counter(settings.running)

@@ -78,10 +78,14 @@ async def answer(
                 return _noted(await answer_beside(target, request, sink, settings))
         if keeps:
             shared.store.open_soon()
-        if target.agent is not None or settings.compaction.offers_recall(is_agent=False):
+        looks_up = bool(request.tools) and settings.client_tools == "search"
+        runs_tools = target.agent is not None or looks_up or settings.compaction.offers_recall(is_agent=False)
+        if runs_tools:
             _ = shared.sdk.begin(imported_runner)  # which takes a second; all that comes first takes some of it
         asked = await shared.recording.asked(target, request)
-        recorder = shared.recording.begin(asked, is_patient=target.agent is not None, keeps=keeps, turn=turn)
+        recorder = shared.recording.begin(
+            asked, is_patient=target.agent is not None or looks_up, keeps=keeps, turn=turn
+        )
 
         def place() -> None:
             begun(recorder)
@@ -94,7 +98,7 @@ async def answer(
         try:
             with running.stoppable():
                 with _observed(target, request, shared.observations, running):
-                    answerer = await _answerer(target, request, settings)
+                    answerer = await _answerer(target, request, settings, runs_tools=runs_tools)
                     shown = _shown(sink, recorder, shared.store, running)
                     await answerer(target, request, shown, settings, said)
                     await recorder.is_found()
@@ -200,12 +204,11 @@ def chat_key(target: Target, request: ChatRequest) -> ChatKey:
     return target.provider.id, target.model, request.caller.chat_id
 
 
-async def _answerer(target: Target, request: ChatRequest, settings: RunSettings) -> Answerer:
-    """Return the function that answers a turn, once all that it needs is loaded."""
+async def _answerer(target: Target, request: ChatRequest, settings: RunSettings, *, runs_tools: bool) -> Answerer:
+    """Return the function that answers a turn, once all that it needs is loaded; it runs tools for an agent."""
     if settings.compaction.chat_command and command_in(request.messages[-1]) is not None:
         return answer_command
-    recalls = settings.compaction.offers_recall(is_agent=False)
-    agent = target.agent or (_raw_agent(target, settings) if recalls else None)
+    agent = target.agent or (_raw_agent(target, settings) if runs_tools else None)
     if agent is None:
         return _answer_raw
     loading = settings.shared.sdk.begin(imported_runner)
@@ -227,7 +230,7 @@ def imported_runner() -> Any:
 
 
 def _raw_agent(target: Target, settings: RunSettings) -> AgentSettings:
-    """Return the agent as which a raw model runs that can recall: it has nothing else."""
+    """Return the agent as which a raw model runs that has a tool of the server: it has nothing else."""
     provider = target.provider.id
     return AgentSettings(id="raw-model", provider=provider, model=target.model, client_tools=settings.client_tools)
 

@@ -127,7 +127,9 @@ async def compact_request(
     offered = await offered_unasked(target, request, settings)
     said = without_notices(offered.request.messages)
     chain = await asyncio.to_thread(Chain.of, request.caller.keeps_as, target.name, said)  # of thousands takes long
-    asking = Asking(target, offered.request, sink, settings, None, offered.keeper, offered.recaller, chain)
+    asking = Asking(
+        target, offered.request, sink, settings, None, offered.keeper, offered.recaller, chain, offered.search
+    )
     fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     messages = fit.manager.history.messages
     before, outcome = await fit.run(fit.planner.by_hand(fit.recall.begun_with()))

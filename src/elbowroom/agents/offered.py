@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Sink, name_in_lm_studio, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller, ChatRequest, own_request, tool_name
-from elbowroom.agents.tools import ServerTool, distinct, free_name, function_spec, memory_tools, with_arranged_tools
+from elbowroom.agents.tools import (
+    ServerTool,
+    ToolSearch,
+    distinct,
+    free_name,
+    function_spec,
+    memory_tools,
+    searched,
+    with_arranged_tools,
+)
 from elbowroom.agents.tools.mcp import McpServers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import RECALL_TOOL, Recaller
@@ -165,7 +174,8 @@ class Handoff:
 class Offered:
     """The tools and handoffs of an agent, and the request as it gets it; `keeper` keeps what the tools return.
 
-    `recaller` has the tool that is offered besides once something was compacted away; None where it never is.
+    `recaller` has the tool that is offered besides once something was compacted away; None where it never is. `search`
+    stands for the client's tools where the model is told of them by name.
     """
 
     request: ChatRequest
@@ -173,6 +183,7 @@ class Offered:
     handoffs: Sequence[Handoff]
     keeper: OutputKeeper | None
     recaller: Recaller | None = None
+    search: ToolSearch | None = None
 
     @property
     def own_names(self) -> list[str]:
@@ -193,13 +204,17 @@ class Offered:
     def without_clashes(self) -> "Offered":
         """Return the same without the client's tools that share a name with an own one."""
         clashes = self.clashes
-        left = tuple(spec for spec in self.request.tools if tool_name(spec) not in clashes)
-        return replace(self, request=replace(self.request, tools=left))
+        left, by_name = (
+            tuple(spec for spec in specs if tool_name(spec) not in clashes)
+            for specs in (self.request.tools, self.request.by_name)
+        )
+        search = self.search.without(clashes) if self.search is not None else None
+        return replace(self, request=replace(self.request, tools=left, by_name=by_name), search=search)
 
     @property
     def specs(self) -> list[dict[str, Any]]:
         """Return the own tools as a chat request lists them."""
-        own = [tool.spec for tool in self.tools]
+        own = [tool.spec for tool in (*self.tools, *([self.search.tool] if self.search is not None else ()))]
         return own + [function_spec(handoff.name, handoff.description, NO_ARGUMENTS) for handoff in self.handoffs]
 
 
@@ -215,8 +230,9 @@ async def offered_to(
 
     `refs` are the references of outputs that all agents of one run share; the keeper adds to them.
     """
-    if request.tools:
-        request = with_arranged_tools(request, agent.settings.client_tools)
+    choice = agent.settings.client_tools
+    if request.tools and choice != "search":
+        request = with_arranged_tools(request, choice)
     tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
     used = {READ_TOOL, SEARCH_TOOL, *(name_in_lm_studio(tool.name) for tool in tools)}
     for tool in agent_tools(agent, request.caller, sink, settings, run):
@@ -230,7 +246,10 @@ async def offered_to(
         used.add(handoffs[-1].name)
     is_agent = agent.target.agent is not None
     recaller = _recaller({*used, *_client_names(request)}, settings, is_agent=is_agent)
-    return Offered(request, tools, handoffs, keeper, recaller)
+    search = None
+    if choice == "search":
+        request, search = searched(request, {*used, RECALL_TOOL})
+    return Offered(request, tools, handoffs, keeper, recaller, search)
 
 
 def _recaller(taken: Iterable[str], settings: RunSettings, *, is_agent: bool) -> Recaller | None:
@@ -240,7 +259,7 @@ def _recaller(taken: Iterable[str], settings: RunSettings, *, is_agent: bool) ->
 
 
 def _client_names(request: ChatRequest) -> list[str]:
-    return [name for spec in request.tools if (name := tool_name(spec)) is not None]
+    return [name for spec in (*request.tools, *request.by_name) if (name := tool_name(spec)) is not None]
 
 
 def _keeper(
@@ -263,8 +282,12 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
     if target.is_relay:
         return Offered(request, (), (), None)
     if target.agent is None:
-        request = with_arranged_tools(request, settings.client_tools)
-        return Offered(request, (), (), None, _recaller(_client_names(request), settings, is_agent=False))
+        choice = settings.client_tools
+        recaller = _recaller(_client_names(request), settings, is_agent=False)
+        if choice != "search":
+            return Offered(with_arranged_tools(request, choice), (), (), None, recaller)
+        request, search = searched(request, {READ_TOOL, SEARCH_TOOL, RECALL_TOOL})
+        return Offered(request, (), (), None, recaller, search)
     return await offered_to(NamedAgent(target, target.agent), request, tell_nobody, settings, _run_nobody)
 
 

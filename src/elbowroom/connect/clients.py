@@ -57,8 +57,9 @@ OPEN_WEBUI: Final = Client(
         Part(
             "sh",
             """DEFAULT_MODEL_METADATA='{"capabilities":{"builtin_tools":false,"usage":true}}'""",
-            about="Its built-in tools take 5,000 to 6,400 tokens of every chat. With small windows switch them off: "
-            "Capabilities of the model, or for all in its environment:",
+            about="Its built-in tools take 5,000 to 6,400 tokens of every chat. With small windows set "
+            'client_tools = "search" in the settings of elbowroom, which tells of them by name, or switch them off: by '
+            "`elbowroom connect open-webui --tools off`, in Capabilities of the model, or for all in its environment:",
             label="environment setting",
         ),
     ),

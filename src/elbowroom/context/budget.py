@@ -379,6 +379,11 @@ SWITCH_OFF: Final = (
     "switch tools off in the client (Open WebUI: Builtin Tools, by `elbowroom connect open-webui --tools off`)"
 )
 
+BY_NAME: Final = (
+    'set client_tools = "search" under [server] of the settings, or of the agent (the model is told of tools by name, '
+    "and looks up those it needs)"
+)
+
 
 def _remedy(cost: FixedCost, slim_saves: int) -> str:
     return _sentence(_ways(cost, slim_saves))
@@ -394,6 +399,8 @@ def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
         ways.append("give the agent fewer tools" if cost.has_many_of_agent else SWITCH_OFF)
     if cost.tools and slim_saves > 0:
         ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
+    if len(cost.tools) - cost.own > 1 and not cost.has_many_of_agent:
+        ways.append(BY_NAME)
     return ways
 
 

@@ -34,7 +34,7 @@ STORE_SERVER_FORM = re.compile(
     r"postgres(ql)?://([^:@/?\s]*(:(env:[A-Za-z_][A-Za-z0-9_]*|file:(~?/|[A-Za-z]:[/\\])[^@\s]+))?@)?"
     r"(?![^@]*[?&](ssl)?password=)[^@\s]*"
 )
-ClientTools = Literal["auto", "pass", "slim", "drop"]
+ClientTools = Literal["auto", "pass", "slim", "search", "drop"]
 TaskHistory = Literal["ends", "whole"]
 RECALLS_UNASKED: Final = ("auto", "unasked", "both")
 """The choices of `compaction.recall` with which passages of what was compacted away come back by themselves."""

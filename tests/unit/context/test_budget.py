@@ -273,6 +273,10 @@ LARGEST = (("create_calendar_event", 412), ("update_automation", 398), ("create_
 TOOLS = (("get_current_timestamp", 61), *LARGEST, *((f"tool_{number}", 160) for number in range(32)))
 SLIM = 'or set client_tools = "slim" (saves about 5 tokens).'
 LARGER_WINDOW = "Load the model with a larger context length"
+BY_NAME = (
+    'set client_tools = "search" under [server] of the settings, or of the agent (the model is told of tools by name, '
+    "and looks up those it needs)"
+)
 OFF = "switch tools off in the client (Open WebUI: Builtin Tools, by `elbowroom connect open-webui --tools off`)"
 
 
@@ -295,8 +299,9 @@ def test_the_notice_says_what_takes_how_much_and_what_helps() -> None:
     A line of a chat program has the best remedy and two numbers.
     """
     assert notice_of(hello(8192), slim_saves=2400) == (
-        f"Load the model with a larger context length, {OFF}, or set client_tools = "
-        '"slim" (saves about 2400 tokens). Before the conversation begins, 7621 of this model\'s 8192 tokens (93%) are '
+        f"Load the model with a larger context length, {OFF}, set client_tools = "
+        f'"slim" (saves about 2400 tokens), or {BY_NAME}. '
+        "Before the conversation begins, 7621 of this model's 8192 tokens (93%) are "
         "taken: 6368 by 36 tools (the largest: create_calendar_event 412, update_automation 398, create_automation "
         "377), 1000 by room for the reply, 219 by the system message, 34 by messages that have to stay."
     )
@@ -323,8 +328,9 @@ def test_the_line_says_what_helps_most(cost: FixedCost, way: str) -> None:
 def test_the_refusal_says_what_takes_how_much_and_what_helps() -> None:
     """What helps comes first, then the words that clients know; the prompt alone is too long, without the reply."""
     assert refusal_of(hello(4096), slim_saves=2400) == (
-        f"Load the model with a larger context length, {OFF}, or set client_tools = "
-        '"slim" (saves about 2400 tokens). This model\'s maximum context length is 4096 tokens, and the request needs '
+        f"Load the model with a larger context length, {OFF}, set client_tools = "
+        f'"slim" (saves about 2400 tokens), or {BY_NAME}. '
+        "This model's maximum context length is 4096 tokens, and the request needs "
         "6621, however short the conversation is made: 6368 by 36 tools (the largest: create_calendar_event 412, "
         "update_automation 398, create_automation 377), 219 by the system message, 34 by messages that have to stay."
     )

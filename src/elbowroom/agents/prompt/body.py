@@ -99,7 +99,8 @@ def step_body(
     """Return the body of one model step of a managed run.
 
     The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a
-    forced `tool_choice` has been obeyed and is left out, else the model could never answer. Where it names a function,
+    forced `tool_choice` has been obeyed and is left out, else the model could never answer; it has not where the model
+    could only look tools up. Where it names a function,
     that is the only one on offer: LM Studio and llama.cpp refuse a choice with a name.
     """
     sent = {name: value for name, value in request.fields.items() if value is not None or name not in defaults}
@@ -112,7 +113,7 @@ def step_body(
     if fields.get("stop") == "":
         # Sent by habit for "none"; taken at its word it stands before the first letter of every answer.
         del fields["stop"]
-    if step > 1 and fields.get("tool_choice") not in ("auto", "none"):
+    if step > 1 and not (request.by_name and len(tools) == 1) and fields.get("tool_choice") not in ("auto", "none"):
         fields.pop("tool_choice", None)
     body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}
     if tools:

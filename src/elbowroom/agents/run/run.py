@@ -171,13 +171,24 @@ class SdkAgents:
             answer.guard = AnswerGuard.after(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
         turn = Turn(
-            agent.target, offered.request, self.sink, self.settings, offered.keeper, answer, intake, offered.recaller
+            agent.target,
+            offered.request,
+            self.sink,
+            self.settings,
+            offered.keeper,
+            answer,
+            intake,
+            offered.recaller,
+            offered.search,
         )
         self.turns.append(turn)
         tools = [*offered.tools, *([offered.recaller.tool] if offered.recaller is not None else ())]
         declared = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
         self.calls.kinds.update({**declared, **settings.tool_output.over(self.settings.tool_output).kinds})
         own = [as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)) for tool in tools]
+        if offered.search is not None:
+            look_up = offered.search.tool
+            own.append(as_function_tool(look_up, self._looking_up(look_up, turn)))
         return SdkAgent(
             name=settings.display_name,
             instructions=settings.instructions,
@@ -198,6 +209,16 @@ class SdkAgents:
             return text
 
         return invoke
+
+    def _looking_up(self, tool: ServerTool, turn: Turn) -> Callable[[str, str], Awaitable[str]]:
+        """Return what describes the client's tools to the model, whole, and tells nobody: no work is done by it."""
+
+        async def look_up(call_id: str, written: str) -> str:
+            result = await self.calls.call(tool, written, seconds=None)
+            turn.returned(call_id, result.text)
+            return result.text
+
+        return look_up
 
     async def _tell(self, notice: Notice) -> None:
         """Tell the person of a tool's call, unless the settings say not to."""
@@ -243,7 +264,8 @@ class ManagedModel(Model):
         self._recaller = offered.recaller
         self._of_client = frozenset(offered.client_names)
         recalls = [offered.recaller.tool.name] if offered.recaller is not None else []
-        self._known = self._of_client.union(offered.own_names, recalls)
+        looks_up = [offered.search.name] if offered.search is not None else []
+        self._known = self._of_client.union(offered.own_names, recalls, looks_up)
 
     async def stream_response(
         self,
@@ -405,7 +427,7 @@ def as_function_tool(tool: ServerTool, invoke: Callable[[str, str], Awaitable[st
 
 def client_function_tools(request: ChatRequest) -> dict[str, FunctionTool]:
     """Return the client's tools by name, in a form that ends the run instead of being executed."""
-    named = ((tool_name(spec), spec) for spec in request.tools)
+    named = ((tool_name(spec), spec) for spec in (*request.tools, *request.by_name))
     return {name: _client_tool(name, spec["function"]) for name, spec in named if name is not None}
 
 

@@ -4,6 +4,7 @@ from elbowroom.agents.tools.calls_in_text import CallsInText
 from elbowroom.agents.tools.client import arrange_tools, with_arranged_tools
 from elbowroom.agents.tools.events import call_notice, result_notice
 from elbowroom.agents.tools.memory import ByConversation, ToldMemories, memory_tools, remembers
+from elbowroom.agents.tools.search import ToolSearch, searched
 from elbowroom.agents.tools.tool import (
     ServerTool,
     ToolArguments,
@@ -23,6 +24,7 @@ __all__ = [
     "ToldMemories",
     "ToolArguments",
     "ToolCalls",
+    "ToolSearch",
     "Toolbox",
     "arrange_tools",
     "call_notice",
@@ -34,5 +36,6 @@ __all__ = [
     "result_notice",
     "result_of",
     "schema_of",
+    "searched",
     "with_arranged_tools",
 ]

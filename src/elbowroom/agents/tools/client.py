@@ -42,12 +42,12 @@ def arrange_tools(tools: Sequence[dict[str, Any]], choice: ClientTools) -> list[
 
     `pass` gives the very same objects, as does `auto`, which is decided once the window is known, and `drop` none.
     `slim` gives tools for which the same calls are valid: names, types, enums and required stay, descriptions are cut
-    to a few words.
+    to a few words; so does `search` where no tool of the server can describe them.
     """
     match choice:
         case "pass" | "auto":
             return list(tools)
-        case "slim":
+        case "slim" | "search":
             return [_slim_tool(tool) for tool in tools]
         case "drop":
             return []

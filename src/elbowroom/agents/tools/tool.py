@@ -152,7 +152,7 @@ class ToolCalls:
     _running: set["asyncio.Task[Any]"] = field(default_factory=set)
     _failed_in: dict[tuple[str, str], set[int]] = field(default_factory=dict)
 
-    async def call(self, tool: ServerTool, written: str, seconds: float) -> ToolResult:
+    async def call(self, tool: ServerTool, written: str, seconds: float | None) -> ToolResult:
         """Call a tool as `result_of` does; an error that comes again and again says so."""
         if (task := asyncio.current_task()) is not None:
             self._running.add(task)

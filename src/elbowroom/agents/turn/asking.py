@@ -10,7 +10,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, warn_of_orphans
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
-from elbowroom.agents.tools import ToldMemories, remembers
+from elbowroom.agents.tools import ToldMemories, ToolSearch, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.compactor import Compactor
@@ -47,7 +47,7 @@ class Asking:
     `target` is bound to a machine while a step runs, and `request` has its tools in short where they leave no room.
     `manager` has the history, `recall` the compactions of its conversation. `last` is the last step in a window, None
     where there was none; before it there were `usages_before` reports. `asked` is what was asked last, and of whom.
-    `chain` is that of the request's messages where it was made before.
+    `chain` is that of the request's messages where it was made before. `search` stands for the tools `by_name`.
     """
 
     def __init__(
@@ -60,13 +60,14 @@ class Asking:
         keeper: OutputKeeper | None = None,
         recaller: Recaller | None = None,
         chain: Chain | None = None,
+        search: ToolSearch | None = None,
     ) -> None:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
         self._stops, request = stops_of(request)
         self.target, self.request, self.settings = target, request, settings
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
         self._answer, self.sink, self._live = answer or Answer(), sink, live
-        self._keeper, self._recaller = keeper, recaller
+        self._keeper, self._recaller, self._search = keeper, recaller, search
         chain = live.chain if live is not None and live.agent == target.name else chain
         self.recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
         chosen, history = settings.compaction, Prompt(self.recall.items, self.recall.items)
@@ -146,10 +147,12 @@ class Asking:
     def _stream(
         self, tools: Sequence[dict[str, Any]], shape: StepRequest, is_for_client: Callable[[str], bool]
     ) -> ReplyStream:
+        tools = [*tools, *self.request.by_name]
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
         offered = [name for tool in known if (name := tool_name(tool))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
-        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written, self._stops)
+        resolved = self._search.resolved if self._search is not None else None
+        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written, self._stops, resolved)
 
     async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
         """Return what the turn asks for; raises at once what that was refused with several times within a minute."""

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from elbowroom.agents.admission import Ticket
-from elbowroom.agents.answer import Answer, Reply, Said, Sink
+from elbowroom.agents.answer import Answer, Reply, Said, Sink, ToolCall
 from elbowroom.agents.ask import Question, ReplyReader, ask
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import Unreported
@@ -166,7 +166,7 @@ class ReplyStream(ReplyReader):
     reply after text means that the model has nothing to add, unless it must not be: `may_be_empty`. `unreported` is the
     last request where the engine reported no usage, `lost` what the engine had to read again, as JSON. Calls of
     `tools` that stand in the text are taken as calls, thoughts at its beginning as thoughts. It
-    `has_stopped` where one of `stops` stands in it.
+    `has_stopped` where one of `stops` stands in it. Calls are taken as what they are `resolved` to.
     """
 
     def __init__(
@@ -178,6 +178,7 @@ class ReplyStream(ReplyReader):
         live: TurnRecorder | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         stops: Sequence[str] = (),
+        resolved: Callable[[ToolCall], ToolCall] | None = None,
     ) -> None:
         super().__init__(offered)
         self.watch: StreamWatch | None = None
@@ -192,7 +193,7 @@ class ReplyStream(ReplyReader):
         self._in_text: CallsInText | None = None
         self._thoughts: ThoughtsInText | None = None
         self._may_think, self.has_stopped = True, False
-        self._stops = stops
+        self._stops, self._resolved = stops, resolved
         self._until: StopSequences | None = None
         self._continuation: Continuation | None = None
         self._unseen: list[Said] = []
@@ -360,6 +361,8 @@ class ReplyStream(ReplyReader):
     async def close(self) -> Reply:
         """Take the reply as whole: hand the client its tool calls and return it."""
         calls = self.reply.close_calls(was_cut=self.was_cut)
+        if self._resolved is not None:
+            self.reply.tool_calls = calls = list(map(self._resolved, calls))
         if self._live is not None:
             self._live.called(calls, self.lost)
         if calls and (own := [call for call in calls if self._is_for_client(call.name)]):

@@ -8,6 +8,7 @@ from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import STEER, Intake
 from elbowroom.agents.request import ChatRequest
+from elbowroom.agents.tools import ToolSearch
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.asking import Asking
@@ -26,7 +27,8 @@ class Turn:
     """Answers one client request step after step; `answer` grows with every step, and may have begun before.
 
     `keeper` keeps results of tools where the model can read them again. `intake` takes messages from the queue of the
-    conversation; turns of one run share it. `recaller` is None where no tool may find what was compacted away.
+    conversation; turns of one run share it. `recaller` is None where no tool may find what was compacted away, `search`
+    where no tool stands for those of the client.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class Turn:
         answer: Answer | None = None,
         intake: Intake | None = None,
         recaller: Recaller | None = None,
+        search: ToolSearch | None = None,
     ) -> None:
         self.answer = answer or Answer()
         self.intake = intake or Intake(settings.shared.queue, settings.live, sink)
-        self._asking = Asking(target, request, sink, settings, self.answer, keeper, recaller)
+        self._asking = Asking(target, request, sink, settings, self.answer, keeper, recaller, search=search)
         self._settings, self._sink = settings, sink
         self._live, self._running = settings.live, settings.running
         self._reply_before: Reply | None = None

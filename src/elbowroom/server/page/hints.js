@@ -42,7 +42,7 @@ const HINTS = {
 		agent_tools: ["Agents it can ask", "", { widget: "choices", options: "otherAgents" }],
 		mcp: ["MCP servers", "", { widget: "choices", options: "mcp", more: "Single tools, as server/tool, one a line" }],
 		max_turns: ["Most model calls per request", "", { rare: true }],
-		client_tools: ["Tools of the chat program", "What becomes of the tools that it sends along. Short descriptions save room."],
+		client_tools: ["Tools of the chat program", "What becomes of the tools that it sends along. Short descriptions save room, names alone save most of it."],
 		handoffs: ["Agents it can hand over to", "", { widget: "choices", options: "otherAgents", rare: true }],
 		tool_timeout: ["Longest time for a tool", "", { unit: "seconds", rare: true }],
 		tool_name: ["Its name as a tool", "Empty: ask_ and its ID.", { rare: true }],
@@ -135,6 +135,6 @@ export const WORDS = {
 	auto: "Automatic: a status line, for Obsidian lines of text", event: "A status line", content: "Lines of text in the answer", comment: "Comments, which no program shows", off: "None",
 	ends: "The first and the last exchange", whole: "All that fits",
 	file: "The settings file", database: "The database",
-	"client_tools.auto": "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", drop: "Left out",
+	"client_tools.auto": "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", "client_tools.search": "By name, looked up when needed", drop: "Left out",
 	lmstudio: "LM Studio", ollama: "Ollama", openai: "OpenAI-compatible",
 };
