@@ -47,7 +47,7 @@ MOST_MISSES: Final = 32
 LONGEST_TOKEN: Final = 20
 """Characters; a text with more of them for each token of room is not counted."""
 MOST_ALIKE: Final = 4
-"""Units, the newest ones, among which the one is looked for that says something else of the same."""
+"""The rarest names of a unit, and for each the newest units with it, among which one about the same is looked for."""
 LEAST_LINE: Final = 4
 """Tokens that the shortest line takes."""
 
@@ -201,17 +201,19 @@ class Coverage:
         return dict(found.values())
 
     def _successors(self, units: Iterable[Unit]) -> dict[Unit, Unit]:
-        """Return for units, given in their order, the newest by the same speaker that says something else of the same.
+        """Return for units, given in their order, the newest of the same speaker that is about the same.
 
-        That has most of the weight of the unit's names: words without figures that are rare, and said again. Whether it
-        replaces the unit no code knows; but the older one never stands where there is room for one of both alone.
+        Of a summary, which tells what all have said, it may be anybody's. It has most of the weight of the unit's
+        names: words without figures that are rare, and said again. Whether it replaces the unit no code knows; but the
+        older one never stands where there is room for one of both alone.
         """
         newest: dict[str, list[Unit]] = {}
         found: dict[Unit, Unit] = {}
         for unit in reversed([*units]):
             names = unit.words & self._names
             least = self.weight(names) / 2
-            for later in newest.get(max(names, key=lambda word: (self._weights[word], word), default=""), ()):
+            rarest = heapq.nlargest(MOST_ALIKE, names, key=lambda word: (self._weights[word], word))
+            for later in chain.from_iterable(newest.get(name, ()) for name in rarest):
                 is_told = unit.speaker in (later.speaker, "summary")
                 if is_told and self.weight(names & later.words) > least:
                     found[unit] = later

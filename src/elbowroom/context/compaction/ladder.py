@@ -324,7 +324,7 @@ class Ladder:
                 yield RungFailed(error.plain)
                 reasons = (NO_ANSWER,)
                 continue
-            done = yield from self._accepted(drafts, _draft(drafts, answer, cap), rung, before)
+            done = yield from self._accepted(drafts, _draft(drafts, said, answer, cap), rung, before)
             if isinstance(done, Compaction):
                 return done
             yield RungFailed(done)
@@ -333,7 +333,7 @@ class Ladder:
                 so_far = answer.so_far
         if so_far is None:
             return None
-        done = yield from self._accepted(drafts, _draft(drafts, so_far, cap), "retry", before)
+        done = yield from self._accepted(drafts, _draft(drafts, said, so_far, cap), "retry", before)
         return done if isinstance(done, Compaction) else None
 
     def _by_digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
@@ -442,10 +442,11 @@ def _divided(
     return divide(Transcript(groups), tails_from=start, keeping=frozenset(keeping), parts=parts)
 
 
-def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
-    """Return the draft that an answer makes, or the reason against the answer."""
+def _draft(drafts: Drafts, said: Transcript, answer: PruneAnswer, cap: int) -> Draft | str:
+    """Return the draft that an answer about what was `said` makes, or the reason against the answer."""
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason
-    plan = without_made_up(plan, drafts.division.messages)
+    whole = (message for group in said.groups for message in group.unshortened)
+    plan = without_made_up(plan, (*drafts.division.messages, *said.messages, *whole))
     return drafts.whole(plan) if isinstance(answer, Rewrite) else drafts.planned(plan, 2 * cap)
