@@ -308,12 +308,13 @@ async def test_the_end_of_a_long_answer(installed: Installed, tmp_path: Path, co
     window, tokenizer = 8192, SimulatedTokenizer()
     whole, says = keeps_a_log(count)
     async with at_work(installed, tmp_path, f"end-{count}", window=window, says=says) as (ada, studio):
-        for last in ("go on", "What became of the boat in the last paragraph?"):
+        for first, last in (("the log", "go on"), ("all of it", "What became of the boat in the last paragraph?")):
             await ada.opens(RAW_MODEL)
-            await ada.says("Write the log.")
+            known = len(turns(studio))
+            await ada.says(f"Write {first}.")
             said = (await ada.stored())["content"]
             assert whole.startswith(said)
-            is_restarted = len(turns(studio)) > 1
+            is_restarted = len(turns(studio)) > known + 1
             await ada.says(last)
             await ada.shot("last")
             more = (await ada.stored())["content"]

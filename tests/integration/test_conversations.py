@@ -94,6 +94,8 @@ async def test_one(served: Served) -> None:
         "name": "chat-7",
         "agent": "writer",
         "title": "What is in list 1?",
+        "program": None,
+        "url": None,
         "created": at,
         "updated": shown["updated"],
         "status": "idle",

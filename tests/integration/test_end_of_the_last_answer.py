@@ -97,30 +97,6 @@ async def test_an_answer_that_was_stopped_counts_once(tmp_path: Path) -> None:
         assert len(orders_of(studio)) == asked
 
 
-async def test_another_question_in_place_of_the_second(tmp_path: Path) -> None:
-    """Where the answer was summarised for a later question, one that is asked instead of the second has its end."""
-    said = " ".join(log_of(4500).split(" ")[:4000])
-    window, question = 8192, {"role": "user", "content": "What became of the boat in the last lines?"}
-
-    def says(body: dict[str, Any]) -> str:
-        return said if content_of(body["messages"][-1]) == QUESTION else " The boat came back." * 10
-
-    async with small_window(tmp_path, says, window=window, timing=Timing(quiet=0.02)) as (served, studio):
-        messages: list[dict[str, Any]] = []
-        background = served.app[SHARED].background
-        for asked in (QUESTION, "go on"):
-            messages.append({"role": "user", "content": asked})
-            answer = text_of(chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": messages})))
-            await eventually(lambda: not background._jobs, "the background never ends")
-            messages.append({"role": "assistant", "content": answer})
-        await stream_bytes(served, {"model": RAW_MODEL, "messages": [*messages[:2], question]})
-        turn = turns_of(studio)[-1]
-        assert_fits(turn)
-        [end] = [content_of(each) for each in turn.body["messages"] if each["role"] == "assistant"]
-        assert said.endswith(end)
-        assert len(TOKENIZER.split(end)) >= 0.5 * window
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(24))
 async def test_go_on_again_and_again(tmp_path: Path, seed: int) -> None:

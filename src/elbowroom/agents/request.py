@@ -42,6 +42,7 @@ class Caller:
     brings_chat: bool = False
     wants_title: bool = False
     known_by: KnownBy = "nothing"
+    is_open_webui: bool = False
     origin: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

@@ -18,7 +18,7 @@ from elbowroom.server.dialect import answered
 from elbowroom.server.encode import FrameEncoder, PassedEncoder
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import OBSIDIAN, is_open_webui, owner_of, read_chat_request
+from elbowroom.server.request import OBSIDIAN, owner_of, read_chat_request
 from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 from elbowroom.settings.model import Notices
 
@@ -42,22 +42,18 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> FrameEncoder:
-    as_chunks = _shows_events(request) and notices in ("auto", "content")
+    as_chunks = request.headers.get(EVENTS) == "1" and notices in ("auto", "content")
     return FrameEncoder(
         chat.model,
         "event" if as_chunks else notices,
         wants_usage=chat.wants_usage,
         shows_text_only=_shows_text_only(request),
-        is_open_webui=is_open_webui(request.headers),
+        is_open_webui=chat.caller.is_open_webui,
     )
 
 
 def _shows_text_only(request: web.Request) -> bool:
-    return request.headers.get("Origin") in OBSIDIAN and not _shows_events(request)
-
-
-def _shows_events(request: web.Request) -> bool:
-    return request.headers.get(EVENTS) == "1"
+    return request.headers.get("Origin") in OBSIDIAN and request.headers.get(EVENTS) != "1"
 
 
 async def input_tokens(request: web.Request) -> web.Response:

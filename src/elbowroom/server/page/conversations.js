@@ -15,7 +15,7 @@ export const titleOf = ({ title }) => (/^### Task:/.test(title) ? "A question ab
 const EXCERPT = 90, FILTERS = ["agent", "program", "model"];
 
 // Where the program shows the chat, as it has told it; nothing where it has not.
-export const openThere = ({ program, url }) => (/^https?:/.test(url ?? "") ? h("a.button.small", { href: url, target: "_blank", rel: "noreferrer" }, `Open in ${program || "its program"}`) : null);
+export const openThere = ({ program, url }) => (/^https?:/.test(url ?? "") ? h("a.button.small", { href: url, target: "_blank" }, `Open in ${program}`) : null);
 
 export async function stop(id, pressed) {
 	await busy(pressed, async () => {
@@ -31,7 +31,7 @@ export async function conversationsView({ main, signal, query }) {
 	const search = searchField("Search in all that was said", { value: state.search });
 	const answering = filter("Answered by", "agent", "All agents and models"), programs = filter("Begun by", "program", "All programs"), models = filter("Model", "model", "All models");
 	api("/v1/models", { signal }).then(({ data }) => answering.offer(data.map(({ id }) => id))).catch(() => {}); // then only all are offered
-	loadProviders({ signal, quiet: true }).then((all) => models.offer(all.flatMap(({ models: offered }) => offered.filter(({ kind }) => kind !== "embedding").map(({ id }) => id)))).catch(() => {});
+	loadProviders({ signal, quiet: true }).then((all) => models.offer(all.flatMap(({ models: offered }) => offered.map(({ id }) => id)))).catch(() => {});
 	const who = h("input", { id: "who", value: user(), autocomplete: "off", "aria-describedby": "who-help" });
 	const whose = h("details", { open: user() !== "" }, h("summary", "Another user’s conversations"),
 		h("form.test", { onsubmit: (event) => { event.preventDefault(); setUser(who.value.trim()); load(true); } },
@@ -44,7 +44,7 @@ export async function conversationsView({ main, signal, query }) {
 	});
 	main.append(
 		heading("Conversations", h("div.find", { role: "search" }, search)),
-		h("div.filters", { role: "group", "aria-label": "Shown" }, answering.element, programs.element, models.element),
+		h("div.filters", answering.element, programs.element, models.element),
 		list, foot, whose);
 
 	// A list that leaves the conversations of which `name` is the one that is chosen; those to choose from come later.
@@ -97,9 +97,10 @@ export async function conversationsView({ main, signal, query }) {
 		if (anew) list.replaceChildren(...cards); else list.append(...cards);
 		if (focused) state.cards.get(focused)?.link.focus();
 		state.before = page.next ?? "";
+		const only = FILTERS.map((name) => state[name]).filter(Boolean);
 		const none = state.search
 			? empty("Nothing found", `In no conversation “${state.search}” was said.`)
-			: FILTERS.some((name) => state[name]) ? empty("Nothing found", `There is no conversation with ${FILTERS.map((name) => state[name]).filter(Boolean).join(", ")}.`)
+			: only.length ? empty("Nothing found", `There is no conversation with ${only.join(", ")}.`)
 			: empty("No conversation yet", "As soon as a chat program talks to elbowroom, you see here how full its window is. ", h("a", { href: "#/connect" }, "Connect one"), ".");
 		foot.replaceChildren(...(state.cards.size ? [] : [none]), ...(page.has_more ? [button("Show more", () => load(false))] : []));
 	}

@@ -14,7 +14,6 @@ from elbowroom.server.request.caller import (
     caller_without_chat,
     conversation_name,
     is_from_here,
-    is_open_webui,
     keeper_of,
     owner_of,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "caller_without_chat",
     "conversation_name",
     "is_from_here",
-    "is_open_webui",
     "keeper_of",
     "owner_of",
     "read_chat_request",

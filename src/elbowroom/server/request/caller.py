@@ -81,7 +81,14 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     """
     owner = owner_of(headers, chat.body)
     chat_id = _chat_id(headers, chat.body)
-    caller = Caller(owner, chat_id, known_by="name" if owner else "nothing", origin=origin_of(headers, chat_id))
+    is_open_webui = any(name.lower().startswith(OPEN_WEBUI) for name in headers)
+    caller = Caller(
+        owner,
+        chat_id,
+        known_by="name" if owner else "nothing",
+        is_open_webui=is_open_webui,
+        origin=origin_of(headers, chat_id, "Open WebUI" if is_open_webui else ""),
+    )
     named = _filled(headers, TASK)
     if named is None and knows_side_requests and (known := side_request(chat)) is not None:
         is_awaited, brings_chat = known.kind == "compaction", known.kind not in BRIEF
@@ -93,27 +100,20 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     )
 
 
-def origin_of(headers: Mapping[str, str], chat_id: str) -> dict[str, str]:
+def origin_of(headers: Mapping[str, str], chat_id: str, known: str) -> dict[str, str]:
     """Return the name of the program that asks and the address of the chat there, as far as it says so.
+
+    A program that is `known` may still say that it has another name.
 
     An address that does not lead to this chat is no address of it.
     """
-    told: dict[str, str] = {}
-    if is_open_webui(headers):
-        told["program"] = "Open WebUI"
-    elif headers.get("Origin") in OBSIDIAN:
-        told["program"] = "Obsidian"
-    if program := _first_name(_filled(headers, PROGRAM), _filled(headers, TITLE)):
-        told["program"] = program
+    known = known or ("Obsidian" if headers.get("Origin") in OBSIDIAN else "")
+    program = _first_name(_filled(headers, PROGRAM), _filled(headers, TITLE), known)
+    told = {"program": program} if program else {}
     url = _filled(headers, CHAT_URL)
     if url and chat_id and chat_id in url and len(url) <= LONGEST_URL and WEB_PAGE.fullmatch(url):
         told["url"] = url
     return told
-
-
-def is_open_webui(headers: Mapping[str, str]) -> bool:
-    """Tell whether Open WebUI asks."""
-    return any(name.lower().startswith(OPEN_WEBUI) for name in headers)
 
 
 def known_by(request: web.Request, owner: str) -> KnownBy:
