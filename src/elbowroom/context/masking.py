@@ -85,9 +85,13 @@ def masked_instead(
         for masking, after in zip(maskings[enough:], afters[enough:], strict=True)
     ]
     mask = gentlest(ways, tools.engine, sizes.step)
-    found = maskings[enough + ways.index(mask)]
+    found, *deeper = maskings[enough + ways.index(mask) :]
     shorter = masked(messages, found.masks)
     after = budget.occupied((yield from counted([*shorter, *expected])))
+    if decision.is_firm and after > decision.target and deeper:
+        found = deeper[-1]
+        shorter = masked(messages, found.masks)
+        after = budget.occupied((yield from counted([*shorter, *expected])))
     if after >= budget.trigger or (decision.is_firm and after > decision.target):
         return None
     for_summary = decision.target - budget.occupied((yield from counted(history.smallest())))

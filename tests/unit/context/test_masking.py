@@ -38,7 +38,8 @@ def history(results: int) -> Prompt:
 def masked_by(engine: Engine, prompt: Prompt, decision: Compact) -> tuple[list[Message] | None, list[Any]]:
     """Return what an engine of these speeds gets of a history that has to shrink, and what else was asked for."""
     tools = ClientTools({}, lambda text: "out_1", size_of, engine)
-    work, answer, asked = masked_instead(prompt, BUDGET, decision), None, []
+    work, asked = masked_instead(prompt, BUDGET, decision), list[Any]()
+    answer: Any = None
     while True:
         try:
             effect = work.send(answer)
