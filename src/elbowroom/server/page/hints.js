@@ -19,7 +19,7 @@ const HINTS = {
 		model: ["Model for summaries", "", { widget: "model", options: "models", none: "The pruning agent’s own", rare: true }],
 		notices: ["Notices in the chat", "How the chat program shows that a compaction runs."],
 		chat_command: ["/tidy in the chat", "As a whole message it compacts, as /compact does where the program sends it. What follows it says what to keep. /forget takes out what came back unasked."],
-		retain_last_turns: ["Turns kept word for word", "Empty: as many as fit."],
+		retain_last_turns: ["Turns kept word for word", "Empty: three messages, and what fits."],
 		enabled: ["Compact conversations", "Off: what no longer fits gets an error."],
 		auto: ["Compact automatically", "Off: only when a program asks for it."],
 		background: ["Compact in the background", "After an answer, while you read it, so that the next one begins at once."],
