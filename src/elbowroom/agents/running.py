@@ -33,6 +33,7 @@ PHASES_TOLD: Final[dict[str, Phase]] = {
     "not compacted": "prefill",
     "waiting": "waiting",
     "waited": "prefill",
+    "reading": "prefill",
     "tool call": "tool",
     "tool result": "tool",
 }

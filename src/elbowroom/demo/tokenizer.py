@@ -4,6 +4,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 Messages = Sequence[Mapping[str, Any]]
@@ -13,6 +14,7 @@ CountTokens = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None], int]
 IMAGE_TOKENS = 256
 _IMAGE_MARK = "<|image_pad|>"
 _VOCABULARY = 151_936
+_IDS_KEPT = 65_536
 _PIECE = re.compile(r"<\|\w+\|>|\s?[^\W\d_]{1,6}|[^\W\d_]{1,6}|\d{1,3}|\s+|[^\w\s]|_")
 
 
@@ -48,7 +50,7 @@ class SimulatedTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return one id a piece; equal pieces have equal ids."""
-        return [zlib.crc32(piece.encode()) % _VOCABULARY for piece in self.split(text)]
+        return list(map(_id_of, self.split(text)))
 
     def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
         """Return the prompt as the model would read it, up to where its answer begins."""
@@ -60,6 +62,11 @@ class SimulatedTokenizer:
         """Return the tokens of the whole prompt."""
         rendered = self.render(messages, tools)
         return len(self.split(rendered)) + (IMAGE_TOKENS - 1) * rendered.count(_IMAGE_MARK)
+
+
+@lru_cache(maxsize=_IDS_KEPT)
+def _id_of(piece: str) -> int:
+    return zlib.crc32(piece.encode()) % _VOCABULARY
 
 
 class CountingWith:

@@ -138,8 +138,15 @@ async def refuse_prompt(request: web.Request, body: Body, message: str) -> web.S
 
 
 def _shared(one: str, other: str) -> int:
-    differing = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differing, min(len(one), len(other)))
+    """Return how many characters two texts begin with in common, by halving what is not known yet."""
+    same, least = 0, min(len(one), len(other)) + 1
+    while least - same > 1:
+        middle = (same + least) // 2
+        if one[same:middle] == other[same:middle]:
+            same = middle
+        else:
+            least = middle
+    return same
 
 
 def _max_tokens(body: Body) -> int | None:

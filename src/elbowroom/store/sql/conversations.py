@@ -16,6 +16,7 @@ from elbowroom.context.conversation import (
     MessagePage,
     Overview,
     QueuedMessage,
+    Savings,
 )
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, Released, TurnDeleted, is_sound_id, left_out
@@ -33,6 +34,7 @@ from elbowroom.store.questions import (
     Queue,
     Read,
     Rows,
+    Saved,
     Times,
     Turns,
 )
@@ -51,6 +53,7 @@ from elbowroom.store.sql.reading import (
     read_times,
     read_turns,
 )
+from elbowroom.store.sql.savings import read_savings
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 from elbowroom.store.sql.sharing import Written, note_written, of_dead, renewing
 from elbowroom.store.sql.statements import TAILS, interrupting, values
@@ -342,9 +345,21 @@ def _rows(asked: Rows, connection: Connection) -> list[ConversationRow]:
         statement = statement.where(conversations.c.updated < asked.before)
     if asked.agent:
         statement = statement.where(conversations.c.agent == encoded(asked.agent))
+    if asked.program:
+        told = f'"program":{encoded(asked.program)}'
+        statement = statement.where(conversations.c.metadata.contains(told, autoescape=True))
+    if asked.model:
+        using = select(turns.c.id).join(step_usage, step_usage.c.turn == turns.c.id)
+        own = turns.c.conversation == conversations.c.id
+        statement = statement.where(using.where(own, step_usage.c.model == encoded(asked.model)).exists())
     if asked.search:
         return searched(connection, statement, asked.search, asked.size)
     return list(map(conversation_row, connection.execute(statement.limit(asked.size)).all()))
+
+
+@_answers(Saved)
+def _saved(asked: Saved, connection: Connection) -> Savings:
+    return read_savings(connection, owner_key(asked.owner), asked.zone)
 
 
 @_answers(Find)

@@ -88,6 +88,8 @@ class Plan:
             updated=change.at,
         )
         self._write(sql.BEGIN_CONVERSATION, given)
+        if change.metadata:
+            self.describe(Described(change.conversation, change.metadata))
         self._use(self._used, change.conversation, change.at)
 
     def hear(self, change: kinds.Heard) -> None:
