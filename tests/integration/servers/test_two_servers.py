@@ -10,6 +10,7 @@ from chatting import eventually
 from scripted_pruner import is_prune_order, valid_plan
 from serving import Served
 from several_servers import several_servers
+from watched_stream import statuses_of, watched
 
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
@@ -90,6 +91,24 @@ async def test_a_cancel_reaches_the_server_that_answers(tmp_path: Path) -> None:
         assert (await shown(other, "/v1/conversations/story"))["status"] == "idle"
         page = await shown(other, "/v1/conversations/story/messages")
         assert page["data"][-1]["message"]["content"].strip() == "Once upon a time,"
+
+
+async def test_a_cancel_elsewhere_tells_who_waits(tmp_path: Path) -> None:
+    """The stream of the answer that another server stops tells what nobody will read; the next answer is silent."""
+    async with several_servers(tmp_path) as (servers, studio):
+        one, other = servers
+        studio.enqueue(Script("Once upon a time, ", WaitFor(asyncio.Event())))
+        body = {"model": "writer", "messages": [{"role": "user", "content": "Tell a story."}]}
+        async with watched(one, body, **{"X-Conversation-Id": "story"}) as stream:
+            await until_running(other, "story")
+            await send(other, "/v1/conversations/story/queue", {"content": "Shorter.", "mode": "follow_up"})
+            await eventually(lambda: one.app[SHARED].queue.length == 1, "the server that answers has not taken it")
+            dropped = (await send(other, "/v1/conversations/story/cancel", {}))["dropped"]
+            assert [row["message"]["content"] for row in dropped] == ["Shorter."]
+            told = [status["description"] for status in statuses_of(await stream.rest())]
+        assert "Not read, since the answer was stopped: Shorter." in told
+        async with watched(other, body, **{"X-Conversation-Id": "story"}) as stream:
+            assert not any("Shorter" in status["description"] for status in statuses_of(await stream.rest()))
 
 
 async def test_what_is_said_meanwhile_reaches_the_answer(tmp_path: Path) -> None:

@@ -66,14 +66,17 @@ class SharedQueue(MessageQueue):
     async def taken_back(
         self, conversation: str, ids: Collection[str] | None = None
     ) -> tuple[list[QueuedMessage], set[str]]:
-        """Remove waiting messages from wherever they are; return them, and the ids of those that turns have taken."""
+        """Remove waiting messages from wherever they are; return them, and the ids of those that turns have taken.
+
+        All servers are asked: one whose answer has just ended may have what waited for it.
+        """
         removed, taken = await super().taken_back(conversation, ids)
         chosen = None if ids is None else sorted(ids)
-        removed += await self._servers.remove(conversation, chosen)
         asked = {"conversation": conversation, "ids": chosen}
-        for answer in await self._servers.ask_all(await self._servers.answering(conversation), UNQUEUE, asked):
+        for answer in await self._servers.ask_all(await self._servers.others(), UNQUEUE, asked):
             removed += [QueuedMessage(**item) for item in answer["removed"]]
             taken.update(answer["taken"])
+        removed += await self._servers.remove(conversation, chosen)  # also what a server has just given back
         return removed, taken
 
     def let_go(self, conversation: str, ended: RunningAnswer) -> None:
