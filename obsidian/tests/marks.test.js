@@ -36,6 +36,9 @@ describe("the marks of a message", () => {
 	it("keep that something was waited for, though it is over", () => {
 		expect(marksOf(told("waiting", "A title is being written."), told("waited", "The model is free."))).toEqual([{ kind: "waiting", text: "A title is being written.", isOpen: false }]);
 	});
+	it("lose what was told while the model read, once it answers", () => {
+		expect(marksOf(told("reading", "Reading 900 tokens, about 9 s left", false), told("reading", "Reading 900 tokens", false), told("reading", ""))).toEqual([]);
+	});
 	it("join two sentences about the same loss", () => {
 		expect(marksOf(told("tight", "Long."), told("tight", "Short."), told("cut", "End.")).map(({ text }) => text)).toEqual(["Long.\nShort.", "End."]);
 	});

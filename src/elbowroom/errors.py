@@ -307,7 +307,7 @@ class StoreAway(ElbowroomError):
 
     status = 503
     code = "store_unreachable"
-    retry_after = 15
+    retry_after = 2
 
     def __init__(self) -> None:
         super().__init__(

@@ -24,7 +24,7 @@ from small_window import Model
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
-TINY: Final = {"opencode": 4096, "Codex": 4096, "pi": 1024}
+TINY: Final = {"opencode": 4096, "Codex": 2560, "pi": 1024}
 LARGE: Final = 32_768
 SECONDS: Final = 90.0
 ANSWER: Final = "The last ferry leaves from the ninth pier."
@@ -62,11 +62,13 @@ async def in_a_window_of(
         yield studio, relay
 
 
-async def ask(agent: Agent, installed: Path, folder: Path, relay: RecordingRelay, window: int) -> Outcome:
-    """Have the agent answer one question in an empty folder."""
+async def ask(
+    agent: Agent, installed: Path, folder: Path, relay: RecordingRelay, window: int, *, is_managed: bool = True
+) -> Outcome:
+    """Have the agent answer one question in an empty folder; else it `is_managed` by nobody, and compacts by itself."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    place = Place(folder / "home", work, relay.base_url, window)
+    place = Place(folder / "home", work, relay.base_url, window, is_managed=is_managed)
     return await run(agent, installed, place, "Which pier does the last ferry leave from?", SECONDS)
 
 
@@ -96,18 +98,18 @@ async def test_one_error(tmp_path: Path, installed: Path, agent: Agent) -> None:
     assert ANSWER in outcome.said
 
 
-@pytest.mark.parametrize("agent", ["opencode", "Codex"], indirect=True)
-async def test_its_own_compaction(tmp_path: Path, installed: Path, agent: Agent) -> None:
+@pytest.mark.parametrize(("agent", "told"), [("opencode", LARGE // 3), ("Codex", LARGE // 6)], indirect=["agent"])
+async def test_its_own_compaction(tmp_path: Path, installed: Path, agent: Agent, told: int) -> None:
     """An agent that believes in a small window asks for titles and summaries: these are tasks, and none is kept."""
     async with in_a_window_of(LARGE, tmp_path, reads_much()) as (_, relay):
-        outcome = await ask(agent, installed, tmp_path, relay, LARGE // 3)
-        told, kept = (
+        outcome = await ask(agent, installed, tmp_path, relay, told, is_managed=False)
+        metrics, kept = (
             await read(f"{relay.base_url}/metrics"),
             json.loads(await read(f"{relay.base_url}/v1/conversations")),
         )
     assert outcome.errors == [], outcome.said
     asked = [sent for sent in relay.requests if sent.path.endswith(ROUTES) and not sent.json().get("tools")]
-    tasks = re.search(r'elbowroom_answers_total\{agent="",kind="task",outcome="whole"\} (\d+)', told)
+    tasks = re.search(r'elbowroom_answers_total\{agent="",kind="task",outcome="whole"\} (\d+)', metrics)
     assert tasks is not None
     assert int(tasks[1]) == len(asked) >= 1
     assert len(kept["data"]) <= 1

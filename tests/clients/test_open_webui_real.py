@@ -6,7 +6,7 @@ Each chat is short, in a small window of a simulated engine, which answers "say 
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from patient_counting import wait_for_counts
 from scripted_pruner import is_prune_order, rest_of, text_of, valid_plan
 from serving import serve, settings_for
 
-from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer, ToolCall, WaitFor
 from elbowroom.demo.journal import RecordedRequest
 from elbowroom.server.state import Timing
 
@@ -95,10 +95,11 @@ async def at_work(
     has_tools: bool = False,
     agents: str = AGENT,
     tokenizer: SimulatedTokenizer | None = None,
+    says: Callable[[Body], Script | str] = answers,
 ) -> AsyncIterator[tuple[Person, SimulatedLMStudio]]:
     """Connect Open WebUI to an elbowroom with this window, and open a browser on it; its 36 tools are off or on."""
     model = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots, tokenizer=tokenizer)
-    async with SimulatedLMStudio([model], on_request=answers) as studio:
+    async with SimulatedLMStudio([model], on_request=says) as studio:
         settings = settings_for(studio.base_url, agents=agents)
         async with serve(folder, settings, timing=Timing(quiet=0.1)) as served:
             await installed.connect_to(served.url)
@@ -277,6 +278,117 @@ async def test_a_large_file(installed: Installed, tmp_path: Path) -> None:
         assert "w5" in await ada.says("What does it say? Please say 5 words.")
         assert "w6" in await ada.says("And once more, say 6 words.")
         await ada.shot("file")
+
+
+def keeps_a_log(count: int) -> tuple[str, Callable[[Body], Script | str]]:
+    """Return a log, and a model that writes so many words of it, and forty more for "go on"."""
+    whole = " ".join(f"On day {day} the boat lay {day * 3 % 17} miles off." for day in range(count // 8))
+    first = " ".join(whole.split()[:count])
+
+    def says(body: Body) -> Script | str:
+        if is_prune_order(body) or "chat_history" in str(body):
+            return answers(body)
+        asked, said = spoken(body, "user"), spoken(body, "assistant")
+        if "?" in asked[-1] or body["max_tokens"] == 1:
+            return "It lay there."
+        if asked[-1] == "go on":
+            return " " + " ".join(rest_of(whole, said[-1]).split()[:40])
+        return rest_of(first, said[-1]) if said else first
+
+    return whole, says
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("count", [2000, 4000, 6000])
+async def test_the_end_of_a_long_answer(installed: Installed, tmp_path: Path, count: int) -> None:
+    """ "Go on" continues at the next word, and a question about the end has it; the rest is room for the next answer.
+
+    Of an answer that was stopped itself to make room, as much is there as came after that.
+    """
+    window, tokenizer = 8192, SimulatedTokenizer()
+    whole, says = keeps_a_log(count)
+    async with at_work(installed, tmp_path, f"end-{count}", window=window, says=says) as (ada, studio):
+        for last in ("go on", "What became of the boat in the last paragraph?"):
+            await ada.opens(RAW_MODEL)
+            await ada.says("Write the log.")
+            said = (await ada.stored())["content"]
+            assert whole.startswith(said)
+            is_restarted = len(turns(studio)) > 1
+            await ada.says(last)
+            await ada.shot("last")
+            more = (await ada.stored())["content"]
+            turn = turns(studio)[-1]
+            [end] = spoken(turn.body, "assistant")
+            assert said.endswith(end)
+            size = len(tokenizer.split(end))
+            assert size >= (window // 5 if is_restarted else min(len(tokenizer.split(said)), window // 2))
+            if last == "go on":
+                assert more.split()
+                assert whole.split()[: len([*said.split(), *more.split()])] == [*said.split(), *more.split()]
+
+
+async def test_the_same_file_with_each_message(installed: Installed, tmp_path: Path) -> None:
+    """It stands once in each prompt, nobody waits for a compaction, and what the engine has read stays."""
+    file = tmp_path / "garden.txt"
+    file.write_text("\n".join(f"Bed {number}: beans, frost in May, water twice." for number in range(1500)))
+    async with at_work(installed, tmp_path, "again", window=8192) as (ada, studio):
+        await ada.opens(RAW_MODEL)
+        for text in ("What does it say?", "And the second bed?", "Never mind."):
+            await ada.attaches(file)
+            await ada.says(f"{text} Please say 5 words.")
+            assert not [line for line in await ada.lines() if line.startswith("Compacting")]
+        await ada.shot("again")
+        sent = [turn for turn in turns(studio) if "### Task:" in str(turn.body) and "<context>" in str(turn.body)]
+        assert len(sent) == 3
+        for turn in sent:
+            assert sum("Bed 0: beans" in text for text in spoken(turn.body, "user")) == 1
+        first, second, _ = (turn.body["messages"] for turn in sent)
+        assert second[: len(first)] == first
+
+
+async def test_lines_agree_with_the_page(installed: Installed, tmp_path: Path) -> None:
+    """A line says of the window what the page's gauge says and the engine gets; title and address are the chat's."""
+    async with at_work(installed, tmp_path, "gauge", window=8192) as (ada, studio):
+        await ada.opens(RAW_MODEL)
+        while not any(is_prune_order(chat.body) for chat in studio.chats):
+            await ada.says("Please say 300 words.")
+            await asyncio.sleep(2)
+        row = await ada.row()
+        assert row["title"] == "Numbers"
+        assert (row["program"], row["url"]) == ("Open WebUI", ada.page.url)
+        assert (await asyncio.to_thread(installed.ask, f"/api/v1/chats/{ada.chat}"))["title"] == "Numbers"
+        gauge, known = row["context"]["tokens"], len(turns(studio))
+        await ada.says("Please say 5 words.")
+        prompt = turns(studio)[known].counted_tokens
+        assert prompt is not None
+        assert abs(prompt - gauge) <= 0.02 * prompt
+        [line] = [line for line in await ada.lines() if line.startswith("Earlier part summarised while you read")]
+        after = int(line.split(" to ")[-1].split()[0].replace(",", ""))
+        assert abs(after - gauge) <= 0.02 * gauge
+
+
+async def test_a_line_about_waiting_ends(installed: Installed, tmp_path: Path) -> None:
+    """It says whose work is before this one, and is gone once the model is free."""
+    async with at_work(installed, tmp_path, "waiting", window=8192, slots=1) as (ada, studio):
+        await ada.opens(RAW_MODEL)
+        await ada.says("Please say 5 words.")
+        go_on = asyncio.Event()
+        studio.enqueue(Script("So.", WaitFor(go_on)), when=lambda body: "elsewhere" in str(body["messages"]))
+        other = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "elsewhere " * 4000}]}
+        asking = asyncio.create_task(
+            asyncio.to_thread(Installed(installed.elbowroom, "").ask, "/v1/chat/completions", other)
+        )
+        await eventually(lambda: "elsewhere" in str(studio.chats[-1].body), "the other chat never comes", 30)
+        await ada.sends("boat " * 3000 + "Please say 6 words.")
+        await ada.page.get_by_text(re.compile("^Waiting for the model: ")).wait_for()
+        await ada.shot("waiting")
+        go_on.set()
+        assert "w6" in await ada.finished()
+        await asking
+        await ada.shot("answered")
+        assert await ada.page.get_by_text("Waiting for the model").count() == 0
+        await ada.reloads()
+        assert await ada.page.get_by_text("Waiting for the model").count() == 0
 
 
 async def test_what_an_agent_does(installed: Installed, tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ async def connect(admin: Admin, *more: str, key: str = "sk-admin") -> int:
     return await asyncio.to_thread(main, [*command, *more])
 
 
+def chat_at(admin: Admin) -> dict[str, str]:
+    """Return the header by which Open WebUI tells where a chat is."""
+    return {"X-Elbowroom-Chat-Url": f"{admin.url}/c/{{{{CHAT_ID}}}}"}
+
+
 async def test_it_is_set_up_and_put_back(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
     """The connection comes with its headers, other connections stay; the undo leaves what there was, to the letter."""
     before = admin.config
@@ -93,7 +98,7 @@ async def test_it_is_set_up_and_put_back(admin: Admin, capsys: pytest.CaptureFix
         "OPENAI_API_KEYS": ["sk-other", "none"],
         "OPENAI_API_CONFIGS": {
             "0": OTHER,
-            "1": {"connection_type": "external", "enable": True, "headers": dict(OPEN_WEBUI.headers)},
+            "1": {"connection_type": "external", "enable": True, "headers": {**OPEN_WEBUI.headers, **chat_at(admin)}},
         },
     }
     assert await connect(admin, "--people") == 0
@@ -141,7 +146,7 @@ async def test_what_a_person_has_set_stays(admin: Admin, capsys: pytest.CaptureF
     assert admin.config["OPENAI_API_CONFIGS"]["0"] == {
         **own,
         "enable": True,
-        "headers": {"X-Own": "1", **OPEN_WEBUI.headers},
+        "headers": {"X-Own": "1", **OPEN_WEBUI.headers, **chat_at(admin)},
     }
     once = admin.config
     assert await connect(admin) == 0

@@ -79,8 +79,8 @@ async def test_what_is_written(home: Path, served: Served) -> None:
     assert (home / CODEX).read_text(encoding="utf-8").startswith(f'# mine\nmodel = "{RAW_MODEL}"  # the best\n')
     async with served.http.get(f"{served.url}/v1/models?client_version=0.169.0") as response:
         [listed] = (await response.json())["models"]
-    assert (listed["slug"], listed["context_window"]) == (codex["model"], codex["model_context_window"])
-    assert codex["model_context_window"] == 32_768
+    assert (listed["slug"], listed["context_window"]) == (codex["model"], 32_768)
+    assert codex["model_context_window"] == codex["model_auto_compact_token_limit"] == 32_768 + 4_096 + 20_480
     assert codex["model_providers"]["other"] == {"name": "o"}
     assert codex["model_providers"]["elbowroom"].items() >= {
         ("base_url", f"{served.url}/v1"),
@@ -181,7 +181,7 @@ async def test_it_only_shows_where_nobody_says_write(
         assert await connect(program, "--model", "some-model", "--window", "10000") == 0
         said = capsys.readouterr().out
         assert said.count("some-model") >= 2
-        assert ("10000" if program != "pi" else "31730") in said
+        assert ("31730" if program in ("pi", "codex") else "10000") in said
         assert "YOUR_TOKEN stands for" in said
         assert "a-secret" not in said
         assert all(str(home / name) in said for name in FILES.get(program, []))

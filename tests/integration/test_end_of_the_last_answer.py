@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from chatting import RAW_MODEL, chunks_of, finish_of, stream_bytes
+from chatting import RAW_MODEL, chunks_of, eventually, finish_of, stream_bytes
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import rest_of
@@ -15,6 +15,7 @@ from serving import text_of
 from small_window import orders_of, small_window, turns_of
 
 from elbowroom.demo import SimulatedTokenizer
+from elbowroom.server.state import SHARED, Timing
 
 NOUNS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "sun", "bell")
 QUESTION = "Write the whole log."
@@ -82,6 +83,42 @@ async def test_answer_that_a_limit_has_ended_is_not_told_as_done(tmp_path: Path)
         told = "".join(content_of(each) for turn in turns_of(studio)[asked:] for each in turn.body["messages"])
         assert DONE not in told
         assert all("it is not finished" in content_of(order.body["messages"][-1]) for order in orders_of(studio))
+
+
+async def test_an_answer_that_was_stopped_counts_once(tmp_path: Path) -> None:
+    """What the prompt of its last part has already is not counted again: nothing is compacted while it is read."""
+    text = " ".join(log_of(6000).split(" ")[:5000])
+    async with small_window(tmp_path, goes_on(text), window=8192, timing=Timing(quiet=0.02)) as (served, studio):
+        await stream_bytes(served, {"model": RAW_MODEL, "messages": talk("", None)["messages"][:1]})
+        assert len(turns_of(studio)) > 1
+        asked = len(orders_of(studio))
+        background = served.app[SHARED].background
+        await eventually(lambda: not background._jobs, "the background never ends")
+        assert len(orders_of(studio)) == asked
+
+
+async def test_another_question_in_place_of_the_second(tmp_path: Path) -> None:
+    """Where the answer was summarised for a later question, one that is asked instead of the second has its end."""
+    said = " ".join(log_of(4500).split(" ")[:4000])
+    window, question = 8192, {"role": "user", "content": "What became of the boat in the last lines?"}
+
+    def says(body: dict[str, Any]) -> str:
+        return said if content_of(body["messages"][-1]) == QUESTION else " The boat came back." * 10
+
+    async with small_window(tmp_path, says, window=window, timing=Timing(quiet=0.02)) as (served, studio):
+        messages: list[dict[str, Any]] = []
+        background = served.app[SHARED].background
+        for asked in (QUESTION, "go on"):
+            messages.append({"role": "user", "content": asked})
+            answer = text_of(chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": messages})))
+            await eventually(lambda: not background._jobs, "the background never ends")
+            messages.append({"role": "assistant", "content": answer})
+        await stream_bytes(served, {"model": RAW_MODEL, "messages": [*messages[:2], question]})
+        turn = turns_of(studio)[-1]
+        assert_fits(turn)
+        [end] = [content_of(each) for each in turn.body["messages"] if each["role"] == "assistant"]
+        assert said.endswith(end)
+        assert len(TOKENIZER.split(end)) >= 0.5 * window
 
 
 @pytest.mark.long

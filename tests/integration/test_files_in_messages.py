@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_teams import notices_of
-from chatting import RAW_MODEL, chunks_of, stream_bytes
+from chatting import RAW_MODEL, chunks_of, eventually, stream_bytes
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import ANSWER, ask_whole, orders_of, small_window, turns_of
+
+from elbowroom.server.state import SHARED, Timing
 
 WINDOW = 4096
 QUESTION = "When does the last ferry leave, and from which pier? Answer in ONE sentence."
@@ -64,7 +67,7 @@ async def test_chat_goes_on_with_a_file_larger_than_the_window(tmp_path: Path, f
         first = {"role": "user", "content": form(QUESTION)}
         chunks = await asked(served, first)
         [told] = [text for kind, text in notices_of(chunks) if kind == "results cut"]
-        name = "The pasted text" if form is pasted else "Log.md"
+        name = "The pasted text" if form is pasted else "log.md"
         assert told.startswith(f"{name} is too large to be shown whole: about ")
         [turn] = turns_of(studio)
         sent = content_of(turn.body["messages"][-1])
@@ -92,6 +95,49 @@ async def test_file_stays_with_each_further_message(tmp_path: Path, form: Callab
             assert question in content_of(turns_of(studio)[-1].body["messages"][-1])
         for chat in studio.chats:
             assert_fits(chat)
+
+
+@FORMS
+async def test_the_same_file_again_refers_to_the_first(tmp_path: Path, form: Callable[[str], str]) -> None:
+    """Nobody is asked to prune for it, also not while the person reads, and no earlier byte changes."""
+    messages: list[dict[str, Any]] = []
+    async with small_window(tmp_path, window=WINDOW, timing=Timing(quiet=0.02)) as (served, studio):
+        background = served.app[SHARED].background
+        for question in (QUESTION, "And the first one?", "Never mind.", "Thanks."):
+            await asked(served, *messages, {"role": "user", "content": form(question)})
+            await eventually(lambda: not background._jobs, "the background never ends")
+            kept = question if form is open_webui else form(question)
+            messages += [{"role": "user", "content": kept}, {"role": "assistant", "content": ANSWER}]
+        assert not orders_of(studio)
+        sent = [turn.body["messages"] for turn in turns_of(studio) if turn.body["max_tokens"] != 1]
+        for before, after in pairwise(sent):
+            assert after[: len(before)] == before, "what the engine has read has changed"
+        for repeated in (content_of(message) for message in sent[-1][2::2]):
+            assert "the same text has come in another message" in repeated
+            assert len(repeated) < 1000
+        first = content_of(sent[0][0])
+        assert LINES[0] in first
+        refs = [content_of(message).partition("/v1/tool_outputs/")[2].partition("]")[0] for message in sent[-1][::2]]
+        assert refs == refs[:1] * 4
+
+
+@FORMS
+async def test_the_last_of_several_has_the_file_after_a_compaction(tmp_path: Path, form: Callable[[str], str]) -> None:
+    """Where the first message with a file is summarised, the one that asks now has as much of it as that one had."""
+    messages: list[dict[str, Any]] = []
+    async with small_window(tmp_path, lambda _: "It left at noon. " * 40, window=WINDOW) as (served, studio):
+        for number in range(8):
+            question = f"{QUESTION} It is question {number}."
+            body = {"model": RAW_MODEL, "messages": [*messages, {"role": "user", "content": form(question)}]}
+            status, answer = await ask_whole(served, body)
+            assert status == 200
+            kept = question if form is open_webui else form(question)
+            messages += [{"role": "user", "content": kept}, answer["choices"][0]["message"]]
+        assert orders_of(studio)
+        assert len(orders_of(studio)) < len(turns_of(studio)) / 2
+        for turn in turns_of(studio):
+            assert_fits(turn)
+            assert sum(LINES[0] in content_of(message) for message in turn.body["messages"]) >= 1, "the file is gone"
 
 
 async def test_file_that_fits_stays_whole(tmp_path: Path) -> None:

@@ -164,3 +164,24 @@ async def test_two_models_side_by_side(tmp_path: Path) -> None:
         orders = len(orders_of(studio))
         await ask_whole(served, {**body, "messages": [*history(FULL), *NEXT]})
         assert len(orders_of(studio)) == orders <= 2
+
+
+async def test_reminders_between_the_turns(tmp_path: Path) -> None:
+    """Claude Code sends reminders as system messages: after a compaction each prompt goes on from the one before it.
+
+    The engine reads what is new alone, until the next compaction.
+    """
+    calm = "The sea was calm. " * 14
+    messages: list[Message] = [{"role": "system", "content": "You are a coding agent."}]
+    async with small_window(tmp_path) as (served, studio):
+        for number in range(24):
+            messages.append({"role": "user", "content": f"{number}. {calm}"})
+            if number % 2:
+                messages.append({"role": "system", "content": f"<system-reminder>{number}</system-reminder>"})
+            _, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": messages})
+            messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
+        prompts = [chat.body["messages"] for chat in turns_of(studio)]
+    compacted = [at for at in range(1, len(prompts)) if len(prompts[at]) <= len(prompts[at - 1])]
+    assert len(compacted) > 1
+    for at in {*range(1, len(prompts))}.difference(compacted):
+        assert prompts[at][: len(prompts[at - 1])] == prompts[at - 1]

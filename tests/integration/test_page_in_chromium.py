@@ -10,7 +10,7 @@ import chromium
 import pytest
 from chatting import MODEL, elbowroom_with_studio, eventually
 from chromium import go, opened
-from noted_conversations import Noted
+from noted_conversations import Noted, milk
 from own_tools import own_tool
 from page_scene import LONG_TALK, QWEN, Talk, lived_in
 from playwright.async_api import Browser, Page, Response, expect
@@ -84,7 +84,35 @@ async def test_three_steps_tick_themselves_and_each_loaded_model_tells_its_room(
                 await expect(model).to_contain_text(re.compile("About .* turns left"))
                 await expect(model.get_by_role("meter")).to_have_attribute("aria-valuemax", "4096")
                 await expect(page.get_by_role("list", name="Last used")).to_contain_text("without a chat id")
-                await expect(page.get_by_role("region", name="Saved")).to_contain_text("Nothing had to be compacted")
+                saved = page.get_by_role("region", name="Saved")
+                await expect(saved).to_contain_text("Nothing had to be compacted")
+                await milk(served.app[SHARED].store.conversations, at=1_700_000_000.0)
+                await page.reload()
+                await saved.get_by_text("By day and month").click()
+                await expect(saved.get_by_role("row", name="November 2023")).to_contain_text("4,000")
+
+
+async def test_conversations_of_a_program_lead_back_to_it(tmp_path: Path, browser: Browser) -> None:
+    """The list leaves those of one program or model, and a conversation opens where it came from."""
+    url = "http://127.0.0.1:8080/c/chat-1"
+    headers = {"X-Conversation-Id": "chat-1", "X-Elbowroom-Message-Id": "m", "X-Elbowroom-Chat-Url": url}
+    async with small_window(tmp_path) as (served, _):
+        for text, sent in (("How long is a tide?", headers), ("When is the frost?", {})):
+            body = {"model": "writer", "messages": [{"role": "user", "content": text}]}
+            async with served.http.post(served.chat_url, json=body, headers=sent) as response:
+                assert response.status == 200
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            titles = page.locator(".card-title")
+            await expect(titles).to_have_count(2)
+            await page.get_by_label("Begun by").select_option("Open WebUI")
+            await expect(titles).to_have_text(["How long is a tide?"])
+            await page.get_by_label("Begun by").select_option("All programs")
+            await expect(titles).to_have_count(2)
+            await page.get_by_label("Model", exact=True).select_option(MODEL)
+            await expect(titles).to_have_count(2)
+            await titles.filter(has_text="tide").click()
+            there = page.get_by_role("link", name="Open in Open WebUI")
+            await expect(there).to_have_attribute("href", url)
 
 
 async def test_log_is_followed_filtered_and_unfolded(
@@ -320,7 +348,7 @@ async def test_all_conversations_and_messages_can_be_reached_and_searched(tmp_pa
             await expect(page.locator(".day")).to_have_text("Today")
             answered_by = page.get_by_label("Answered by")
             await answered_by.select_option("archivist")
-            await expect(page.get_by_text("No conversation was answered last by archivist.")).to_be_visible()
+            await expect(page.get_by_text("There is no conversation with archivist.")).to_be_visible()
             await answered_by.select_option("writer")
             await expect(cards).to_have_count(20)
             await page.get_by_role("searchbox").fill("harbour 17")

@@ -47,6 +47,33 @@ async def test_no_view_is_wider_than_its_window(tmp_path: Path, browser: Browser
         assert not wide
 
 
+PLACEHOLDERS = """() => [...document.querySelectorAll("main input[placeholder]")].filter((one) => {
+    const style = getComputedStyle(one), pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return one.offsetParent && pen.measureText(one.placeholder).width > room;
+}).map((one) => one.placeholder)"""
+
+
+async def test_what_a_field_asks_for_can_be_read(tmp_path: Path, browser: Browser) -> None:
+    """No words in an empty field are cut, on a phone either."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, served.url, size=SIZES[0]) as page:
+        for view in (*VIEWS, "models/+new", "settings/mcp/+new"):
+            await go(page, view)
+            assert await page.evaluate(PLACEHOLDERS) == [], view
+
+
+async def test_a_search_in_the_settings_leaves_no_empty_part(tmp_path: Path, browser: Browser) -> None:
+    """Where none of the settings that are folded away has the words, the fold is not there either."""
+    async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/settings") as page:
+        for words, parts in (("retain", 0), ("drain", 1), ("", 4)):
+            await page.get_by_label("Find a setting").fill(words)
+            folds = page.locator("details.more:visible")
+            assert await folds.count() >= parts
+            for fold in await folds.all():
+                assert await fold.locator("[data-key]:not([hidden])").count(), words
+
+
 async def test_words_of_people_find_their_direction(tmp_path: Path, browser: Browser) -> None:
     """A title and a message in Arabic stand from right to left, beside English ones; what is typed does so too."""
     async with lived_in(tmp_path, talks=[]) as (served, _):

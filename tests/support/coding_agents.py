@@ -19,6 +19,9 @@ from chatting import MODEL
 from client_libraries import LibraryUnavailableError
 from command_line import environment
 
+from elbowroom.connect.clients import CODEX
+from elbowroom.connect.models import Choice
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -26,17 +29,6 @@ LOCKED: Final = Path(__file__).parents[1] / "clients" / "agents"
 INSTALL_SECONDS: Final = 600.0
 OLDEST_NODE: Final = (22, 19)
 PI_KEEPS_FREE: Final = 4096
-CODEX_NEEDS: Final = 16_384
-CODEX_WITH_FEW_TOOLS: Final = """
-[features]
-multi_agent = false
-goals = false
-image_generation = false
-
-[tools]
-web_search = false
-view_image = false
-"""
 NOWHERE: Final = "http://127.0.0.1:9"
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 UNPROXIED: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
@@ -117,30 +109,23 @@ def run_opencode(home: Path, prompt: str) -> list[str]:
 
 
 def set_up_codex(place: Place) -> dict[str, str]:
-    """Write the settings of Codex; return its variables.
+    """Write the settings of Codex, those of `elbowroom connect` among them; return its variables.
 
-    In a window that its tools would fill, those are switched off that the task does not need.
+    Where it is not managed, it is told the window itself.
     """
+    [part] = CODEX.parts
+    text = part.text if place.is_managed else part.text.replace("$widened", "$window")
+    told = Choice(place.url, "none", f"lmstudio/{place.model}", place.window).filled(text)
     place.write(
         ".codex/config.toml",
         f"""
-model = "{place.model}"
-model_provider = "elbowroom"
-model_context_window = {place.window}
-model_auto_compact_token_limit = {place.window}
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 check_for_update_on_startup = false
-tool_output_token_limit = {place.window}
-
-[model_providers.elbowroom]
-name = "elbowroom"
-base_url = "{place.url}/v1"
-wire_api = "responses"
+{told}
 
 [analytics]
 enabled = false
-{CODEX_WITH_FEW_TOOLS if place.window < CODEX_NEEDS else ""}
 """,
     )
     return {}

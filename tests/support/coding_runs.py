@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 from chatting import MODEL
 from coding_agents import Agent, Outcome, Place, run
@@ -17,7 +18,9 @@ from recording_relay import RecordingRelay
 from scripted_pruner import is_prune_order, text_of
 from serving import Served, serve, settings_for
 
+from elbowroom.agents.admission import Admission
 from elbowroom.context.compaction.division import SUMMARY_TAG
+from elbowroom.context.costs import Engine
 from elbowroom.context.outputs import MARK
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 
@@ -33,7 +36,7 @@ TOKENIZER: Final = SimulatedTokenizer()
 TURN: Final = "<|im_end|>\n"
 Body = dict[str, Any]
 SECONDS: Final = 200.0
-WRITING_SPEED: Final = 20  # tokens a second
+READING_SPEED, WRITING_SPEED = 300, 20  # tokens a second
 ROUTES: Final = ("/chat/completions", "/responses", "/messages")
 
 
@@ -145,12 +148,16 @@ def is_own_compaction(body: Body) -> bool:
 async def coding_run(
     agent: Agent, installed: Path, folder: Path, window: int, *, directly: bool = False, is_long: bool = False
 ) -> Run:
-    """Have an agent do the task of forty calls, or the long one, in a window of so many tokens."""
+    """Have an agent do the task of forty calls, or the long one, in a window of so many tokens.
+
+    The simulator answers at once, but elbowroom takes it for an engine of the speeds for which waiting is computed.
+    """
     repository = folder / "repository"
     task = write_long_task(repository) if is_long else write_task(repository, window)
     model = CodingModel(task)
     loaded = SimulatedModel(MODEL, loaded_context_length=window)
     async with AsyncExitStack() as stack:
+        stack.enter_context(patch.object(Admission, "engine", return_value=Engine(READING_SPEED, WRITING_SPEED)))
         studio = await stack.enter_async_context(SimulatedLMStudio([loaded], on_request=model))
         settings = settings_for(studio.base_url)
         served = None if directly else await stack.enter_async_context(serve(folder, settings))

@@ -103,9 +103,9 @@ class Noted:
         return f"{self.id}-{kind}{self.count}"
 
 
-async def milk(store: Conversations, number: int = 1, **about: Any) -> Noted:
+async def milk(store: Conversations, number: int = 1, at: float = BEGUN, **about: Any) -> Noted:
     """Keep a short conversation with a look into a note, in which the question was asked again."""
-    noted = Noted(store, f"conv_{number:024x}", at=BEGUN + 100 * number, **about).begin()
+    noted = Noted(store, f"conv_{number:024x}", at=at + 100 * number, **about).begin()
     asked = noted.ask(f"What is in list {number}?")
     noted.answer("Milk.", lookups=[('{"path":"list.md"}', "oat milk\n```bread```")], reasoning="Short.")
     noted.key = asked

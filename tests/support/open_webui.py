@@ -19,7 +19,7 @@ from chromium import chromium
 from playwright.async_api import Locator, Page
 
 from elbowroom.connect.clients import OPEN_WEBUI
-from elbowroom.connect.open_webui import OpenWebUI, wanted
+from elbowroom.connect.open_webui import OpenWebUI, leading_back, wanted
 
 EXECUTABLE: Final = "ELBOWROOM_OPEN_WEBUI"
 """Names the program where it is not on the path."""
@@ -50,15 +50,17 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class Installed:
-    """A running Open WebUI; `token` is its admin's."""
+    """A running Open WebUI; `token` is its admin's, `elbowroom` the address to which it is connected."""
 
     url: str
     token: str
+    elbowroom: str = ""
 
     async def connect_to(self, address: str) -> None:
         """Have one connection in it, to the elbowroom at this address, with all headers."""
+        self.elbowroom = address
         admin = OpenWebUI(self.url, self.token)
-        connection = wanted(None, f"{address}/v1", "none", OPEN_WEBUI.headers)
+        connection = wanted(None, f"{address}/v1", "none", {**OPEN_WEBUI.headers, **leading_back(self.url)})
         await asyncio.to_thread(admin.set_connections, [connection], are_on=True)
 
     async def give_tools(self, *, are_on: bool) -> None:
@@ -186,7 +188,7 @@ class Person:
     async def lines(self) -> list[str]:
         """Return the status lines of the last answer, as they are stored."""
         message = await self.stored()
-        return [line["description"] for line in message.get("statusHistory") or ()]
+        return [line.get("description", "") for line in message.get("statusHistory") or ()]
 
     async def stored(self) -> dict[str, Any]:
         """Return the last message of the chat, as Open WebUI has stored it."""
@@ -194,6 +196,14 @@ class Person:
         history = chat["chat"]["history"]
         message: dict[str, Any] = history["messages"][history["currentId"]]
         return message
+
+    async def row(self) -> dict[str, Any]:
+        """Return the open chat as elbowroom lists it."""
+        elbowroom = Installed(self.there.elbowroom, "")
+        listed = await asyncio.to_thread(elbowroom.ask, "/v1/conversations")
+        [row] = [row for row in listed["data"] if row["name"] == self.chat]
+        found: dict[str, Any] = row
+        return found
 
     @property
     def chat(self) -> str:

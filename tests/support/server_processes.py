@@ -117,11 +117,18 @@ class OneServer:
 
 @asynccontextmanager
 async def server_processes(
-    folder: Path, count: int, studios: Mapping[str, str], *, server: str = "", more: str = ""
+    folder: Path,
+    count: int,
+    studios: Mapping[str, str],
+    *,
+    server: str = "",
+    more: str = "",
+    address: str = "",
 ) -> AsyncIterator[tuple[Sequence[OneServer], str]]:
     """Run so many servers; yields them, and the address of their database.
 
-    `studios` are the addresses of LM Studios by the ids of their providers, `server` the rest of `[server]`.
+    `studios` are the addresses of LM Studios by the ids of their providers, `server` the rest of `[server]`, and
+    `address` a database to use in place of a new one.
     """
     home = folder / "lmstudio"  # an empty one: the models of this machine's own LM Studio are none of theirs
     home.mkdir(parents=True)
@@ -131,9 +138,10 @@ async def server_processes(
         for name, url in studios.items()
     )
     async with new_place() as place, AsyncExitStack() as stack:
-        settings = f"[server]\n{server}\n[store]\nurl = {json.dumps(place.address)}\n{providers}{more}"
+        address = address or place.address
+        settings = f"[server]\n{server}\n[store]\nurl = {json.dumps(address)}\n{providers}{more}"
         servers = [OneServer(folder / f"server {number}", settings) for number in range(count)]
         for each in servers:
             stack.push_async_callback(each.aclose)
         await asyncio.gather(*(each.start() for each in servers))
-        yield servers, place.address
+        yield servers, address

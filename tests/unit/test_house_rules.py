@@ -41,12 +41,12 @@ INSIDE = {
     "context": (
         "transcript budget costs remote_images | divisible effects canonical seam templates outputs conversation "
         "observations | ledger memories branch compaction | passages | unasked | prompt "
-        "| manager put_back masking | fitting | planner | reuse | answers"
+        "| manager put_back masking repeats | fitting | planner | reuse | answers"
     ),
     "store": (
         "base questions said | lock identity place | changes packed message_parts inspection | index "
-        "| backlog sql sql.dialect sql.search sql.sharing sql.moving | write_behind | rows outputs stand_by sharing "
-        "| conversations | store"
+        "| unwritten | backlog sql sql.dialect sql.search sql.sharing sql.moving | write_behind "
+        "| rows outputs stand_by sharing | conversations | store"
     ),
     "agents": (
         "sdk catalog request broken_json | answer | running | admission | conversations | tools tools.outputs "
@@ -79,6 +79,7 @@ HEART = (
     "elbowroom.context.planner",
     "elbowroom.context.manager",
     "elbowroom.context.fitting",
+    "elbowroom.context.repeats",
 )
 """Where it is decided, without I/O, what happens to a prompt."""
 MOST_TYPES = 35

@@ -46,7 +46,7 @@ export function addMark(marks, { kind, text, done }) {
 	const opened = marks.findLastIndex((mark) => mark.isOpen && (mark.kind === kind || (OPENED_BY[kind] ?? []).includes(mark.kind)));
 	const same = marks.find((mark) => mark.kind === kind && !mark.isOpen && helpFor(mark));
 	if (kind === "waited") for (const mark of marks) mark.isOpen &&= mark.kind !== "waiting";
-	else if (opened >= 0) marks.splice(opened, 1, { kind, text, isOpen: !done });
+	else if (opened >= 0) marks.splice(opened, 1, ...(text ? [{ kind, text, isOpen: !done }] : []));
 	else if (same && done) same.text = same.text.includes(text) ? same.text : `${same.text}\n${text}`;
 	else if (text) marks.push({ kind, text, isOpen: !done });
 }

@@ -20,6 +20,7 @@ from elbowroom.errors import UpstreamError
 from elbowroom.providers.base import ReasoningDelta, TextDelta, ToolCallDelta
 
 Said = TextDelta | ReasoningDelta
+STATUS_ONLY: Final = ("tool call", "tool result", "recalled", "reading")
 FINISH_REASONS = frozenset({"stop", "length", "content_filter"})
 BETWEEN_STEPS = "\n\n"
 COUNTED: Final = {"counted": True}
@@ -127,6 +128,7 @@ class Notice:
         "truncated",
         "waiting",
         "waited",
+        "reading",
         "handed over",
         "remembering",
         "remembered",
@@ -155,7 +157,7 @@ class Notice:
     @property
     def is_status_only(self) -> bool:
         """Tell whether it is never written into the text of an answer, which it would fill."""
-        return self.progress is not None or self.is_hidden or self.kind in ("tool call", "tool result", "recalled")
+        return self.progress is not None or self.is_hidden or self.kind in STATUS_ONLY
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,17 @@ Whoever asks has an order of its own, a reader of its own, and knows what become
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Admission, Job, Leaving, OnWait, Priority, Ticket
 from elbowroom.agents.answer import Reply
-from elbowroom.agents.prompt import HistoryCounter, step_usage_of, thinking_off
+from elbowroom.agents.prompt import HistoryCounter, cached_of, step_usage_of, thinking_off
 from elbowroom.context.conversation import StepUsage
+from elbowroom.context.costs import LEAST_TOLD
 from elbowroom.context.transcript import as_json, size_in_bytes
 from elbowroom.errors import EmptyReply
 from elbowroom.providers.base import (
@@ -24,6 +26,7 @@ from elbowroom.providers.base import (
     Finished,
     ModelInfo,
     Provider,
+    ReadingProgress,
     ReasoningDelta,
     StreamEvent,
     TextDelta,
@@ -159,6 +162,8 @@ class ReplyReader:
                     self.take_call(event)
                 case EngineFacts():
                     self.reply.engine |= event.facts
+                case ReadingProgress():
+                    pass  # it has begun to write
                 case Finished():
                     self.finish = event.reason
                 case UsageReport():
@@ -200,6 +205,7 @@ async def ask(
     on_wait: OnWait | None = None,
     leaves: Leaving | None = None,
     admitted: Callable[[Ticket | None], Awaitable[ModelInfo | None]] | None = None,
+    reading: Callable[[Ticket], Coroutine[Any, Any, None]] | None = None,
     ended: Callable[[Ticket | None], None] | None = None,
 ) -> None:
     """Send the question when the model has room for it; let `reader` take the reply until it ends or is enough.
@@ -210,7 +216,8 @@ async def ask(
     job is told when it has the model, when it waits for it, and when it is in somebody's way.
 
     `admitted` is called before the question is sent, and may change its body; it returns the model as it is loaded by
-    then, None where nothing is to be sent.
+    then, None where nothing is to be sent. `reading` is run from two seconds on for which the model reads the prompt,
+    and cancelled when the answer begins.
     `ended` is called when a request that was sent has ended, be it by a failure or a cancellation, before its place is
     given back.
 
@@ -241,7 +248,7 @@ async def ask(
         try:
             reader.begin(body)
             # In a task of its own: each piece wakes all coroutines that wait for each other there, and above are many.
-            await asyncio.create_task(_read(reader, provider, body, now, ticket))
+            await asyncio.create_task(_read(reader, provider, body, now, ticket, reading))
             await reader.end()
             await asyncio.sleep(0)  # a long reply was looked at as a whole, and will be again
         finally:
@@ -250,21 +257,56 @@ async def ask(
 
 
 async def _read(
-    reader: ReplyReader, provider: Provider, body: Mapping[str, Any], info: ModelInfo, ticket: Ticket | None
+    reader: ReplyReader,
+    provider: Provider,
+    body: Mapping[str, Any],
+    info: ModelInfo,
+    ticket: Ticket | None,
+    reading: Callable[[Ticket], Coroutine[Any, Any, None]] | None,
 ) -> None:
     """Read the reply to a body that is sent now; leaving it early closes the upstream."""
     is_prefilling = True
+    silence = Silence(partial(reading, ticket)) if reading is not None and ticket is not None else None
     try:
         async with aclosing(provider.stream(body, info)) as stream:
             async for events in stream:
                 if is_prefilling and ticket is not None:
+                    if isinstance(last := events[-1], ReadingProgress):
+                        ticket.reading = last
+                        continue
                     is_prefilling = False
                     ticket.first_token()
+                    if silence is not None:
+                        await silence.end()
                 await reader.take(events)
                 if reader.has_enough:
                     break
         if ticket is not None:
-            ticket.wrote(reader.written)
+            cached = cached_of(reader.usage, reader.reply.engine)
+            ticket.wrote(reader.written, None if cached is None else ticket.prompt - cached)
     except EmptyReply:
         if not reader.accept_empty():
             raise
+    finally:
+        if silence is not None:
+            await silence.end()
+
+
+class Silence:
+    """Does `work` from two seconds on, for which nothing has come."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._doing: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(LEAST_TOLD, self._begin)
+
+    def _begin(self) -> None:
+        self._doing = asyncio.create_task(self._work())
+
+    async def end(self) -> None:
+        """End the work, which may fail: what it tells is no part of the answer."""
+        self._timer.cancel()
+        if self._doing is not None:
+            self._doing.cancel()
+            await asyncio.gather(self._doing, return_exceptions=True)
+            self._doing = None

@@ -1,7 +1,7 @@
 """Who sends a request, and a chat request as the client sent it, checked just enough to be handed on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from elbowroom.context.outputs import Edit
@@ -32,6 +32,7 @@ class Caller:
     of bounded length. A task is a request that the client program makes by itself, such as for a title; the program
     goes on with the chat only after a task that `is_awaited`. The messages of a task that `brings_chat` are the chat
     itself, with the order at the end of the last one; one that `wants_title` is answered with the chat's title.
+    `origin` has the name of the `program`, and the `url` of the chat there.
     """
 
     owner: str = ""
@@ -41,6 +42,7 @@ class Caller:
     brings_chat: bool = False
     wants_title: bool = False
     known_by: KnownBy = "nothing"
+    origin: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def may_wait(self) -> bool:

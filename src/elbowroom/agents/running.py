@@ -33,6 +33,7 @@ PHASES_TOLD: Final[dict[str, Phase]] = {
     "not compacted": "prefill",
     "waiting": "waiting",
     "waited": "prefill",
+    "reading": "prefill",
     "tool call": "tool",
     "tool result": "tool",
 }
@@ -54,6 +55,19 @@ class ServerStopping(ElbowroomError):
 
     def __init__(self, message: str = CUT_OFF) -> None:
         super().__init__(message)
+
+
+class StoodStill(ElbowroomError):
+    """The server stood still while others went on, which may have taken what it did."""
+
+    status = 503
+    code = "server_stood_still"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"This server stood still for {seconds:.0f} s, and others may have gone on with the conversation. The text "
+            "so far is kept; ask again."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +92,7 @@ class RunningAnswer:
     `filling` returns how full the model's window is; it is None where the window is not managed. `spoke_at` is when
     the first word or thought came, by the monotonic clock. `doing` is what the last notice that began a phase said.
     `is_stopped` says that a person has stopped the turn: its answer is what was said until then. `wants_last_words`
-    says that the model is to tell what was left undone.
+    says that the model is to tell what was left undone. `failure` is what ends the answer from outside.
     """
 
     task: "asyncio.Task[object]"
@@ -96,6 +110,7 @@ class RunningAnswer:
     doing: str = ""
     is_stopped: bool = False
     wants_last_words: bool = False
+    failure: ElbowroomError | None = None
     _is_ending: bool = False
 
     def belongs_to(self, owner: str, conversation: str, name: str = "", turn_id: str = "") -> None:
@@ -209,10 +224,11 @@ class Running:
             with self.chat(chat) if chat is not None else nullcontext():
                 yield answer
         except asyncio.CancelledError:
-            if not self._is_stopping:
+            failure = ServerStopping() if self._is_stopping else answer.failure
+            if failure is None:
                 raise
             task.uncancel()
-            raise ServerStopping from None
+            raise failure from None
         finally:
             self._answers.remove(answer)
             answer.ended.set_result(None)
@@ -242,6 +258,13 @@ class Running:
         self._is_stopping = True
         for answer in self._answers:
             answer.task.cancel()
+
+    def wake(self, seconds: float) -> None:
+        """End the turns of conversations, since this server stood still for so long that others may go on with them."""
+        for answer in self._answers:
+            if answer.conversation and answer.failure is None:
+                answer.failure = StoodStill(seconds)
+                answer.task.cancel()
 
     def phases(self) -> list[Phase]:
         """Return the phases of all turns, whoever owns them."""

@@ -14,7 +14,7 @@ class Part:
     `folder` is where the file usually is, and `variable` the environment's name for another one. Of the file's names
     the first one that is there counts, else the first of all. Without a name, a person types it into a form, as `about`
     tells; `label` is what the text is called there. `$docker` is the address as programs in Docker reach it, `$widened`
-    the window with an answer and what pi keeps free.
+    the window with an answer and what clients keep free.
     """
 
     kind: Kind

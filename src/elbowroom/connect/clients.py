@@ -17,7 +17,10 @@ Agents compact by themselves where less than an answer is free. elbowroom keeps 
 the first to compact.
 """
 HELD_BACK: Final = 20_480
-"""Tokens that pi keeps free beside an answer: 4,096, and a long result that elbowroom shortens after pi counted it."""
+"""Tokens by which a client is told more than window and answer, so that it does not compact before elbowroom.
+
+pi keeps 4,096 free, Codex one in ten of what it is told; a long result is shortened after they have counted it.
+"""
 SAYS_TOKEN: Final = '"cmd", args = ["/c", "echo", "$token"]' if os.name == "nt" else '"echo", args = ["$token"]'
 """The program from which Codex gets the token: only with one does it ask for the list of models."""
 WEBUI_HEADERS: Final = MappingProxyType(
@@ -102,8 +105,8 @@ CODEX: Final = Client(
             """\
 model = "$model"
 model_provider = "elbowroom"
-model_context_window = $window
-model_auto_compact_token_limit = $window
+model_context_window = $widened
+model_auto_compact_token_limit = $widened
 web_search = "disabled"
 
 [agents]
@@ -126,7 +129,8 @@ auth = { command = """
         ),
     ),
     is_written=True,
-    then="Start it with: codex.",
+    then="Start it with: codex. The window in its settings is larger than the model's, so that elbowroom compacts "
+    "before it.",
     least_window=3_072,
 )
 OPENCODE: Final = Client(

@@ -13,7 +13,15 @@ from elbowroom.connect.agents import NO_TOKEN, connect_agent
 from elbowroom.connect.asking import asked
 from elbowroom.connect.clients import CLIENTS, OPEN_WEBUI, USER_HEADERS
 from elbowroom.connect.files import Records
-from elbowroom.connect.open_webui import WHERE_KEYS_ARE, Connection, OpenWebUI, taken_back, wanted, with_connection
+from elbowroom.connect.open_webui import (
+    WHERE_KEYS_ARE,
+    Connection,
+    OpenWebUI,
+    leading_back,
+    taken_back,
+    wanted,
+    with_connection,
+)
 from elbowroom.errors import ElbowroomError, own_command
 from elbowroom.settings.doubts import own_address, reached_host
 from elbowroom.settings.fields import data_dir
@@ -98,7 +106,11 @@ def _connect_webui(options: argparse.Namespace, address: str, token: str, record
     if options.undo:
         after, will_be_on = taken_back(connections, address, kept.before), kept.were_on
     else:
-        headers = {**OPEN_WEBUI.headers, **(USER_HEADERS if options.people else {})}
+        headers = {
+            **OPEN_WEBUI.headers,
+            **leading_back(options.url),
+            **(USER_HEADERS if options.people else {}),
+        }
         new = wanted(before, before.url if before else address, token or NO_TOKEN, headers)
         after, will_be_on = with_connection(connections, new), True
     lines = list(changes(before, _at(after, address)))

@@ -41,6 +41,11 @@ class Connection:
         return cls(kept["url"], kept["key"], kept["config"])
 
 
+def leading_back(url: str) -> dict[str, str]:
+    """Return the header by which the Open WebUI at an address tells where a chat is."""
+    return {"X-Elbowroom-Chat-Url": f"{url.rstrip('/')}/c/{{{{CHAT_ID}}}}"}
+
+
 def wanted(before: Connection | None, url: str, key: str, headers: Mapping[str, str]) -> Connection:
     """Return the connection as elbowroom needs it; what a person has set besides stays."""
     config = dict((before.config if before else None) or {"connection_type": "external"})

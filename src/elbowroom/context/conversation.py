@@ -62,13 +62,17 @@ class StepUsage:
 
 @dataclass(frozen=True, slots=True)
 class ConversationBegun:
-    """A new conversation. `name` is the client's name for it, empty where it gives none."""
+    """A new conversation. `name` is the client's name for it, empty where it gives none.
+
+    `metadata` is what is told beside it from the start: the `program` that began it, and the `url` of the chat there.
+    """
 
     conversation: str
     owner: str
     name: str
     agent: str
     at: float
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +323,25 @@ class ConversationRow:
     totals: Totals
     fill: ContextFill | None
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTokens:
+    """Tokens of a conversation that the engine did not have to read on one day, counted in days since 1970."""
+
+    conversation: str
+    day: int
+    freed: int = 0
+    compactions: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What caching and compaction have saved; `waits` are tokens and seconds before a first word, of late steps."""
+
+    days: tuple[SavedTokens, ...]
+    waits: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)

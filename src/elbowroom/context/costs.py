@@ -55,6 +55,10 @@ class Action:
         """Return how long it takes."""
         return self.read / engine.reading + self.written / engine.writing
 
+    def seconds_each(self, engine: Engine, step: int) -> float:
+        """Return how long it takes for each request until the next time, where each brings `step` tokens."""
+        return self.seconds(engine) / (1 + max(0, self.room) / max(1, step))
+
     def told(self, engine: Engine) -> str:
         """Return it in a few words, for a log."""
         return f"{self.way} takes {self.seconds(engine):.1f} s and leaves room for {self.room:,} tokens"
@@ -72,4 +76,13 @@ def cheapest(actions: Sequence[Action], engine: Engine, step: int) -> Action:
 
     After it there is room for the next request at least.
     """
-    return min(actions, key=lambda action: action.seconds(engine) / (1 + max(0, action.room) / max(1, step)))
+    return min(actions, key=lambda action: action.seconds_each(engine, step))
+
+
+def gentlest(actions: Sequence[Action], engine: Engine, step: int) -> Action:
+    """Return the first of the actions, of which each takes more words than the one before, that nobody notices.
+
+    Where somebody would wait at each request until the next time, that is the cheapest.
+    """
+    unnoticed = (action for action in actions if action.seconds_each(engine, step) < LEAST_TOLD)
+    return next(unnoticed, None) or cheapest(actions, engine, step)

@@ -22,6 +22,7 @@ from elbowroom.context.outputs import (
     with_material,
 )
 from elbowroom.context.prompt import Prompt
+from elbowroom.context.repeats import moved_to_last, without_repeats
 from elbowroom.context.transcript import (
     SYSTEM_ROLES,
     Group,
@@ -148,6 +149,19 @@ class _Cut:
     size: int
 
 
+def same_material(history: Prompt, manager: AgentContextManager, *, has_reader: bool) -> Work[list[Message] | None]:
+    """Return the history with notes in place of material that an earlier message has; None where all of it stays.
+
+    Where the whole of a text would leave no room, the beginning and end of it in an earlier message count as the text.
+    """
+    budget, messages = manager.budget, history.messages
+    least = budget.trigger if manager.auto else budget.window
+    if (yield from _size(messages, manager)) < least:
+        return None
+    has_views = (yield from _size(smallest(Transcript.of(messages)), manager)) >= least
+    return (yield from without_repeats(messages, has_views=has_views, has_reader=has_reader))
+
+
 def _cuts(messages: Sequence[Message], stays: Collection[int | None], size_of: SizeOf) -> list[_Cut]:
     """Return the material in those messages of a history, by their places, that stay whatever is compacted."""
     cuts: list[_Cut] = []
@@ -178,8 +192,9 @@ def _notice_of(told: Mapping[_Cut, str], size_of: SizeOf) -> Tell | None:
     log.info("Material of %d tokens in a message is shortened to %d.", before, after)
     named = list(dict.fromkeys(cut.piece.name for cut in changed))
     names, verb = ", ".join(named), "is" if len(named) == 1 else "are"
+    names = names.replace("the ", "The ", 1) if names.startswith("the ") else names  # a file keeps its own letters
     text = f"{names} {verb} too large to be shown whole: about {before:,} tokens became {after:,}."
-    return Tell("results cut", text[:1].upper() + text[1:], before, after)
+    return Tell("results cut", text, before, after)
 
 
 def _least(messages: Sequence[Message]) -> Work[int]:
@@ -379,14 +394,18 @@ class Shortener:
         yield Keep(Written(self.manager.budget.window, *sizes, SHORTENED))
 
     def _shorten_material(self) -> Work[None]:
-        """Show the beginning and end of files and pasted text that would leave no room; the whole is kept."""
-        whole = self._history.messages
-        shorter = yield from fitting_material(self._history, self.manager, self.size_of, has_reader=self.has_reader)
+        """Show files and pasted text once, and their beginning and end where they leave no room; the whole is kept."""
+        whole, has_reader = self._history.messages, self.has_reader
+        once = yield from same_material(self._history, self.manager, has_reader=has_reader)
+        if once is not None:
+            self._shorten(once)
+        shorter = yield from fitting_material(self._history, self.manager, self.size_of, has_reader=has_reader)
         if shorter is not None:
-            messages, notice = shorter
-            self._shorten(messages)
+            self._shorten(shorter[0])
+        if (once or shorter) is not None:
             yield from self._keep_shorter(whole)
-            yield notice
+        if shorter is not None:
+            yield shorter[1]
 
     def _take_results(self, outputs: Outputs) -> Work[None]:
         """Keep the results that have come in, show views of those that are too large, and shorten old ones."""
@@ -409,6 +428,11 @@ class Shortener:
         if not at_any_gain:  # else a compaction follows, which is told of
             yield from self._tell_old(sizes)
         return True
+
+    def move_material(self) -> Work[None]:
+        """Let the last message with material have the text where several have, since the first is to go."""
+        if self.shortens and (moved := (yield from moved_to_last(self._history.messages))) is not None:
+            self._shorten(moved)
 
     def take_masked(self, messages: Sequence[Message]) -> Work[None]:
         """Take over a history in which results of the client's tools are masked."""

@@ -91,8 +91,13 @@ class AgentContextManager:
         return min(budget.window // SMALL_SHARE, budget.window - rest - budget.reserve(rest) // 2)
 
     def while_streaming(self, generated: int) -> StreamVerdict:
-        """Check 3: decide about an answer of which so many tokens have come."""
+        """Check 3: decide about an answer of which so many tokens have come.
+
+        Of a prompt that was sent although it leaves no room, nothing can go: its answer takes the rest of the window.
+        """
         filled = self.prompt + generated
+        if self.prompt >= self.budget.force_at:
+            return "go on"
         if filled >= self.budget.force_at:
             return "stop now"
         return "stop at a good place" if filled >= self.budget.stop_at else "go on"

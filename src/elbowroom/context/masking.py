@@ -6,11 +6,10 @@ call brings it again.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import tail_starts
-from elbowroom.context.costs import Action, Engine, cheapest, compaction
+from elbowroom.context.costs import Action, Engine, cheapest, compaction, gentlest
 from elbowroom.context.effects import Ask, KeepText, Work, counted
 from elbowroom.context.outputs import Mask, masked, masks_of
 from elbowroom.context.prompt import Prompt
@@ -41,59 +40,87 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """A history of which old results are masked, and the masks.
+    """Some of the masks that a history can have, the oldest first, which make it shorter by `saved` tokens.
 
-    An engine reads `read` tokens of it anew, and `unread` that came since the model's last words in any case.
+    An engine reads `read` tokens of it anew.
     """
 
-    messages: list[Message]
     masks: tuple[Mask, ...]
+    saved: int
     read: int
-    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The tokens of each message of a history, in which nothing from `last` on was read by the model yet.
+
+    A request has brought `step` tokens on average.
+    """
+
+    of: Sequence[int]
+    last: int
+    step: int
 
 
 def masked_instead(
     history: Prompt, budget: Budget, decision: Compact, expected: Sequence[Message] = ()
 ) -> Work[list[Message] | None]:
-    """Return the history with masks, which are kept whole, in place of a compaction; None where that is better."""
+    """Return the history with masks, which are kept whole, in place of a compaction; None where that is better.
+
+    At most the target is left. More results go only where a person would notice the wait for what is read again.
+    """
     tools: ClientTools | None = yield Ask.CLIENT_TOOLS
     if tools is None or decision.is_wanted:
         return None
-    found: Masking | None = None
-    after = 0
-    for found in _maskings(history, tools):
-        after = budget.occupied((yield from counted([*found.messages, *expected])))
-        if after <= decision.target:
-            break
-    if found is None or after >= budget.trigger or (decision.is_firm and after > decision.target):
+    messages = history.messages
+    sizes = _sizes(history, tools)
+    maskings = list(_maskings(history, tools, sizes))
+    if not maskings:
+        return None
+    prompt = yield from counted([*messages, *expected])
+    afters = [budget.occupied(max(0, prompt - masking.saved)) for masking in maskings]
+    enough = next((at for at, after in enumerate(afters) if after <= decision.target), len(maskings) - 1)
+    ways = [
+        Action("mask", masking.read, 0, budget.trigger - after)
+        for masking, after in zip(maskings[enough:], afters[enough:], strict=True)
+    ]
+    mask = gentlest(ways, tools.engine, sizes.step)
+    found = maskings[enough + ways.index(mask)]
+    shorter = masked(messages, found.masks)
+    after = budget.occupied((yield from counted([*shorter, *expected])))
+    if after >= budget.trigger or (decision.is_firm and after > decision.target):
         return None
     for_summary = decision.target - budget.occupied((yield from counted(history.smallest())))
     room = budget.trigger - decision.target
     plan = compaction(tools.engine, max(0, for_summary), room, is_planned=decision.asks_pruner)
-    mask = Action("mask", found.read, 0, budget.trigger - after)
-    chosen, other = (mask, plan) if cheapest((mask, plan), tools.engine, found.unread) is mask else (plan, mask)
+    chosen, other = (mask, plan) if cheapest((mask, plan), tools.engine, sizes.step) is mask else (plan, mask)
     yield Chosen(chosen, f"{chosen.told(tools.engine)}; {other.told(tools.engine)}")
     if chosen is plan:
         return None
     for each in found.masks:
         yield KeepText(each.tool, each.whole)
-    return found.messages
+    return shorter
 
 
-def _maskings(history: Prompt, tools: ClientTools) -> Iterator[Masking]:
-    """Yield the history with old results masked, of which less and less stays."""
+def _sizes(history: Prompt, tools: ClientTools) -> Sizes:
+    """Return the sizes of the messages, as they are written."""
     messages = history.messages
     groups = Transcript.of(messages).groups
-    ends = [sum(len(group.messages) for group in groups[:start]) for start in tail_starts(groups, 0)]
-    last = max(ends)
+    last = sum(len(group.messages) for group in groups[: max(tail_starts(groups, 0))])
+    of = [tools.size_of(written(message)) for message in messages]
+    said = sum(size for size, message in zip(of, messages, strict=True) if message.get("role") != "system")
+    answers = sum(message.get("role") == "assistant" for message in messages)
+    return Sizes(of, last, said // max(1, answers))
+
+
+def _maskings(history: Prompt, tools: ClientTools, sizes: Sizes) -> Iterator[Masking]:
+    """Yield the history with one result more masked each time: oldest first, and first what a call brings again."""
     pinned = {at for at, item in enumerate(history.items) if item.is_pinned}
-    masks = masks_of(messages, last, tools.kinds, tools.id_of, pinned)
-    for lasting, end in product((False, True), ends):
-        chosen = tuple(mask for mask in masks if mask.place < end and (lasting or not mask.is_lasting))
-        if chosen:
-            shorter = masked(messages, chosen)
-            read, unread = (
-                sum(tools.size_of(written(message)) for message in run)
-                for run in (shorter[chosen[0].place : last], shorter[last:])
-            )
-            yield Masking(shorter, chosen, read, unread)
+    masks = masks_of(history.messages, sizes.last, tools.kinds, tools.id_of, pinned)
+    of = list(sizes.of)
+    chosen: list[Mask] = []
+    for mask in sorted(masks, key=lambda mask: mask.is_lasting):
+        chosen.append(mask)
+        of[mask.place] -= tools.size_of(mask.whole) - tools.size_of(mask.line)
+        begin = min(each.place for each in chosen)
+        yield Masking(tuple(chosen), sum(sizes.of) - sum(of), sum(of[begin : sizes.last]))

@@ -160,6 +160,8 @@ class Planner:
         measure = Measure(prompt, fixed)
         decision = manager.before_request(measure)
         decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
+        if purpose.foresees and isinstance(decision, Compact):
+            decision = replace(decision, is_firm=False)  # the person is about to ask about the answer
         if self.at is not None and prompt >= self.at and isinstance(decision, Send) and not is_stopped:
             fixed = fixed if matters else (yield from self._fixed(history))
             target = budget.target_below(self.at, prompt, fixed)
@@ -308,6 +310,9 @@ class Planner:
             yield Flush((*whole, self._history.messages))
         if purpose.prunes:
             yield from self.shortener.free(at_any_gain=True)
+        unmoved = self._history
+        if purpose.is_kept:
+            yield from self.shortener.move_material()
         history = self._history
         outcome = yield from self._climbed(purpose, decision, expected)
         if not purpose.is_kept:
@@ -317,7 +322,9 @@ class Planner:
             self.manager.compacted(outcome.before, outcome.after, outcome.rung)
             made = Written(self.manager.budget.window, outcome.before, outcome.after, outcome.rung)
             yield Keep(made, outcome, len(history.items))
-        elif not purpose.foresees:
+            return outcome
+        self.manager.history = unmoved
+        if not purpose.foresees:
             self.manager.could_not_compact()
             yield Note("not compacted")
         return outcome

@@ -256,6 +256,10 @@ class Prompt:
             return replace(whole, items=(*items[:-1], Item(said, origin="own")), has_taken_in_own=True)
         return replace(whole, items=(*items, Item(said, origin="own")))
 
+    def without_known(self, text: str) -> str:
+        """Return what of the text of a reply came after it was last stopped: what the prompt does not have."""
+        return text[self.taken_in + _length_of_pieces(self.items) :]
+
     def expecting(self, message: Message) -> "Prompt":
         """Return the prompt with the message at its end that a person may send next."""
         return replace(self, items=(*self.items, Item(message, origin="own")))

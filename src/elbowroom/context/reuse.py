@@ -58,7 +58,7 @@ class SentPrompt:
     `model` is named after its provider, and `window` is that of the loaded instance. `messages` has one digest for
     each message; the first is the system message where it `has_system`. `compacted` changes where messages are ours and
     no longer the client's. `number` counts the prompts of the model, `loads` how often it was loaded anew, and `tokens`
-    is the size of this one.
+    is the size of this one, `answer` that of what the model made of it.
     """
 
     model: str
@@ -71,6 +71,7 @@ class SentPrompt:
     number: int = 0
     loads: int = 0
     tokens: int = 0
+    answer: int = 0
 
     @classmethod
     def of(
@@ -146,6 +147,13 @@ class SentPrompts:
         """Return how many tokens of a prompt the engine of `model` should still have, which keeps `slots` prompts."""
         is_there = (prompt.model, prompt.window, prompt.loads) == (model, window, self._loads[model])
         return prompt.tokens if is_there and self._numbers[model] - prompt.number < slots else 0
+
+    def there(self, talk: Talk, prompt: SentPrompt, slots: int) -> SentPrompt | None:
+        """Return the prompt before this one in a conversation, with which it shares what its engine should have."""
+        before = self.last_of(talk)
+        if before is None or not self.cached(before, prompt.model, prompt.window, slots):
+            return None
+        return before if prompt.tools == before.tools else None
 
     def sent_to(self, model: str) -> int:
         """Return how many prompts the model has been sent."""

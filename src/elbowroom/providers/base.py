@@ -54,7 +54,27 @@ class EngineFacts:
     facts: dict[str, Any]
 
 
-StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | EngineFacts | Finished | UsageReport
+@dataclass(frozen=True, slots=True)
+class ReadingProgress:
+    """How far the upstream has read a prompt of `total` tokens after so many seconds; `cached` it had read before."""
+
+    total: int
+    cached: int
+    processed: int
+    seconds: float
+
+    @property
+    def left(self) -> int:
+        """Return how many tokens it has still to read."""
+        return max(0, self.total - self.processed)
+
+    @property
+    def speed(self) -> float:
+        """Return how many tokens it reads in a second, 0 while nobody knows."""
+        return max(0, self.processed - self.cached) / self.seconds if self.seconds > 0 else 0.0
+
+
+StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | EngineFacts | ReadingProgress | Finished | UsageReport
 
 State = Literal["loaded", "loading", "not-loaded"]
 
@@ -67,7 +87,8 @@ class ModelInfo:
     nothing is loaded or where the provider does not tell. `max_context` is the window that the model was trained
     for. `instances` maps the ids of loaded instances to their windows. Where `id` names an instance, `key` names the
     model on disk. `size_bytes` and `format` ("gguf" or "safetensors") describe its file. `slots` is how many requests
-    the engine reads side by side, each with a cache of its own; None where nobody tells.
+    the engine reads side by side, each with a cache of its own; None where nobody tells. An engine that
+    `tells_reading` says how far it has read a prompt.
     """
 
     id: str
@@ -84,6 +105,7 @@ class ModelInfo:
     size_bytes: int | None = None
     format: str | None = None
     slots: int | None = None
+    tells_reading: bool = False
 
 
 class PassedAnswer(Protocol):

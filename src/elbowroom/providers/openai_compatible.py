@@ -24,6 +24,8 @@ from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import CountingTools, FileCounter
 
 KEY_HINT = "Put a valid key for it into api_key."
+LLAMA_CPP: Final = "llamacpp"
+"""The owner of the models in llama.cpp's list."""
 COUNTERS_KEPT: Final = 64
 """Models whose counters are kept; where the server does not list its models, a client may name any."""
 
@@ -75,6 +77,8 @@ class OpenAICompatible:
 
     async def stream(self, body: Mapping[str, Any], info: ModelInfo) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a chat request and yield its events."""
+        if info.tells_reading:
+            body = {**body, "return_progress": True}
         with self._models.forgotten_on_failure():
             response = await self._upstream.post(f"{self._base}/chat/completions", body)
             with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
@@ -118,7 +122,8 @@ class OpenAICompatible:
         return info.id == name
 
     def _model(self, row: Mapping[str, Any], window: int | None) -> ModelInfo:
-        return ModelInfo(id=row["id"], provider=self.id, name=row["id"], loaded_context=window)
+        tells = row.get("owned_by") == LLAMA_CPP
+        return ModelInfo(row["id"], self.id, row["id"], loaded_context=window, tells_reading=tells)
 
 
 def _with_version(base_url: str) -> str:

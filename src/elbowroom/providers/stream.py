@@ -13,6 +13,7 @@ from elbowroom.providers.base import (
     EngineFacts,
     Finished,
     Halves,
+    ReadingProgress,
     ReasoningDelta,
     StreamEvent,
     TextDelta,
@@ -176,6 +177,7 @@ class _PlainChunk(msgspec.Struct, gc=False):
     type: None = None
     error: None = None
     usage: None = None
+    prompt_progress: None = None
 
 
 _PLAIN: Final = msgspec.json.Decoder(_PlainChunk)
@@ -260,6 +262,8 @@ class ChunkReader:
                 self.finish_reason = reason
                 events += self._rest() if self._words.held or self._thoughts.held else ()
                 events.append(Finished(reason))
+        if (progress := _reading_progress(chunk)) is not None:
+            events.append(progress)
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self.usage = usage
             events.append(UsageReport(usage))
@@ -313,6 +317,16 @@ class ChunkReader:
 def _pieces(text: str) -> list[str]:
     """Return a text in pieces that are short enough to be worked on at once."""
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+
+
+def _reading_progress(chunk: dict[str, Any]) -> ReadingProgress | None:
+    """Return what llama.cpp tells in `prompt_progress` while it reads."""
+    told = chunk.get("prompt_progress")
+    match told:
+        case {"total": int(total), "cache": int(cached), "processed": int(read), "time_ms": int() | float() as passed}:
+            return ReadingProgress(total, cached, read, passed / 1000)
+        case _:
+            return None
 
 
 def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:

@@ -18,14 +18,10 @@ from elbowroom.server.dialect import answered
 from elbowroom.server.encode import FrameEncoder, PassedEncoder
 from elbowroom.server.event_stream import EventStream
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import owner_of, read_chat_request
+from elbowroom.server.request import OBSIDIAN, is_open_webui, owner_of, read_chat_request
 from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 from elbowroom.settings.model import Notices
 
-OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
-"""How the headers begin that Open WebUI sends where it is set up to, and no other client."""
-OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost", "http://localhost", "https://localhost")
-"""Origins of Obsidian's plugins, on a computer, on an iPhone and on Android; they show an answer's text alone."""
 EVENTS: Final = "X-Elbowroom-Events"
 """The header by which a client says that it shows notices itself, from their chunks."""
 
@@ -52,7 +48,7 @@ def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> Frame
         "event" if as_chunks else notices,
         wants_usage=chat.wants_usage,
         shows_text_only=_shows_text_only(request),
-        is_open_webui=any(name.lower().startswith(OPEN_WEBUI) for name in request.headers),
+        is_open_webui=is_open_webui(request.headers),
     )
 
 

@@ -52,7 +52,7 @@ ROUTES = (
 CLIENT_LEFT: Final = 499
 """The status in log and metrics of a request whose client has left before it was answered."""
 POLLED: Final = frozenset(
-    {"/health", "/ready", "/metrics", "/api/live", "/api/logs", "/api/providers", "/v1/conversations"}
+    {"/health", "/ready", "/metrics", "/api/live", "/api/logs", "/api/providers", "/api/saved", "/v1/conversations"}
 )
 """Routes that pages and monitors ask again and again; only their failures are worth a line."""
 UNKNOWN: Final = "(unknown)"

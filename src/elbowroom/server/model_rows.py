@@ -46,6 +46,7 @@ CODEX: Final[Mapping[str, Any]] = {
     "apply_patch_tool_type": "freeform",
     "supports_parallel_tool_calls": True,
     "auto_compact_token_limit": None,
+    "max_context_window": None,  # with one, it would not take a wider window from its settings
     "experimental_supported_tools": [],
     "tool_mode": "direct",
     "multi_agent_version": "disabled",  # whose tools take 2,300 tokens, for agents that share one model
@@ -126,7 +127,6 @@ def for_codex(row: CatalogRow, place: int) -> dict[str, Any]:
         **CODEX,
         "priority": place,
         "context_window": row.window,
-        "max_context_window": row.window,
         "truncation_policy": {"mode": "tokens", "limit": shown},
         "input_modalities": ["text", "image"] if sees else ["text"],
     }

@@ -100,7 +100,8 @@ async def find_conversation(shared: Shared, owner: str, name: str) -> str | None
     if (running := shared.running.find(owner, name)) is not None:
         return running
     await shared.store.ready()
-    row = await shared.store.conversations.find(owner, name)
+    async with shared.store.in_time():
+        row = await shared.store.conversations.find(owner, name)
     if row is None:
         shared.store.check_reachable()
         return None

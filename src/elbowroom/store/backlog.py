@@ -3,7 +3,9 @@
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from elbowroom.store.unwritten import Unwritten
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
@@ -22,6 +24,12 @@ class Backlog(Protocol[Item]):
 
     async def write(self, store: "SqlStore", item: Item) -> None:
         """Write an item. Raises StoreUnavailable."""
+
+    def to_keep(self) -> Sequence[Unwritten]:
+        """Return what waits, for a file in which it outlives this process."""
+
+    async def write_left(self, store: "SqlStore", server: str, item: Any) -> None:
+        """Write an item that a server of this id has left in such a file. Raises StoreUnavailable."""
 
     def written(self, item: Item) -> None:
         """Note that an item has been written."""
@@ -103,6 +111,14 @@ class Waiting(Generic[Key, Item]):
     async def write(self, store: "SqlStore", item: Held[Key, Item]) -> None:
         """Write an item. Raises StoreUnavailable."""
         await self._write(store, item.item)
+
+    def to_keep(self) -> Sequence[Unwritten]:
+        """Return what waits, for a file in which it outlives this process."""
+        return [Unwritten(self.plural, (held.key, held.since), held.item) for held in self._held.values()]
+
+    async def write_left(self, store: "SqlStore", server: str, item: Any) -> None:
+        """Write an item that a server has left in such a file. Raises StoreUnavailable."""
+        await self._write(store, item)
 
     def written(self, item: Held[Key, Item]) -> None:
         """Let an item go, unless another has taken its place."""

@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elbowroom.context.outputs import utf8
 from elbowroom.settings.model import StoreSettings
@@ -60,14 +61,32 @@ class StoreBusy(StoreUnavailable):
     """Somebody else has held what a change needs for too long; the store works all the same."""
 
 
+SOLE: Final = "alone: "
+HELD_LEASE: Final[ContextVar[int | None]] = ContextVar("held_lease", default=None)
+"""The number of the lease by which this task does something alone; what it writes names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowShare:
-    """Tokens of the window of a model, which all servers share that use it; `rank` 0 goes first."""
+    """Tokens of the window of a model, which all servers share that use it; `rank` 0 goes first.
+
+    What one server does alone is the only token of a pool of its own: who was taken for dead has lost it for good.
+    """
 
     pool: str
     capacity: int
     tokens: int
     rank: int
+
+    @classmethod
+    def sole(cls, name: str) -> Self:
+        """Return the right to do alone what has this name."""
+        return cls(f"{SOLE}{name}", capacity=1, tokens=1, rank=0)
+
+    @property
+    def is_sole(self) -> bool:
+        """Tell whether it is the right to do something alone."""
+        return self.pool.startswith(SOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +148,11 @@ class Limits:
 LIMITS_IN_MEMORY: Final = Limits(max_gb=BYTES_IN_MEMORY / BYTES_A_GIGABYTE, in_memory=True)
 
 
+def passed() -> float:
+    """Return the seconds of a clock that nobody sets, which goes on while the machine sleeps where that can be had."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 class WindowTokens:
     """Tokens of a model's window that a request holds beside the other servers; where there are none, it has all."""
 
@@ -153,6 +177,11 @@ class Servers:
     may_remember: ClassVar[bool] = True
     """Whether what this server knows of the store is all that is in it, since nobody else writes there."""
 
+    @property
+    def counts_for(self) -> float:
+        """Return for how many seconds more the others count this server as there; 0 where it has not said so."""
+        return 0.0
+
     def start(self, sql: Any) -> None:
         """Begin to listen to the others, now that the database `sql` is open; once."""
 
@@ -162,11 +191,12 @@ class Servers:
         *,
         drain: Callable[[], Awaitable[None]] | None = None,
         lapse: Callable[[], object] | None = None,
+        waking: Callable[[float], object] | None = None,
     ) -> None:
         """Answer what others ask of this server by these operations.
 
         `drain` is called whenever one of them wakes it, and at least once a second, and `lapse` when others may have
-        taken it for dead for a while.
+        taken it for dead for a while; `waking` with the seconds for which the whole process had stood still then.
         """
 
     async def in_step(self, work: Callable[[], Awaitable[object]]) -> None:

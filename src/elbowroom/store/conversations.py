@@ -24,6 +24,7 @@ from elbowroom.store.changes import (
 from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.questions import Conversations, Question
 from elbowroom.store.stand_by import StandBy
+from elbowroom.store.unwritten import Unwritten
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
@@ -224,6 +225,14 @@ class WriteBehindConversations(Conversations):
         await store.conversations.write(item.changes, item.number)
         store.has_grown()
 
+    def to_keep(self) -> Sequence[Unwritten]:
+        """Return the batches that are not written, for a file in which they outlive this process."""
+        return [Unwritten(self.plural, batch.number, batch) for batch in self._waiting.batches()]
+
+    async def write_left(self, store: "SqlStore", server: str, item: Batch) -> None:
+        """Write a batch that a server has left in such a file, unless it had written it. Raises StoreUnavailable."""
+        await store.conversations.write(item.changes, item.number, server)
+
     def written(self, item: Batch) -> None:
         """Let a batch go that has been written."""
         self._waiting.written(item)
@@ -262,8 +271,8 @@ class WriteBehindConversations(Conversations):
 
     @property
     def _is_timer_late(self) -> bool:
-        """Tell whether writing waits as it does after a failure, though nothing fails any more."""
-        if self._timer is None or self._store.is_failing:
+        """Tell whether writing waits as it does after a failure; what is new is to be kept beside, or written."""
+        if self._timer is None:
             return False
         return self._timer.when() > asyncio.get_running_loop().time() + LATEST_SECONDS
 
@@ -335,7 +344,7 @@ class WriteBehindConversations(Conversations):
         self._fill_soon()
         self._write_in_time()
         if self._waiting and not self._will_write:
-            self._write_after(AGAIN_SECONDS)
+            self._write_after(self._store.seconds_until_next_try)
 
     @property
     def _will_write(self) -> bool:

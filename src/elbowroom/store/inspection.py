@@ -11,7 +11,7 @@ from typing import Final, Literal
 from elbowroom.errors import SettingsError
 from elbowroom.store.base import SCHEMA_VERSION, UNFINISHED, VERSION_TABLE
 from elbowroom.store.lock import doubt_about
-from elbowroom.store.place import ServerPlace
+from elbowroom.store.place import OTHER_ENCODING, ServerPlace
 
 CHECK_SECONDS: Final = 6.0
 VERSION: Final = f'SELECT max(version) FROM "{VERSION_TABLE}"'  # noqa: S608
@@ -53,6 +53,8 @@ def inspect_server(place: ServerPlace) -> Inspection:
         password = place.password()
         given = {"password": password, **seconds} if password else seconds
         with psycopg.connect(place.address, **given) as connection:
+            if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+                return Inspection("unreadable", OTHER_ENCODING.format(encoding=encoding))
             has_tables = connection.execute("SELECT to_regclass(%s)", [VERSION_TABLE]).fetchone() != (None,)
             found = connection.execute(VERSION).fetchone() if has_tables else None
     except (psycopg.Error, SettingsError) as error:

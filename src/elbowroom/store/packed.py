@@ -36,12 +36,14 @@ OVERHEAD: Final = 500
 class PackedEntry:
     """An entry with its messages as JSON.
 
-    `refs` are the ids of outputs that its messages refer to, or those that it was made from.
+    `refs` are the ids of outputs that its messages refer to, or those that it was made from. `lease` is the number of
+    the lease by which a server made it beside others.
     """
 
     entry: Entry
     messages: str
     refs: frozenset[str]
+    lease: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

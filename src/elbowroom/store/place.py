@@ -22,6 +22,12 @@ MISSING: Final = (
 )
 
 
+OTHER_ENCODING: Final = (
+    "its database has the encoding {encoding}, which cannot hold every text; make it anew: "
+    "createdb --encoding UTF8 --locale C.UTF-8 --template template0 NAME"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
     """A database on a PostgreSQL server; the address has no password, which is read for each connection."""

@@ -16,6 +16,7 @@ from elbowroom.context.conversation import (
     Overview,
     PageWanted,
     QueuedMessage,
+    Savings,
 )
 
 Answer = TypeVar("Answer")
@@ -153,12 +154,15 @@ class Rows(OfAll[list[ConversationRow]]):
     """Which conversations are there, the one used last first, only those used before that moment?
 
     With `search` only those whose messages, results of tools too, hold this text, in whatever case; with `agent` only
-    those that this agent or model has answered last.
+    those that this agent or model has answered last, with `program` those that this program began, and with `model`
+    those for which this model was asked.
     """
 
     owner: str
     search: str = field(default="", kw_only=True)
     agent: str = field(default="", kw_only=True)
+    program: str = field(default="", kw_only=True)
+    model: str = field(default="", kw_only=True)
     before: float | None = field(default=None, kw_only=True)
     limit: int = field(default=50, kw_only=True)
 
@@ -177,6 +181,19 @@ class Rows(OfAll[list[ConversationRow]]):
         """Return those used last."""
         rows = changed + [row for row in stored if is_stored(row.id)]
         return sorted(rows, key=lambda row: (row.updated, row.id), reverse=True)[: self.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved(OfAll[Savings]):
+    """What have caching and compaction saved, on each day of a place `zone` minutes east of Greenwich?"""
+
+    owner: str
+    zone: int = 0
+
+    def joined(self, changed: Savings, stored: Savings, is_stored: Callable[[str], bool]) -> Savings:
+        """Return all."""
+        days = tuple(each for each in stored.days if is_stored(each.conversation))
+        return Savings(days + changed.days, stored.waits + changed.waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +285,7 @@ class AskedConversations(ABC):
     times = asked(Times)
     queue = asked(Queue)
     rows = asked(Rows)
+    saved = asked(Saved)
     find = asked(Find)
     holder = asked(Holder)
     read = asked(Read)

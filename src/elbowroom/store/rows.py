@@ -3,14 +3,14 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory, memory_of, room_of
 from elbowroom.context.transcript import Message
 from elbowroom.store.backlog import Waiting
-from elbowroom.store.base import ALONE, Servers
+from elbowroom.store.base import ALONE, HELD_LEASE, Servers
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry, packed_entry
 from elbowroom.store.write_behind import WriteBehindStore
 
@@ -90,6 +90,7 @@ class WriteBehindLedger:
 
     async def _save(self, entry: Entry, made_from: Sequence[Message]) -> None:
         if packed := await asyncio.to_thread(packed_entry, entry, made_from):
+            packed = replace(packed, lease=HELD_LEASE.get())
             self._unwritten.put(entry.key, packed, len(packed.messages))
             await self._store.write(self._unwritten)
 

@@ -2,13 +2,17 @@
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elbowroom.context.observations import Observations
 from elbowroom.errors import StoreAway, StoreOpening, StoreUnwritable
+from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers
 from elbowroom.store.conversations import WriteBehindConversations
@@ -17,6 +21,7 @@ from elbowroom.store.outputs import WriteBehindToolOutputs
 from elbowroom.store.place import Place, ServerPlace, place_of
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.sharing import Together
+from elbowroom.store.unwritten import UnwrittenFile
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
@@ -72,6 +77,19 @@ class Store:
         if not await self._behind.ready(seconds):
             raise StoreOpening
 
+    @asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """Ask for what is kept in this block. Raises StoreAway where a server has not told it in two seconds."""
+        seconds = self._behind.asking_seconds if isinstance(self._place, ServerPlace) else None
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise StoreAway from None
+            raise
+
     def check_reachable(self) -> None:
         """Raise StoreAway where a database server is out of reach, which may keep what is not found without it."""
         if isinstance(self._place, ServerPlace) and self._behind.current is None:
@@ -99,8 +117,13 @@ class Store:
 
     @property
     def can_be_written(self) -> bool:
-        """Tell whether the database is open, and has taken what was last written."""
-        return self._behind.current is not None and not self._behind.is_failing
+        """Tell whether the database is open, and has taken what was last written.
+
+        A database server may fail for as long as the others count this one as there: what it says meanwhile is kept.
+        """
+        if not self._behind.is_failing:
+            return self._behind.current is not None
+        return self.servers.counts_for > time.monotonic() - self._behind.failing_since
 
     @property
     def lag(self) -> float:
@@ -121,7 +144,9 @@ def open_store(settings: StoreSettings, environ: Mapping[str, str], observations
     Raises SettingsError where `ELBOWROOM_DATA_DIR` is wrong.
     """
     place = store_place(settings, environ)
-    return _store(place, Limits.of(settings), observations) if place else open_in_memory(observations)
+    if place is None:
+        return open_in_memory(observations)
+    return _store(place, Limits.of(settings), observations, data_dir(environ))
 
 
 def open_in_memory(observations: Observations | None = None) -> Store:
@@ -145,13 +170,15 @@ def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path |
     return place if isinstance(place, Path) else None
 
 
-def _store(place: Place, limits: Limits, observations: Observations | None) -> Store:
+def _store(place: Place, limits: Limits, observations: Observations | None, folder: Path | None = None) -> Store:
     async def begin() -> "SqlStore":
         sql = await asyncio.to_thread(importlib.import_module, "elbowroom.store.sql")
         opened: SqlStore = await sql.SqlStore.open(place, limits, server=servers.id)
         return opened
 
-    behind = WriteBehindStore(str(place or "in memory"), begin, observations=observations)
-    servers = Together(behind, place) if isinstance(place, ServerPlace) else ALONE
+    own = f"server_{secrets.token_hex(8)}"
+    beside = UnwrittenFile(folder, own) if isinstance(place, ServerPlace) and folder is not None else None
+    behind = WriteBehindStore(str(place or "in memory"), begin, observations=observations, beside=beside)
+    servers = Together(behind, place, own) if isinstance(place, ServerPlace) else ALONE
     behind.when_open(servers.start)
     return Store(behind, place, servers)

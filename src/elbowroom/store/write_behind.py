@@ -7,13 +7,17 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from pickle import PickleError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from filelock import Timeout
 
 from elbowroom.context.observations import Observations
 from elbowroom.store.backlog import Backlog
 from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
 from elbowroom.store.identity import StoreReplaced
 from elbowroom.store.lock import SECRET_BYTES
+from elbowroom.store.unwritten import UnwrittenFile
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
@@ -46,13 +50,14 @@ class Patience:
 
     While the store is being opened, `first_words` of answers wait so that they are written in time, and all together;
     requests that need it `opening`, all together; and whoever is `asking` what is kept, each. A store that failed is
-    tried `again`, and `closing` is the end's.
+    tried `again`, and while it fails after twice as long each time, up to `longest`; `closing` is the end's.
     """
 
     first_words: float = 10.0
     opening: float = 5.0
     asking: float = 2.0
-    again: float = 15.0
+    again: float = 0.05
+    longest: float = 2.0
     closing: float = 10.0
 
 
@@ -61,8 +66,8 @@ class WriteBehindStore:
 
     `current` are the database's rows, None where it is not open; while it `is_failing`, new rows are only in memory.
     Once it `is_closed`, nothing is written any more. Nothing here raises. Items that are not written wait in the
-    backlog of their kind. The log says once that the store fails, and once that it works again, and so does `news`;
-    `name` is its name in the log.
+    backlog of their kind, and while the store fails in the file `beside` as well. The log says once that the store
+    fails, and once that it works again, and so does `news`; `name` is its name in the log.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class WriteBehindStore:
         begin: Callable[[], Awaitable["SqlStore"]],
         patience: Patience | None = None,
         observations: Observations | None = None,
+        beside: UnwrittenFile | None = None,
     ) -> None:
         self.tasks = TrackedTasks()
         self._name = name
@@ -84,9 +90,12 @@ class WriteBehindStore:
         self._closing: asyncio.Task[None] | None = None
         self._waits_until: float | None = None
         self._holds_until: float | None = None
-        self._next_try = 0.0
+        self._next_try = self._pause = 0.0
         self._trying: asyncio.TimerHandle | None = None
+        self._beside = beside
+        self._keeping = asyncio.Lock()
         self.is_failing = False
+        self.failing_since = 0.0
         self.is_closed = False
         self._left: SqlStore | None = None
         self._carriers: list[Callable[[SqlStore, SqlStore], Awaitable[None]]] = []
@@ -217,8 +226,11 @@ class WriteBehindStore:
             self._looking.cancel()
         if self._left is not None:
             await self._left.aclose()
+        is_kept = await self._keep_beside() and self._beside is not None and self._beside.release()
+        if is_kept:
+            log.warning("The store %s could not be written: what is not in it, the next start here writes.", self._name)
         for backlog, _ in self._backlogs:
-            if lost := len(backlog.waiting()):
+            if (lost := len(backlog.waiting())) and not is_kept:
                 log.warning(
                     "The store %s could not be written: %s that are lost: %d.", self._name, backlog.plural, lost
                 )
@@ -239,6 +251,7 @@ class WriteBehindStore:
                 await self._left.leave()
             sql = await self._begin()
             await self._carry_over(sql)
+            await self._write_left(sql)
         except Exception as error:  # noqa: BLE001  # chats go on, whatever is wrong with the store
             self._fails(error)
         else:
@@ -296,6 +309,8 @@ class WriteBehindStore:
         async with turn:
             if self.current and (even_if_failing or self._may_try()):
                 await self._write_to(self.current, backlog)
+            if self._beside is not None and self.is_failing:
+                await self._keep_beside()
             backlog.trim()
 
     async def _write_to(self, sql: "SqlStore", backlog: Backlog[Any]) -> None:
@@ -320,12 +335,59 @@ class WriteBehindStore:
             backlog.written(item)
         self._works()
 
+    @property
+    def asking_seconds(self) -> float:
+        """Return for how many seconds whoever asks for what is kept waits."""
+        return self._patience.asking
+
+    @property
+    def seconds_until_next_try(self) -> float:
+        """Return after how many seconds it is worth trying again to write."""
+        return max(self._patience.again, self._next_try - time.monotonic())
+
+    async def _keep_beside(self) -> bool:
+        """Keep what waits in the file beside, where there is one; tell whether that went well."""
+        if self._beside is None:
+            return False
+        try:
+            async with self._keeping:
+                unwritten = [each for backlog, _ in self._backlogs for each in backlog.to_keep()]
+                await asyncio.to_thread(self._beside.keep, unwritten)
+        except (OSError, PickleError, Timeout) as error:
+            log.warning("What is not written cannot be kept in the data folder; a kill would lose it: %s", error)
+            return False
+        return True
+
+    async def _clear_beside(self, beside: UnwrittenFile) -> None:
+        """Delete the file beside once all that is in it has been written."""
+        async with self._keeping:
+            if not self.is_failing:
+                await asyncio.to_thread(beside.clear)
+
+    async def _write_left(self, sql: "SqlStore") -> None:
+        """Write what servers that were killed have left in the data folder."""
+        if self._beside is None:
+            return
+        kinds = {backlog.plural: backlog for backlog, _ in self._backlogs}
+        for left in await asyncio.to_thread(self._beside.left):
+            try:
+                for kind, item in await asyncio.to_thread(left.items):
+                    await kinds[kind].write_left(sql, left.server, item)
+            except StoreUnavailable:
+                left.release()
+                raise
+            await asyncio.to_thread(left.delete)
+            log.info("What another process could not write before its end is written to the store %s.", self._name)
+
     def _may_try(self) -> bool:
         return not self.is_closed and time.monotonic() >= self._next_try
 
     def _works(self) -> None:
         if self.is_failing and not any(backlog.waiting() for backlog, _ in self._backlogs):
             self.is_failing = False
+            self._pause = 0.0
+            if self._beside is not None:
+                _ = self.tasks.start(self._clear_beside(self._beside))
             log.info("The store %s works again.", self._name)
             self._tell(WORKS_AGAIN)
 
@@ -336,13 +398,16 @@ class WriteBehindStore:
         self.write_later()
 
     def _fails(self, error: Exception) -> None:
-        self._next_try = time.monotonic() + self._patience.again
-        if self._trying:
-            self._trying.cancel()
-        self._trying = asyncio.get_running_loop().call_later(self._patience.again, self._try_again)
+        if self._may_try():  # else this was asked before it failed, and says nothing new
+            longest = max(self._patience.again, self._patience.longest)
+            self._pause = min(longest, max(2 * self._pause, self._patience.again))
+            self._next_try = time.monotonic() + self._pause
+            if self._trying:
+                self._trying.cancel()
+            self._trying = asyncio.get_running_loop().call_later(self._pause, self._try_again)
         self._observations.store_failed()
         if not self.is_failing:
-            self.is_failing = True
+            self.is_failing, self.failing_since = True, time.monotonic()
             log.error(
                 "The store %s does not work: %s. Chats go on; what is to be kept is in memory until it works again.",
                 self._name,

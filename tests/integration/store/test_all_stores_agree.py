@@ -1,7 +1,7 @@
 """That messages come back as they were, and that all stores do the same with whatever happens."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -114,6 +114,7 @@ async def all_of(conversations: Conversations) -> list[Any]:
     return [
         [unnumbered(await conversations.read(ME, name)) for name in ("c", "d", "name")],
         await conversations.rows(ME),
+        sorted(map(astuple, (await conversations.saved(ME)).days)),
         [row.id for row in await conversations.rows(ME, search="A")],
         [replace(turn, messages=()) for name in ("c", "d") for turn in await conversations.turns(name, keys)],
         await conversations.queue(),

@@ -52,6 +52,7 @@ from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.questions import Conversations
 
 conversations = store_fixtures.conversations
+DETAILS = CompactionDetails(2.25, 4, 6, 20, "They spoke of lists.")
 
 
 async def test_odd_questions(conversations: Conversations) -> None:
@@ -298,6 +299,34 @@ async def test_the_queue(conversations: Conversations) -> None:
     assert await conversations.queue() == [items[2], items[4], items[5]]
     conversations.note([QueueDropped(("q1", "q3"))])
     assert await conversations.queue() == [items[2], items[4], items[5]]
+
+
+async def test_what_was_saved(conversations: Conversations) -> None:
+    """It is told of one owner, by the days of a place; late answers tell how long a prompt takes."""
+    midnight = 20_000 * 86_400.0
+    for name, owner, at in (("c", ME, -1.0), ("d", ME, 7_200.0), ("other", "another", 0.0)):
+        conversations.note(begun(name, owner=owner))
+        conversations.note(
+            [
+                CompactionNoted(name, 7000, 3000, "plan", midnight + at, DETAILS),
+                TurnBegun(f"{name}-t", name, "p", AGENT, midnight + at),
+                ReplyBegun(f"{name}-t", f"{name}-m", midnight + at + 2.5),
+                ReplyGrew(f"{name}-m", "text", "So."),
+                StepUsed(f"{name}-t", "a-model", StepUsage(900, 120, 0, 300), None, midnight + at + 4),
+            ]
+        )
+    saved = await conversations.saved(ME)
+    sums = sorted((each.conversation, each.day, each.freed, each.compactions, each.cached) for each in saved.days)
+    assert sums == [
+        ("c", 19_999, 4000, 1, 0),
+        ("c", 20_000, 0, 0, 300),
+        ("d", 20_000, 0, 0, 300),
+        ("d", 20_000, 4000, 1, 0),
+    ]
+    assert set(saved.waits) == {(900, 2.5)}
+    assert {each.day for each in (await conversations.saved(ME, 60)).days} == {20_000}
+    assert {each.day for each in (await conversations.saved(ME, -180)).days} == {19_999}
+    assert not (await conversations.saved("nobody")).days
 
 
 async def test_the_list_of_conversations(conversations: Conversations) -> None:

@@ -10,6 +10,7 @@ from manual_clock import ManualClock, settle
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.admission.pool import DEFAULT_RATE, LONGEST
 from elbowroom.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnreachable
+from elbowroom.providers.base import ReadingProgress
 
 
 async def measure(admission: Admission, clock: ManualClock, *rates: float) -> None:
@@ -170,3 +171,44 @@ async def test_two_cancelled_prompts_end_each_at_its_time() -> None:
     await clock.elapse(0.2)
     assert next_one.is_admitted
     assert admission.held(MODEL) == 1000
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("speed", [80.0, 300.0, 1500.0, 6000.0])
+async def test_after_three_turns_the_time_that_reading_takes_is_known(speed: float, *, tells: bool) -> None:
+    """To a fifth, whether the engine tells what it had in its cache or not; it begins each answer after 0.2 s."""
+    admission, clock = new_admission()
+    history = 0
+    for new in (3000, 900, 2100, 1400):
+        history += new
+        request = Request(admission, 20_000, prompt=history, window=20_000)
+        await settle()
+        ticket = request.admitted
+        ticket.reads = history if tells else new
+        left, seconds = ticket.reading_left, new / speed + 0.2
+        if new == 1400:
+            ticket.reads = new
+            assert ticket.reading_left == pytest.approx(seconds, rel=0.2)
+            await clock.elapse(seconds / 2)
+            assert ticket.reading_left == pytest.approx(seconds / 2, rel=0.4)
+        else:
+            assert (left is None) == (history == new)
+            await clock.elapse(seconds)
+        ticket.first_token()
+        await clock.elapse(2)
+        ticket.wrote(40, new if tells else None)
+        await request.finish()
+
+
+async def test_an_engine_that_tells_how_far_it_has_read_is_believed() -> None:
+    """Its own progress counts from the moment when it told it, whatever was measured before."""
+    admission, clock = new_admission()
+    await measure(admission, clock, 100)
+    (request,) = await requests(admission, 1000)
+    await clock.elapse(2)
+    request.admitted.reading = ReadingProgress(total=1000, cached=200, processed=600, seconds=2)
+    assert request.admitted.reading_left == pytest.approx(2)
+    await clock.elapse(1)
+    assert request.admitted.reading_left == pytest.approx(1)
+    request.admitted.first_token()
+    assert request.admitted.reading_left is None

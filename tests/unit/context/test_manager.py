@@ -43,6 +43,14 @@ def test_while_streaming_it_stops_in_time(generated: int, verdict: str) -> None:
     assert manager.while_streaming(generated) == verdict
 
 
+@pytest.mark.parametrize(("prompt", "verdict"), [(7781, "stop now"), (7782, "go on"), (8100, "go on")])
+def test_an_answer_without_room_from_the_start_is_let_go_on(prompt: int, verdict: str) -> None:
+    """It is not begun anew at its first word, where its prompt was sent although nothing of it could go."""
+    manager = AgentContextManager(W8K)
+    manager.sent(prompt)
+    assert manager.while_streaming(5) == verdict
+
+
 def test_restarts_of_a_request_are_limited() -> None:
     """Three restarts for a request, all its model calls together."""
     manager = AgentContextManager(W8K)

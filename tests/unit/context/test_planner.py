@@ -357,6 +357,7 @@ def test_ahead_of_the_next_message(length: int, rung: Rung | None, due_at: int |
     for effect in world.seen:
         assert not isinstance(effect, Flush) or effect.histories == (history.messages,)
         assert not isinstance(effect, Climb) or effect.prompt.messages[-1] == expected
+        assert not isinstance(effect, Climb) or not effect.decision.is_firm, "the answer just read would go"
 
 
 @dataclass

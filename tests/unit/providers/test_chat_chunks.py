@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable, StreamCut, UpstreamError
-from elbowroom.providers.base import Finished, ReasoningDelta, StreamEvent, TextDelta, ToolCallDelta, UsageReport
+from elbowroom.providers.base import (
+    Finished,
+    ReadingProgress,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
 from elbowroom.providers.failures import Source
 from elbowroom.providers.stream import ChunkReader, ServerSentEvent
 
@@ -329,3 +337,16 @@ def test_plain_chunks_are_read_as_all_others(content: Any, thought: Any, other: 
     general, expected = read(chunk(delta, usage={}))
     assert said == expected
     assert (plain.model, plain.has_output) == (general.model, general.has_output)
+
+
+def test_how_far_a_prompt_is_read() -> None:
+    """llama.cpp tells it before the first word, in a chunk that says nothing else; what is no number is left out."""
+    told = {"total": 900, "cache": 100, "processed": 300, "time_ms": 500}
+    _, events = read(
+        chunk({"role": "assistant", "content": None}, prompt_progress=told),
+        chunk({"role": "assistant", "content": None}, prompt_progress={**told, "total": None}),
+    )
+    assert events == [ReadingProgress(900, 100, 300, 0.5)]
+    [progress] = events
+    assert isinstance(progress, ReadingProgress)
+    assert (progress.left, progress.speed) == (600, 400)

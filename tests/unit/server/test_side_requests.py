@@ -6,6 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from elbowroom.agents.request import Caller, parse_chat_request
+from elbowroom.server.model_rows import INSTRUCTIONS
 from elbowroom.server.request.caller import caller_of, side_request
 from elbowroom.server.request.side_requests import CLAUDE, SIDE_REQUESTS, SideRequest
 
@@ -67,6 +68,12 @@ def test_the_structure_counts(known: SideRequest) -> None:
             changes.append({"messages": [*messages, {"role": "user", "content": "And then?"}]})
         for changed in changes:
             assert side_request(parse_chat_request({**body, **changed})) is None
+
+
+def test_codex_with_the_instructions_that_the_list_of_models_gives_it() -> None:
+    """Its own compaction is a task there too, since its system message then begins with these."""
+    [known] = [known for known in SIDE_REQUESTS if known.client == "codex"]
+    assert side_request(parse_chat_request(example(known, INSTRUCTIONS))) is known
 
 
 def test_probes() -> None:

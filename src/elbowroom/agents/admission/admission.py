@@ -28,7 +28,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from elbowroom.agents.admission.pool import Clock, Pool, PoolKey, Priority, Ticket
+from elbowroom.agents.admission.pool import DEFAULT_RATE, Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.context.costs import Engine
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
@@ -196,7 +196,8 @@ class Admission:
     def engine(self, pool_key: PoolKey) -> Engine:
         """Return how fast a model reads and writes, as far as it is known."""
         pool = self._pools.get(pool_key) or Pool(self._clock)
-        return Engine(pool.rate.tokens_per_second, pool.writing.tokens_per_second)
+        reading = pool.rate.usual if pool.rate.is_known else DEFAULT_RATE
+        return Engine(reading, pool.writing.tokens_per_second)
 
     def load(self, pool_key: PoolKey) -> Load:
         """Return how busy a model is."""

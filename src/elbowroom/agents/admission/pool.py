@@ -7,6 +7,7 @@ import asyncio
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from itertools import count
 from math import ceil
@@ -14,6 +15,7 @@ from operator import attrgetter
 from statistics import median
 from typing import ClassVar, Final, Literal, Protocol
 
+from elbowroom.providers.base import ReadingProgress
 from elbowroom.store import ALL_TOKENS, WindowTokens
 
 RECENT: Final = 16
@@ -83,6 +85,10 @@ class Ticket:
         self.state: Literal["waiting", "held", "lingering", "free"] = "waiting"
         self.timer: Timer | None = None
         self._pool = pool
+        self.reads = prompt
+        """The tokens of the prompt that the model has to read: all of them, unless it is known to have read some."""
+        self.reading: ReadingProgress | None = None
+        """How far the model says that it has read."""
         self._is_prefilling = True
         self._is_preempted = False
         self._on_preempt: Callable[[], object] | None = None
@@ -93,7 +99,17 @@ class Ticket:
     @property
     def reading_seconds(self) -> float:
         """Return how long the model is expected to read the prompt."""
-        return self._pool.rate.seconds_for(self.prompt)
+        return self._pool.rate.seconds_for(self.reads)
+
+    @property
+    def reading_left(self) -> float | None:
+        """Return in how many seconds the answer should begin, 0 where it is due; None while nobody knows."""
+        if self.started is None or not self.is_prefilling:
+            return None
+        passed = self._pool.clock.time() - self.started
+        if self.reading is not None and (speed := self.reading.speed):
+            return max(0.0, self.reading.left / speed - (passed - self.reading.seconds))
+        return max(0.0, self.reads / self._pool.rate.usual - passed) if self._pool.rate.is_known else None
 
     @property
     def is_prefilling(self) -> bool:
@@ -104,13 +120,16 @@ class Ticket:
         """Take note that the answer begins; only the first time counts."""
         if self._is_prefilling and self.started is not None:
             self.read_in = self._pool.clock.time() - self.started
-            self._pool.rate.learn(self.prompt, self.read_in)
+            self._pool.rate.learn(self.reads, self.read_in)
         self._is_prefilling = False
 
-    def wrote(self, tokens: int) -> None:
-        """Take note that the answer has ended, with so many tokens."""
-        if self.started is not None and self.read_in is not None:
-            self._pool.writing.learn(tokens, self._pool.clock.time() - self.started - self.read_in)
+    def wrote(self, tokens: int, read: int | None = None) -> None:
+        """Take note that the answer has ended, with so many tokens; the model has `read` so many, where it tells."""
+        if self.started is None or self.read_in is None:
+            return
+        self._pool.writing.learn(tokens, self._pool.clock.time() - self.started - self.read_in)
+        if read is not None and read != self.reads:
+            self._pool.rate.mend(self.reads, read, self.read_in)
 
     def grow(self, to_tokens: int, *, insists: bool = True) -> bool:
         """Hold this many tokens in all. Return False, and change nothing, where there is no room for them.
@@ -267,7 +286,7 @@ class Pool:
         seconds = 0.0
         now = self.clock.time()
         if ticket.state == "held" and ticket.is_prefilling and ticket.started is not None:
-            seconds = self.rate.give_up(ticket.prompt, now - ticket.started)
+            seconds = self.rate.give_up(ticket.reads, now - ticket.started)
         if seconds <= 0:
             self.free(ticket)
             return 0.0
@@ -308,17 +327,33 @@ class MeasuredRate:
     least: ClassVar[int]
 
     def __init__(self) -> None:
-        self._rates: deque[float] = deque(maxlen=SAMPLES)
+        self._samples: deque[tuple[int, float]] = deque(maxlen=SAMPLES)
 
     @property
     def is_known(self) -> bool:
         """Tell whether any sample has told it."""
-        return bool(self._rates)
+        return bool(self._samples)
+
+    @property
+    def _rates(self) -> list[float]:
+        return [min(tokens / seconds, FASTEST) for tokens, seconds in self._samples]
+
+    @property
+    def usual(self) -> float:
+        """Return how fast it is on the whole, in tokens per second; there has to be a sample."""
+        tokens, seconds = map(sum, zip(*self._samples, strict=True))
+        return tokens / seconds
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Take note that so many tokens took so many seconds."""
         if tokens >= self.least and seconds > 0:
-            self._rates.append(min(tokens / seconds, FASTEST))
+            self._samples.append((tokens, seconds))
+
+    def mend(self, believed: int, tokens: int, seconds: float) -> None:
+        """Take note that it was so many tokens which took so many seconds, and not as many as was believed."""
+        with suppress(ValueError):
+            self._samples.remove((believed, seconds))
+        self.learn(tokens, seconds)
 
 
 class WritingRate(MeasuredRate):
@@ -329,7 +364,7 @@ class WritingRate(MeasuredRate):
     @property
     def tokens_per_second(self) -> float:
         """Return the usual rate, in tokens per second."""
-        return median(self._rates) if self._rates else DEFAULT_WRITING
+        return median(self._rates) if self._samples else DEFAULT_WRITING
 
 
 class PrefillRate(MeasuredRate):

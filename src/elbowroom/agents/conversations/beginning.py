@@ -7,8 +7,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Final
 
@@ -45,7 +45,7 @@ class Asked:
     """A request as its conversation is looked for: whose it is, the client's name for it, and what was said.
 
     `keys` are the keys of all messages, and the first `common` of them are those that many conversations have: of
-    system messages and of the first one after them.
+    system messages and of the first one after them. `origin` is the program that asks, and where the chat is there.
     """
 
     owner: str
@@ -55,16 +55,19 @@ class Asked:
     nodes: Sequence[Archived]
     keys: Sequence[str]
     common: int
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, owner: str, name: str, agent: str, messages: Sequence[Message]) -> "Asked":
+    def of(
+        cls, owner: str, name: str, agent: str, messages: Sequence[Message], origin: Mapping[str, str] | None = None
+    ) -> "Asked":
         """Return what there is to know of a client's messages to an agent or a model."""
         messages = without_notices(messages)
         chain = Chain.of(owner, agent, messages)
         nodes = archive_of(chain, messages)
         spoken = {*chain.keys}
         system = [node.key for node in nodes if node.key not in spoken] if len(nodes) > len(spoken) else []
-        return cls(owner, name, agent, chain, nodes, [*system, *chain.keys], len(system) + 1)
+        return cls(owner, name, agent, chain, nodes, [*system, *chain.keys], len(system) + 1, origin or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Recording:
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
         """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
-        said = request.caller.keeps_as, request.caller.chat_id, target.name, request.messages
+        said = request.caller.keeps_as, request.caller.chat_id, target.name, request.messages, request.caller.origin
         if left_of(MOST_LETTERS, request.messages) > 0:
             return Asked.of(*said)
         return await asyncio.to_thread(Asked.of, *said)
@@ -250,7 +253,8 @@ def _begun(live: TurnRecorder, asked: Asked, placed: Placed) -> Iterator[Change]
     """Return what is new with a turn: its conversation, its messages, and itself."""
     now, conversation = time.time(), placed.conversation
     live.is_first = placed.is_new
-    begun = [ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now)] if placed.is_new else []
+    new = ConversationBegun(conversation, asked.owner, asked.name, asked.agent, now, asked.origin)
+    begun = [new] if placed.is_new else []
     turn = TurnBegun(live.id, conversation, live.parent, asked.agent, now)
     return chain(begun, _heard(asked, placed, now), [turn])
 

@@ -31,7 +31,7 @@ class SharedQueue(MessageQueue):
         self._servers = servers
         self._running = running
         self._fetching = asyncio.Lock()
-        servers.offer({UNQUEUE: self._unqueue}, drain=self._drain, lapse=self._forget)
+        servers.offer({UNQUEUE: self._unqueue}, drain=self._drain, lapse=self._forget, waking=running.wake)
 
     async def add(self, conversation: str, message: Message, mode: QueueMode, *, is_kept: bool = True) -> Accepted:
         """Put a message after all others, and have the server that answers the conversation look for it at once.
@@ -80,6 +80,11 @@ class SharedQueue(MessageQueue):
         """Give back what waits in a conversation that this server does not answer any more."""
         if conversation not in self._running.conversations(but=ended):
             self._release(conversation)
+
+    def take(self, conversation: str, turn: str, modes: Collection[QueueMode]) -> list[QueuedMessage]:
+        """Hand messages to a turn, but none that another server may have since this one stood still."""
+        self._servers.check_awake()
+        return super().take(conversation, turn, modes)
 
     async def _unqueue(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         removed, taken = await super().taken_back(given["conversation"], given["ids"])

@@ -13,6 +13,7 @@ from elbowroom.agents.turn.gauge import NEXT, note_fill
 from elbowroom.agents.turn.sending import Sending
 from elbowroom.context.budget import Compact
 from elbowroom.context.compaction import Compaction
+from elbowroom.context.outputs import material_in, wholes_in
 from elbowroom.context.planner import BEFORE_REQUEST
 from elbowroom.context.transcript import Message, size_in_bytes, text_of
 
@@ -25,6 +26,13 @@ def usual_question(messages: Sequence[Message]) -> Message:
     """Return a message as long as this person's usually are, in place of the next one; at least `NEXT`."""
     asked = sorted((text_of(message) for message in messages if message.get("role") == "user"), key=len)
     return {**NEXT, "content": asked[len(asked) // 2]} if asked else NEXT
+
+
+def expected_question(messages: Sequence[Message]) -> Message:
+    """Return the usual question; material that only one message has is not expected again: it would be a short note."""
+    asked = [message for message in messages if message.get("role") == "user"]
+    plain = [message for message in asked if not (material_in(message) or wholes_in(text_of(message)))]
+    return usual_question(plain if len(plain) == len(asked) - 1 else asked)
 
 
 def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | None:
@@ -41,8 +49,9 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
     least = flush.due_at(manager.history.messages) if flush is not None else budget.trigger
     if budget.occupied(min(answered, budget.window)) < least:
         return None
+    expected = expected_question(manager.history.messages)
     # Of its output only the visible text counts here: thoughts are in no later prompt.
-    more = sending.counter.text(f"{text_of(reply)}\n{question}")
+    more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(expected)}")
     is_full = used is not None and budget.occupied(used.prompt + more) >= budget.trigger
     fit = sending.fit.after(reply, said)
 
@@ -53,7 +62,7 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
         if not is_news:
             messages, flush = fit.manager.history.messages, fit.flush()
             due_at = flush.due_at(messages) if flush is not None else None
-            outcome, is_news = await fit.run(fit.planner.ahead(usual_question(messages), due_at, is_full=is_full))
+            outcome, is_news = await fit.run(fit.planner.ahead(expected, due_at, is_full=is_full))
             job.compacted(outcome)
         if is_news:
             await note_fill(fit)

@@ -256,16 +256,26 @@ class Recall:
         return entry.written
 
     def _asks(self, place: int, entry: Entry) -> bool:
-        """Tell whether with an entry the conversation ends as the client's does, and has its last question.
+        """Tell whether with an entry the conversation ends as the client's does, and has what the person sees last.
 
-        A question whose files were shortened stands there all the same. It does not end so where the client goes back
-        to the end of a compaction: its question is part of the summary there.
+        That is the last question, and the answer before it or the end of it. A question whose files were shortened
+        stands there all the same. It does not end so where the client goes back to the end of a compaction: its
+        question is part of the summary there, and so is the answer where another question followed it.
         """
         spoken = [item for item in self.items if item.key]
         last = next(reversed(entry.messages), None) if place == len(spoken) - 1 else spoken[-1].message
         asked = max((at for at, item in enumerate(spoken) if item.message.get("role") == "user"), default=len(spoken))
-        stands = asked > place or any(stands_for(message, spoken[asked].message) for message in entry.messages)
+        seen = [asked, *([len(spoken) - 2] if _is_answered(spoken) else [])]
+        stands = all(at > place or any(stands_for(each, spoken[at].message) for each in entry.messages) for at in seen)
         return last is not None and last.get("role") == spoken[-1].message.get("role") and stands
+
+
+def _is_answered(spoken: Sequence[Item]) -> bool:
+    """Tell whether a conversation ends with a question after an answer in words."""
+    *_, before, last = (None, None, *(item.message for item in spoken[-2:]))
+    if before is None or last is None or last.get("role") != "user" or before.get("role") != "assistant":
+        return False
+    return bool(text_of(before).strip()) and not before.get("tool_calls")
 
 
 def _noted_anew(message: Message, note: str, passages: Sequence[Passage]) -> Message:

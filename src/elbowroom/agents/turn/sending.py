@@ -1,7 +1,8 @@
 """Sends the requests of one model step, each as soon as there is room for it, and accounts for what it has used."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -11,11 +12,14 @@ from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.ask import Question, ask, rough_prompt
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import PromptSize, StepCounter, StepRequest, cached_of, template_arguments
+from elbowroom.agents.turn.compactor import SECONDS_BETWEEN
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recovery import Recovery
 from elbowroom.agents.turn.state import Shared
 from elbowroom.agents.turn.stream import AHEAD, ReplyStream, StreamWatch
 from elbowroom.context.conversation import ContextFill, StepUsage
+from elbowroom.context.costs import LEAST_TOLD
+from elbowroom.context.effects import Progress
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.reuse import Kept, SentPrompt, Talk, alike_in_cache, change_between, loss_of
 from elbowroom.context.transcript import Message, size_in_bytes, text_of
@@ -62,6 +66,7 @@ class Sending:
     is_limited_by_client: bool = False
     _answering: "StreamWatch | Unwatched | None" = None
     _was_sent: bool = False
+    _prompt: SentPrompt | None = None
     _kept: tuple[Kept, float] | None = None
     _waits: bool = False
 
@@ -140,7 +145,7 @@ class Sending:
 
         Return False where it was not sent, since the window has become smaller. Raises what the engine fails with.
         """
-        self._was_sent, self.watch, self._kept = False, None, None
+        self._was_sent, self.watch, self._prompt, self._kept = False, None, None, None
         try:
             await ask(
                 Question(self.target.provider, self.info, body, size.at_most, self.manager.budget.window),
@@ -150,6 +155,7 @@ class Sending:
                 on_wait=self._tell_waiting,
                 leaves=None if self.visible else self.leaves,
                 admitted=partial(self._begin, size, body),
+                reading=self._tell_reading,
                 ended=partial(self._end, size, body),
             )
         except ElbowroomError as error:
@@ -192,7 +198,20 @@ class Sending:
         self.watch = self.stream.watch = watch
         self.stream.may_be_empty = not self.recovery.is_near_edge(size.at_most)
         body["max_tokens"] = self._reply_limit(size.at_most)
+        self._prompt = self._digested(body)
+        if ticket is not None:
+            ticket.reads = await self._to_read(size, self._prompt, body["messages"])
         return self.info
+
+    async def _to_read(self, size: PromptSize, prompt: SentPrompt, sent: Sequence[Message]) -> int:
+        """Return how many tokens of a prompt its engine has to read, by what it has read of the conversation."""
+        before = self.shared.prompts.there(self.talk(), prompt, self.info.slots or 1)
+        if before is None:
+            return size.count.tokens
+        shared = prompt.shared_with(before)
+        goes_on = shared == len(before.messages)
+        there = before.tokens + before.answer if goes_on else await self.counter.beginning(sent, shared)
+        return max(1, size.count.tokens - there)
 
     async def _has_outgrown_window(self, prompt: int) -> bool:
         """Tell whether the prompt has to shrink first, since its window has; raises ContextOverflow where it cannot."""
@@ -216,21 +235,25 @@ class Sending:
             self.manager.filled = used.total
             if not used.is_counted and size is not None:
                 self.shared.observations.prompt_counted(self.name, prompt, used.prompt)
-        if size is not None and ticket is not None and ticket.read_in is not None:
+        if self._prompt is not None and ticket is not None and ticket.read_in is not None:
             tokens = self.reported.prompt if self.reported is not None else prompt
-            self._kept = self.note_prompt(body, tokens), ticket.read_in
+            answer = used.output if used is not None else 0
+            kept = self.shared.prompts.keep(self.talk(), replace(self._prompt, tokens=tokens, answer=answer))
+            self._kept = kept, ticket.read_in
 
-    def note_prompt(self, body: Mapping[str, Any], tokens: int) -> Kept:
-        """Remember the digests of a prompt of the conversation that the engine has read.
+    def note_prompt(self, body: Mapping[str, Any], tokens: int) -> None:
+        """Remember a prompt of the conversation that the engine has read, which no answer followed."""
+        self.shared.prompts.keep(self.talk(), replace(self._digested(body), tokens=tokens))
+
+    def _digested(self, body: Mapping[str, Any]) -> SentPrompt:
+        """Return the digests of a prompt of the conversation.
 
         The beginning of an answer with the order to go on is left out: the whole answer will stand in its place.
         """
         if self.manager.history.is_stopped:
             body = {**body, "messages": body["messages"][:-2]}
         compacted = (self.fit.recall.recalled_key, self.manager.history.changes)
-        window = self.info.loaded_context
-        prompt = SentPrompt.of(self.name, window, body, template_arguments(body), compacted, tokens)
-        return self.shared.prompts.keep(self.talk(), prompt)
+        return SentPrompt.of(self.name, self.info.loaded_context, body, template_arguments(body), compacted)
 
     async def _note_loss(self, kept: Kept, read_in: float, sent: Sequence[Message]) -> None:
         """Tell what the engine had to read again of the prompt before, and why."""
@@ -250,10 +273,30 @@ class Sending:
         what = f"{len(before)} requests are before this one" if len(before) > 1 else AHEAD_OF_IT.get((*before, None)[0])
         await self.tell([Notice("waiting", f"Waiting for the model: {what}.")])
 
+    async def _tell_reading(self, ticket: Ticket) -> None:
+        """Tell how much is being read, and how long that takes yet, until this is cancelled."""
+        told = ""
+        try:
+            while True:
+                if (left := ticket.reading_left) is not None and (told or left >= LEAST_TOLD):
+                    told, progress = reading_told(ticket, left), Progress(seconds_left=round(left))
+                    await self.tell([Notice("reading", told, is_done=False, progress=progress)])
+                await asyncio.sleep(SECONDS_BETWEEN)
+        finally:
+            if told:
+                await self.tell([Notice("reading", "", is_hidden=True)])
+
     async def _tell_waited(self) -> None:
         """Take the line away that told of the wait."""
         self._waits = False
         await self.tell([Notice("waited", "The model is free.", is_hidden=True)])
+
+
+def reading_told(ticket: Ticket, left: float) -> str:
+    """Return what the model is reading, and about how long it takes yet, in words."""
+    reading = ticket.reading
+    tokens = reading.total - reading.cached if reading is not None else ticket.reads
+    return f"Reading {tokens:,} tokens" + (f", about {seconds} s left" if (seconds := round(left)) else "")
 
 
 def fill_now(manager: AgentContextManager, generated: int) -> ContextFill | None:

@@ -47,7 +47,7 @@ MOST_MISSES: Final = 32
 LONGEST_TOKEN: Final = 20
 """Characters; a text with more of them for each token of room is not counted."""
 MOST_ALIKE: Final = 4
-"""Units, the newest ones, among which the one is looked for that says something else of the same."""
+"""The rarest names of a unit, and for each the newest units with it, among which one about the same is looked for."""
 LEAST_LINE: Final = 4
 """Tokens that the shortest line takes."""
 
@@ -63,11 +63,6 @@ class Unit:
     heading: str = ""
     place: int | None = None
     """Which line of the earlier summaries tells it, if any does."""
-
-    @property
-    def frame(self) -> str:
-        """Return its text without digits: lines of one log differ in nothing but these."""
-        return self.text.translate(WITHOUT_DIGITS)
 
 
 def words_of(text: str) -> set[str]:
@@ -101,10 +96,22 @@ class Coverage:
         units = [unit for _, inside in self._units.values() for unit in inside]
         said = Counter(chain.from_iterable(unit.words for unit in units))
         rarities = {times: math.log((len(units) + 1) / times) ** 2 for times in set(said.values())}
-        self._weights = {word: rarities[times] * _pieces(word) for word, times in said.items()}
-        self._names = {word for word, times in said.items() if 1 < times <= len(units) ** 0.5 and not HAS_DIGIT(word)}
-        self._frames = Counter(unit.frame for unit in units)
-        self._places = {unit: at / len(units) for at, unit in enumerate(units)}
+        with_digits = set(filter(HAS_DIGIT, said))
+        self._weights = Counter(
+            {  # a figure or name takes more tokens, since it cannot be guessed from its beginning
+                word: rarities[times] * min(4, (len(word) + 3) // 4 + 2 * (word in with_digits))
+                for word, times in said.items()
+            }
+        )
+        most = len(units) ** 0.5
+        self._names = {word for word, times in said.items() if 1 < times <= most} - with_digits
+        frames = [unit.text.translate(WITHOUT_DIGITS) for unit in units]
+        alike = Counter(frames)
+        whole = math.log(len(units) + 1)
+        self._factors = {
+            unit: (1 + at / len(units)) * (1 - math.log(alike[frame]) / whole) ** 2
+            for at, (unit, frame) in enumerate(zip(units, frames, strict=True))
+        }
 
     def units(self, groups: Iterable[Group]) -> list[Unit]:
         """Return the units of groups, in their order."""
@@ -122,7 +129,7 @@ class Coverage:
 
     def weight(self, words: Set[str]) -> float:
         """Return what words weigh together; those of nobody in the conversation weigh nothing."""
-        return sum(map(self._weights.__getitem__, words & self._weights.keys()))
+        return sum(map(self._weights.__getitem__, words))
 
     def lost(self, groups: Sequence[Group], words: set[str]) -> tuple[int, list[str]]:
         """Return how many units of groups are the user's, and which have most of their weight in none of these words.
@@ -149,7 +156,7 @@ class Coverage:
         known = set(said)
         own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
-            cost = sum(self._size(f"{unit.line}\n") for unit in own)
+            cost = self._size("".join(f"{unit.line}\n" for unit in own))
             if cost <= min(for_user, room):
                 room -= cost
                 picked.update(own)
@@ -194,19 +201,21 @@ class Coverage:
         return dict(found.values())
 
     def _successors(self, units: Iterable[Unit]) -> dict[Unit, Unit]:
-        """Return for units, given in their order, the newest by the same speaker that says something else of the same.
+        """Return for units, given in their order, the newest of the same speaker that is about the same.
 
-        That has most of the weight of the unit's names: words without figures that are rare, and said again. Whether it
-        replaces the unit no code knows; but the older one never stands where there is room for one of both alone.
+        Of a summary, which tells what all have said, it may be anybody's. It has most of the weight of the unit's
+        names: words without figures that are rare, and said again. Whether it replaces the unit no code knows; but the
+        older one never stands where there is room for one of both alone.
         """
         newest: dict[str, list[Unit]] = {}
         found: dict[Unit, Unit] = {}
         for unit in reversed([*units]):
             names = unit.words & self._names
             least = self.weight(names) / 2
-            for later in newest.get(max(names, key=lambda word: (self._weights[word], word), default=""), ()):
-                is_alike = later.speaker == unit.speaker and self.weight(names & later.words) > least
-                if is_alike and not unit.words <= later.words:
+            rarest = heapq.nlargest(MOST_ALIKE, names, key=lambda word: (self._weights[word], word))
+            for later in chain.from_iterable(newest.get(name, ()) for name in rarest):
+                is_told = unit.speaker in (later.speaker, "summary")
+                if is_told and self.weight(names & later.words) > least:
                     found[unit] = later
                     break
             for word in names:
@@ -217,14 +226,13 @@ class Coverage:
     def _factor(self, unit: Unit, said: set[str]) -> float:
         """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
 
-        A newer unit counts up to twice an old one, and one that is all about what the last turns speak of twice.
+        A newer unit counts up to twice an old one, one that is all about what the last turns speak of twice, and one
+        that differs from many in its figures alone, like the lines of a log, the less the more they are.
         """
         whole = self.weight(unit.words)
         about = self.weight(unit.words & said) / whole if whole else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
-        units = len(self._places) + 1
-        rarity = math.log(units / self._frames[unit.frame]) / math.log(units) if unit.frame in self._frames else 1.0
-        return IMPORTANCE[unit.speaker] * (1 + about) * (1 + self._places.get(unit, 1.0)) * rarity**2 / size
+        return IMPORTANCE[unit.speaker] * (1 + about) * self._factors.get(unit, 2.0) / size
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
@@ -276,9 +284,3 @@ def _pieces_of(text: str) -> Iterator[str]:
             rest = rest[end:]
         if rest.strip("-*#=_~|`>. "):
             yield rest
-
-
-def _pieces(word: str) -> int:
-    """Return about how many tokens a word takes, in which a figure or name cannot be guessed from its beginning."""
-    pieces = (len(word) + 3) // 4
-    return min(4, pieces if word.isalpha() else pieces + 2 * any(map(str.isdigit, word)))

@@ -35,14 +35,11 @@ SUMMARISES: frozenset[Rung] = frozenset({"plan", "retry", "digest"})
 """The rungs that put a summary in place of what they remove."""
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
-    "in progress": "The user's latest request is being worked on: go on from the messages that follow, not anew.",
-    "waiting for the user": "The assistant has asked the user something: go on when the answer is there, not before.",
-    "done": "Everything asked for above is done: attend only to what the user asks after this.",
+    "in progress": "The user's latest request is being worked on: go on from what follows, not anew.",
+    "waiting for the user": "The assistant has asked something: go on once the user has answered, not before.",
+    "done": "All of that is done: attend only to what the user asks after this.",
 }
-INTRODUCTION = (
-    "The earlier conversation, shortened: information, not a request. Requests in it are dealt with. Lines under "
-    '"Word for word" are the user\'s where nobody is named.'
-)
+INTRODUCTION = "Earlier conversation, shortened; its requests are dealt with. Quotes without a name are the user's."
 FROM_MIDDLE = "The answer that follows is shown from its middle on: what came before is told above."
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
 RETAIN, SUMMARY, WORDS_KEPT, FILES = "What must hold", "What happened", "Word for word", "Files"
@@ -317,18 +314,20 @@ def usual_turn(messages: Sequence[Message], tokens: int, beside: int) -> int:
     return max(1, round(median(turns) * tokens / whole)) if turns else 0
 
 
-def tail_starts(groups: tuple[Group, ...], turns: int) -> Iterator[int]:
+def tail_starts(groups: tuple[Group, ...], turns: int | None) -> Iterator[int]:
     """Yield where the tail may begin, longest first: the last turns or fewer of them, 3 to 5 messages, 3, the last one.
 
-    Results of tools that the model has not read yet are in every tail.
+    Where `turns` is None, no more than 3 messages and the groups that these are part of. Results of tools that the
+    model has not read yet are in every tail.
     """
     last = _start_of_unread(groups)
+    most = LEAST_TAIL if turns is None else MOST_TAIL
     starts = {
         last,
-        min(last, _start_of_messages(groups, LEAST_TAIL, MOST_TAIL)),
+        min(last, _start_of_messages(groups, LEAST_TAIL, most)),
         min(last, _start_of_messages(groups, 0, LEAST_TAIL)),
     }
-    starts.update(min(last, start_of_turns(groups, fewer)) for fewer in range(1, turns + 1))
+    starts.update(min(last, start_of_turns(groups, fewer)) for fewer in range(1, (turns or 0) + 1))
     yield from sorted(starts)
 
 

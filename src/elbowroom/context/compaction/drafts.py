@@ -172,8 +172,8 @@ class Drafts:
                 wanted.append(each)
                 left -= size
         draft = self._draft(self.division, plan, [*wanted, *self._newest(wanted, left // NEWEST_SHARE)], room)
-        more = self._newest(draft.kept, self._left(draft))
-        draft = self._draft(self.division, plan, [*draft.kept, *more], room) if more else draft
+        while more := self._newest(draft.kept, self._left(draft)):  # what they say needs no quotations any more
+            draft = self._draft(self.division, plan, [*draft.kept, *more], room)
         return self._with_part(draft)
 
     def _left(self, draft: Draft) -> int:

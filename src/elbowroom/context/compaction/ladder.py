@@ -77,7 +77,7 @@ class Cannot:
 class Ladder:
     """The means of one compaction: `target` bounds prompt and reserve together, `turns` is how many turns stay.
 
-    Fewer stay where there is no room for so many; where `turns` is None, as many as there is room for. With `tells_all`
+    Fewer stay where there is no room for so many; where `turns` is None, the last 3 messages do. With `tells_all`
     no message goes without a summary. Without `asks_pruner`, and where there is no pruner, the code alone cuts the
     history. `state` is how the task stands, where the caller knows it better than the last message tells. `removed` is
     what the summary tells of the removed tool calls. With `foresees` the last message stands for the one that the
@@ -193,7 +193,7 @@ class Ladder:
         if self.answer is not None:
             order = (self.answer, *self._requests(groups, self.answer))
             return (yield from self._in_parts(groups, self.answer, order, self._least_beside))
-        starts = list(tail_starts(groups, 1 if self.turns is None else self.turns))
+        starts = list(tail_starts(groups, self.turns))
         starts = sorted({min(starts[-1], max(start, self._stays_from(groups))) for start in starts})
         answered, first = results_being_answered(groups), first_request(groups)
         is_small = bool(self._first_request(groups))
@@ -324,7 +324,7 @@ class Ladder:
                 yield RungFailed(error.plain)
                 reasons = (NO_ANSWER,)
                 continue
-            done = yield from self._accepted(drafts, _draft(drafts, answer, cap), rung, before)
+            done = yield from self._accepted(drafts, _draft(drafts, said, answer, cap), rung, before)
             if isinstance(done, Compaction):
                 return done
             yield RungFailed(done)
@@ -333,7 +333,7 @@ class Ladder:
                 so_far = answer.so_far
         if so_far is None:
             return None
-        done = yield from self._accepted(drafts, _draft(drafts, so_far, cap), "retry", before)
+        done = yield from self._accepted(drafts, _draft(drafts, said, so_far, cap), "retry", before)
         return done if isinstance(done, Compaction) else None
 
     def _by_digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
@@ -442,10 +442,11 @@ def _divided(
     return divide(Transcript(groups), tails_from=start, keeping=frozenset(keeping), parts=parts)
 
 
-def _draft(drafts: Drafts, answer: PruneAnswer, cap: int) -> Draft | str:
-    """Return the draft that an answer makes, or the reason against the answer."""
+def _draft(drafts: Drafts, said: Transcript, answer: PruneAnswer, cap: int) -> Draft | str:
+    """Return the draft that an answer about what was `said` makes, or the reason against the answer."""
     plan = as_plan(answer, drafts.division) if isinstance(answer, Rewrite) else answer
     if isinstance(plan, Unusable):
         return plan.reason
-    plan = without_made_up(plan, drafts.division.messages)
+    whole = (message for group in said.groups for message in group.unshortened)
+    plan = without_made_up(plan, (*drafts.division.messages, *said.messages, *whole))
     return drafts.whole(plan) if isinstance(answer, Rewrite) else drafts.planned(plan, 2 * cap)

@@ -177,9 +177,12 @@ class PruningRequest:
 
     def _estimated(self) -> dict[int, int]:
         """Return about how many tokens each listed group takes, by its share of the prompt's characters."""
-        lengths = {numbered.id: len(written_out(numbered.group)) for numbered in self.division.old[-MOST_ROWS:]}
-        whole = 1 + sum(len(written_out(group)) for group in self.transcript.groups)
-        return {id_: self.prompt * length // whole for id_, length in lengths.items()}
+        lengths = {id(group): len(written_out(group)) for group in self.transcript.groups}
+        whole = 1 + sum(lengths.values())
+        return {
+            each.id: self.prompt * (lengths.get(id(each.group)) or len(written_out(each.group))) // whole
+            for each in self.division.old[-MOST_ROWS:]
+        }
 
     def _ask_in_parts(self, reasons: Sequence[str]) -> Work[PruneAnswer]:
         self._parts = self._parts or self._divided()

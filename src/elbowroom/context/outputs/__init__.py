@@ -17,8 +17,11 @@ from elbowroom.context.outputs.material import (
     is_shortened,
     material_in,
     names_of,
+    note_on_repeat,
     note_on_whole,
+    repeats_in,
     short_note_on_whole,
+    wholes_in,
     with_material,
 )
 from elbowroom.context.outputs.output import (
@@ -92,6 +95,7 @@ __all__ = [
     "masks_of",
     "material_in",
     "names_of",
+    "note_on_repeat",
     "note_on_whole",
     "one_line",
     "outcome_of_tests",
@@ -103,6 +107,7 @@ __all__ = [
     "ref_to",
     "ref_to_media",
     "references_in",
+    "repeats_in",
     "short_note_on_whole",
     "standing_out",
     "stub",
@@ -110,6 +115,7 @@ __all__ = [
     "telling_parts",
     "utf8",
     "view_of",
+    "wholes_in",
     "with_material",
     "words_in",
 ]

@@ -32,8 +32,12 @@ NAMES: Final = (
 FENCE: Final = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)([^`\n]{0,300}+)\n", re.MULTILINE)
 HEAD: Final = 500
 PASTED: Final = "the pasted text"
-NOTE: Final = re.compile(r"\[[\d,]+ characters[^\n]{0,320} left out(?: here: |; ref=)")
-"""How the texts of `note_on_whole` and `short_note_on_whole` begin."""
+LEFT_OUT: Final = r"\[[\d,]+ characters[^\n]{0,320} left out"
+NOTE: Final = re.compile(rf"{LEFT_OUT}(?: here: |; ref=)")
+"""How the texts of `note_on_whole`, `short_note_on_whole` and `note_on_repeat` begin."""
+REPEATED: Final = "the same text has come in another message"
+VIEW: Final = re.compile(rf"{LEFT_OUT} here: (?!{REPEATED})[^\n]{{0,500}}? /v1/tool_outputs/(\w+)\]")
+REPEAT: Final = re.compile(rf"{LEFT_OUT} here: {REPEATED}[^\n]{{0,500}}? /v1/tool_outputs/(\w+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,25 @@ def note_on_whole(name: str, left_out: int, tokens: int, ref: str, *, has_reader
 def short_note_on_whole(left_out: int, ref: str) -> str:
     """Return the same for material that has so little room that the long note would fill it."""
     return f"[{left_out:,} characters left out; ref={ref}]"
+
+
+def note_on_repeat(name: str, left_out: int, ref: str, *, has_reader: bool) -> str:
+    """Return what stands in place of material that another message has brought already."""
+    how = f'To read it: tool_output_cache(ref_id="{ref}").' if has_reader else f"ref={ref}."
+    return (
+        f"[{left_out:,} characters of {name} are left out here: {REPEATED} of this conversation. {how} "
+        f"The user can open it on this server: /v1/tool_outputs/{ref}]"
+    )
+
+
+def wholes_in(text: str) -> set[str]:
+    """Return the ids of the whole texts of which one shows the beginning and end."""
+    return set(VIEW.findall(text))
+
+
+def repeats_in(text: str) -> dict[str, str]:
+    """Return the notes on repeated material in a text, by the id of the whole."""
+    return {found[1]: found[0] for found in REPEAT.finditer(text)}
 
 
 def has_note(text: str) -> bool:

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from statistics import StatisticsError, linear_regression
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from elbowroom.context.conversation import (
     MessagePage,
     PageWanted,
     QueuedMessage,
+    Savings,
     Totals,
 )
 from elbowroom.context.unasked import Passage
@@ -27,6 +29,7 @@ from elbowroom.server.encode import to_json
 from elbowroom.server.state import TIMING
 
 EXPORT_VERSION: Final = 1
+EPOCH: Final = date(1970, 1, 1).toordinal()
 log = logging.getLogger(__name__)
 BATCH_BYTES: Final = 64 * 1024
 LONGEST_TITLE: Final = 50
@@ -69,6 +72,8 @@ def describe_row(row: ConversationRow, status: str = "idle") -> dict[str, Any]:
         "name": row.name or None,
         "agent": row.agent,
         "title": row.title,
+        "program": row.metadata.get("program"),
+        "url": row.metadata.get("url"),
         "created": int(row.created),
         "updated": int(row.updated),
         "status": status,
@@ -118,6 +123,28 @@ def describe_totals(totals: Totals) -> dict[str, Any]:
         "counted": usage.is_counted,
     }
     return told if totals.pruning is None else {**told, "pruning": describe_totals(totals.pruning)}
+
+
+def describe_savings(saved: Savings) -> dict[str, Any]:
+    """Return what was saved on each day in tokens, the last one first, and how many seconds reading a token takes.
+
+    A wait has its share for each token and a part that is always the same; with too few of them to tell, it is null.
+    """
+    days: dict[int, list[int]] = {}
+    for each in saved.days:
+        sums = days.setdefault(each.day, [0, 0, 0])
+        days[each.day] = [
+            have + more for have, more in zip(sums, (each.freed, each.cached, each.compactions), strict=True)
+        ]
+    try:
+        slope = linear_regression(*zip(*saved.waits, strict=True)).slope
+    except (StatisticsError, TypeError):
+        slope = 0.0
+    data = [
+        {"day": str(date.fromordinal(EPOCH + day)), "freed": freed, "cached": cached, "compactions": count}
+        for day, (freed, cached, count) in sorted(days.items(), reverse=True)
+    ]
+    return {"object": "saved", "seconds_a_token": slope if slope > 0 else None, "data": data}
 
 
 def describe_compaction(compaction: KeptCompaction) -> dict[str, Any]:

@@ -72,7 +72,8 @@ async def list_memories(request: web.Request) -> web.Response:
     """List what agents remember of the caller, the newest first; with `agent` what this one remembers."""
     store, owner = request.app[SHARED].store, owner_asking(request)
     await store.ready()
-    found = await memories_of(store.memories, owner, _agents(request))
+    async with store.in_time():
+        found = await memories_of(store.memories, owner, _agents(request))
     store.check_reachable()  # else these are only those that are in memory
     data = [described(agent, memory) for agent, memory in found]
     return web.json_response({"object": "list", "data": data}, dumps=to_json)

@@ -1,9 +1,10 @@
-"""`/v1/conversations`: list, search, read, export, delete and stop conversations; `/api/live`: those that run."""
+"""`/v1/conversations`: list, search, read, export and delete conversations; `/api/saved`: what was saved in them."""
 
 import asyncio
 import math
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from elbowroom.server.conversations.encode import (
     describe_for_openai,
     describe_message,
     describe_row,
+    describe_savings,
     json_of_list,
     listing,
     message_list,
@@ -26,6 +28,7 @@ from elbowroom.server.conversations.encode import (
 )
 from elbowroom.server.conversations.live import answering_elsewhere, changing_idle, fill_elsewhere, owner_asking
 from elbowroom.server.encode import to_json
+from elbowroom.server.guard import for_own_page
 from elbowroom.server.request import conversation_name, read_json
 from elbowroom.server.state import SHARED
 from elbowroom.store import Store
@@ -37,6 +40,9 @@ MOST_ROWS: Final = 100
 USUAL_ROWS: Final = 20
 USUAL_MESSAGES: Final = 50
 LONGEST_SEARCH: Final = 400
+SAVED: Final = "/api/saved"
+MOST_EAST: Final = 14 * 60
+"""Minutes by which no place is further from Greenwich."""
 OPENAI_LIBRARY: Final = "X-Stainless-Lang"
 """A header that OpenAI's libraries send with every request."""
 Found = TypeVar("Found")
@@ -49,6 +55,7 @@ def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
     app[SEARCHES] = {}
     one = f"{base}conversations/{{id:[^/]+}}"
     app.router.add_get(f"{base}conversations{end}", list_conversations)
+    app.router.add_get(SAVED, for_own_page(show_saved))
     app.router.add_get(f"{one}{end}", show_conversation)
     app.router.add_patch(f"{one}{end}", rename_conversation)
     app.router.add_delete(f"{one}{end}", delete_conversation)
@@ -60,19 +67,21 @@ def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
 async def list_conversations(request: web.Request) -> web.Response:
     """List the caller's conversations, the one used last first: with `q` those in which this text was said.
 
-    With `agent` only those that this agent or model has answered last.
+    With `agent` only those that this agent or model has answered last, with `program` those that this program began,
+    and with `model` those for which this model was asked.
     """
     search = request.query.get("q", "").strip()
     if len(search) > LONGEST_SEARCH:
         raise RequestError(f"The search is longer than the {LONGEST_SEARCH} characters it may have.", param="q")
     limit = whole_number(request, "limit", USUAL_ROWS, MOST_ROWS)
     before = _moment(request, "before")
-    rows = await _rows(request, search, before, limit + 1)
-    page = first_page(rows, limit)
-    if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
-        rows = await _rows(request, search, before, LARGEST_PAGE)
-        page = [row for row in rows if row.updated == rows[0].updated]
-    elsewhere = await request.app[SHARED].store.servers.answered([row.id for row in page])
+    async with nullcontext() if search else request.app[SHARED].store.in_time():
+        rows = await _rows(request, search, before, limit + 1)
+        page = first_page(rows, limit)
+        if rows and not page:  # more than a page of them has the same time: no cursor could tell them apart
+            rows = await _rows(request, search, before, LARGEST_PAGE)
+            page = [row for row in rows if row.updated == rows[0].updated]
+        elsewhere = await request.app[SHARED].store.servers.answered([row.id for row in page])
     data = [_described_in_list(request, row, elsewhere) for row in page]
     return answer_json(listing(data, has_more=len(page) < len(rows), following=repr(page[-1].updated) if page else ""))
 
@@ -83,11 +92,9 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     Raises StoreOpening and StoreAway.
     """
     owner, searches, store = owner_asking(request), request.app[SEARCHES], request.app[SHARED].store
-    agent = request.query.get("agent", "").strip()
+    only = {name: request.query.get(name, "").strip() for name in ("agent", "program", "model")}
     await store.ready()
-    asking = _asked_for_all(
-        store, store.conversations.rows(owner, search=search, agent=agent, before=before, limit=limit)
-    )
+    asking = _asked_for_all(store, store.conversations.rows(owner, search=search, **only, before=before, limit=limit))
     if not search:
         return await asking
     if older := searches.get(owner):
@@ -108,6 +115,22 @@ async def _asked_for_all(store: Store, asking: Awaitable[list[ConversationRow]])
     rows = await asking
     store.check_reachable()  # else these are only those that are in memory
     return rows
+
+
+async def show_saved(request: web.Request) -> web.Response:
+    """Show what caching and compaction have saved in the caller's conversations on each day, the last day first.
+
+    `zone` is how many minutes the caller's clock is before Greenwich's.
+    """
+    try:
+        zone = int(request.query.get("zone", "0"))
+    except ValueError:
+        zone = MOST_EAST + 1
+    if abs(zone) > MOST_EAST:
+        raise RequestError(f"zone has to be a number of minutes, from -{MOST_EAST} to {MOST_EAST}.", param="zone")
+    store = request.app[SHARED].store
+    await store.ready()
+    return answer_json(describe_savings(await store.conversations.saved(owner_asking(request), zone)))
 
 
 async def show_conversation(request: web.Request) -> web.Response:
@@ -246,10 +269,12 @@ async def asked(request: web.Request, question: Callable[[str, str], Awaitable[F
     Raises NotFound, StoreOpening and StoreAway.
     """
     owner, named = owner_asking(request), conversation_name(request.match_info["id"])
-    await request.app[SHARED].store.ready()
-    found = await question(owner, named)
+    store = request.app[SHARED].store
+    await store.ready()
+    async with store.in_time():
+        found = await question(owner, named)
     if found is None:
-        request.app[SHARED].store.check_reachable()
+        store.check_reachable()
         raise _unknown(request)
     return found
 

@@ -3,7 +3,7 @@ import { api, download } from "./api.js";
 import { compactForm } from "./byhand.js";
 import { compactionDivider } from "./compactions.js";
 import { act, ask, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
-import { BEHIND, phaseWords, stop, titleOf, withoutId } from "./conversations.js";
+import { BEHIND, openThere, phaseWords, stop, titleOf, withoutId } from "./conversations.js";
 import { gauge } from "./gauge.js";
 import { PAGE, messageList } from "./messages.js";
 import { watch } from "./live.js";
@@ -40,7 +40,7 @@ export async function conversationView({ main, signal, id, query }) {
 		await api(route, { method: "PATCH", body: { title: input.value } });
 		await reload();
 	}, "small");
-	const title = heading(titleOf(shown), rename, save("markdown"), save("json"), remove);
+	const title = heading(titleOf(shown), openThere(shown), rename, save("markdown"), save("json"), remove);
 	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
 		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload), searchIn(route, signal, (found) => reach(() => messages.list.querySelector(`[data-id="${CSS.escape(found)}"]`)))), ...(search ? [hitBar()] : []), messages.element);
 

@@ -2,6 +2,7 @@
 import { api, setUser, user } from "./api.js";
 import { busy, button, empty, enc, h, heading, marked, searchField, time, toast, trouble } from "./dom.js";
 import { gauge } from "./gauge.js";
+import { loadProviders } from "./settings.js";
 import { watch } from "./live.js";
 import { textOf } from "./messages.js";
 
@@ -11,7 +12,10 @@ export const BEHIND = "summarising the older part, while nobody waits";
 export const phaseWords = (turn) => turn.doing || (PHASES[turn.phase] ?? turn.phase ?? "running");
 // Older versions took what Open WebUI puts around a question about files for its first words.
 export const titleOf = ({ title }) => (/^### Task:/.test(title) ? "A question about files" : title || "Untitled");
-const EXCERPT = 90;
+const EXCERPT = 90, FILTERS = ["agent", "program", "model"];
+
+// Where the program shows the chat, as it has told it; nothing where it has not.
+export const openThere = ({ program, url }) => (/^https?:/.test(url ?? "") ? h("a.button.small", { href: url, target: "_blank", rel: "noreferrer" }, `Open in ${program || "its program"}`) : null);
 
 export async function stop(id, pressed) {
 	await busy(pressed, async () => {
@@ -23,12 +27,11 @@ export async function stop(id, pressed) {
 export async function conversationsView({ main, signal, query }) {
 	const list = h("ul.cards", { "aria-label": "Conversations" });
 	const foot = h("div.foot");
-	const state = { search: query.get("q") ?? "", agent: query.get("agent") ?? "", before: "", cards: new Map(), turns: new Map(), background: new Set(), round: 0 };
+	const state = { search: query.get("q") ?? "", agent: query.get("agent") ?? "", program: query.get("program") ?? "", model: query.get("model") ?? "", before: "", cards: new Map(), turns: new Map(), background: new Set(), round: 0 };
 	const search = searchField("Search in all that was said", { value: state.search });
-	const answering = h("select", { "aria-label": "Answered by", onchange: () => { state.agent = answering.value; load(true); } });
-	const offer = (ids) => answering.replaceChildren(...["", ...new Set([...(state.agent ? [state.agent] : []), ...ids])].map((id) => h("option", { value: id, selected: id === state.agent }, id || "All agents and models")));
-	offer([]);
-	api("/v1/models", { signal }).then(({ data }) => offer(data.map(({ id }) => id))).catch(() => {}); // then only all are offered
+	const answering = filter("Answered by", "agent", "All agents and models"), programs = filter("Begun by", "program", "All programs"), models = filter("Model", "model", "All models");
+	api("/v1/models", { signal }).then(({ data }) => answering.offer(data.map(({ id }) => id))).catch(() => {}); // then only all are offered
+	loadProviders({ signal, quiet: true }).then((all) => models.offer(all.flatMap(({ models: offered }) => offered.filter(({ kind }) => kind !== "embedding").map(({ id }) => id)))).catch(() => {});
 	const who = h("input", { id: "who", value: user(), autocomplete: "off", "aria-describedby": "who-help" });
 	const whose = h("details", { open: user() !== "" }, h("summary", "Another user’s conversations"),
 		h("form.test", { onsubmit: (event) => { event.preventDefault(); setUser(who.value.trim()); load(true); } },
@@ -40,14 +43,30 @@ export async function conversationsView({ main, signal, query }) {
 		waiting = setTimeout(() => { state.search = search.value.trim(); load(true); }, 250);
 	});
 	main.append(
-		heading("Conversations", h("div.find", { role: "search" }, search, answering)),
+		heading("Conversations", h("div.find", { role: "search" }, search)),
+		h("div.filters", { role: "group", "aria-label": "Shown" }, answering.element, programs.element, models.element),
 		list, foot, whose);
+
+	// A list that leaves the conversations of which `name` is the one that is chosen; those to choose from come later.
+	function filter(label, name, all) {
+		const element = h("select", { "aria-label": label, onchange: () => { state[name] = element.value; load(true); } });
+		const known = new Set(state[name] ? [state[name]] : []);
+		const offer = (ids) => {
+			const before = known.size;
+			for (const id of ids) known.add(id);
+			if (element.children.length && known.size === before) return; // a list that is open stays open
+			element.replaceChildren(...["", ...known].map((id) => h("option", { value: id, selected: id === state[name] }, id || all)));
+			element.hidden = !known.size;
+		};
+		offer([]);
+		return { element, offer };
+	}
 
 	async function load(anew) {
 		const round = anew ? ++state.round : state.round;
 		if (anew) state.before = "";
 		const asked = new URLSearchParams({ q: state.search });
-		if (state.agent) asked.set("agent", state.agent);
+		for (const name of FILTERS) if (state[name]) asked.set(name, state[name]);
 		if (state.before) asked.set("before", state.before);
 		try {
 			const page = await api(`${ROUTE}?${asked}`, { signal });
@@ -61,6 +80,7 @@ export async function conversationsView({ main, signal, query }) {
 	}
 
 	function show(page, anew) {
+		programs.offer(page.data.map(({ program }) => program).filter(Boolean));
 		const before = state.cards;
 		const focused = anew ? document.activeElement?.closest?.("[data-id]")?.dataset.id : null;
 		if (anew) Object.assign(state, { cards: new Map(), day: "" });
@@ -79,7 +99,7 @@ export async function conversationsView({ main, signal, query }) {
 		state.before = page.next ?? "";
 		const none = state.search
 			? empty("Nothing found", `In no conversation “${state.search}” was said.`)
-			: state.agent ? empty("Nothing found", `No conversation was answered last by ${state.agent}.`)
+			: FILTERS.some((name) => state[name]) ? empty("Nothing found", `There is no conversation with ${FILTERS.map((name) => state[name]).filter(Boolean).join(", ")}.`)
 			: empty("No conversation yet", "As soon as a chat program talks to elbowroom, you see here how full its window is. ", h("a", { href: "#/connect" }, "Connect one"), ".");
 		foot.replaceChildren(...(state.cards.size ? [] : [none]), ...(page.has_more ? [button("Show more", () => load(false))] : []));
 	}
@@ -132,7 +152,7 @@ export function conversationCard(id) {
 			link.setAttribute("href", search ? `${address}?q=${enc(search)}` : address);
 			said.hidden = true;
 			const count = row.compaction_count;
-			about.replaceChildren(...[row.agent || "no agent", " · ", time(row.updated), count ? ` · compacted ${count === 1 ? "once" : `${count} times`}` : ""],
+			about.replaceChildren(...[row.agent || "no agent", row.program ? ` · ${row.program}` : "", " · ", time(row.updated), count ? ` · compacted ${count === 1 ? "once" : `${count} times`}` : ""],
 				...(row.name === null ? [" ", withoutId()] : []));
 			meter.update(row.context);
 		},

@@ -238,7 +238,7 @@ function choices(field) {
 function secret(field) {
 	const state = isSecret(field.value) ? field.value : { set: false, from: null };
 	const control = h("input", { type: "password", autocomplete: "new-password", spellcheck: "false", hidden: state.set,
-		placeholder: "env:NAME, file:NAME, or the secret itself" });
+		placeholder: "Secret or env:NAME" });
 	let removed = false;
 	const words = h("span.secret-state");
 	const tell = () => {

@@ -74,6 +74,9 @@ const HINTS = {
 	},
 	server: {
 		host: ["Address to listen on", "127.0.0.1: only this computer. Others need a token."],
+		port: ["Port", "0: any free one."],
+		stop_notice_seconds: ["Goes on before a stop", "So long it takes requests when it is to stop, for load balancers.", { unit: "seconds", rare: true }],
+		drain_seconds: ["Time for answers at a stop", "What is not finished then is ended, and kept.", { unit: "seconds", rare: true }],
 		token: ["Token", "What chat programs send as their API key.", { widget: "secret" }],
 		allowed_hosts: ["Further names of this server", "One a line, such as nas.local."],
 		allowed_origins: ["Web pages that may call", "One origin a line."],

@@ -1,11 +1,11 @@
 // Home: the room that each loaded model has left, what runs now, and the first steps on a new installation.
 import { api } from "./api.js";
 import { ROUTE, conversationCard } from "./conversations.js";
-import { empty, enc, h, heading, moment, number, panel, searchField } from "./dom.js";
+import { empty, enc, h, heading, number, panel, searchField } from "./dom.js";
 import { gauge } from "./gauge.js";
 import { watch } from "./live.js";
 import { loadAgents, loadProviders } from "./settings.js";
-import { savings, savingsPanel } from "./savings.js";
+import { savings, savingsPanel, savingsTable } from "./savings.js";
 import { firstSteps } from "./steps.js";
 import { windowButton } from "./window.js";
 
@@ -14,21 +14,22 @@ const RECENT = 5, LOOK_AGAIN = 3000;
 export async function homeView({ main, signal }) {
 	const steps = firstSteps();
 	const models = h("div.models-home");
-	const saved = h("div"), since = h("p.about");
+	const saved = h("div"), byDay = h("div");
+	const days = h("details", h("summary", "By day and month"), byDay);
 	const running = h("ul.cards", { "aria-label": "Running now" }), recent = h("ul.cards", { "aria-label": "Last used" });
 	const runningPart = h("section", { hidden: true }, h("h2", "Running now"), running);
 	const recentPart = h("section", { hidden: true }, h("div.head", h("h2", "Last used"), h("a", { href: "#/conversations" }, "All conversations")), recent);
-	const savedPart = panel("Saved", since, saved);
+	const savedPart = panel("Saved", saved, days);
 	savedPart.hidden = true;
-	const state = { rows: [], agents: [], loaded: [], isUp: false, turns: new Map(), background: new Set(), cards: new Map(), gauges: new Map() };
+	const state = { rows: [], agents: [], loaded: [], isUp: false, turns: new Map(), told: null, background: new Set(), cards: new Map(), gauges: new Map() };
 	const store = h("p.warning", { role: "status", hidden: true });
 	main.append(heading("Home", searchBox()), store, steps.element, models, runningPart, recentPart, savedPart);
 
-	async function look() {
+	async function look(hasChanged) {
 		const nothing = () => null;
 		const [page, agents, providers, told, health] = await Promise.all([
 			api(`${ROUTE}?limit=20`, { signal }), loadAgents().catch(() => []),
-			loadProviders({ signal, quiet: true }).catch(() => []), savings(signal).catch(nothing), api("/health", { signal }).catch(nothing)]);
+			loadProviders({ signal, quiet: true }).catch(() => []), hasChanged ? savings(signal).catch(nothing) : state.told, api("/health", { signal }).catch(nothing)]);
 		store.textContent = health?.store?.note ?? "";
 		store.hidden = !store.textContent;
 		const up = providers.filter(({ reachable }) => reachable);
@@ -37,9 +38,11 @@ export async function homeView({ main, signal }) {
 		const done = [state.isUp, agents.length > 0, page.data.length > 0];
 		steps.update(done, !page.data.length);
 		savedPart.hidden = !told || !page.data.length;
-		if (told) {
+		if (told && hasChanged) {
+			state.told = told;
+			days.hidden = !told.days.length;
 			saved.replaceChildren(savingsPanel(told));
-			since.textContent = `Since ${moment(told.since)}`;
+			byDay.replaceChildren(savingsTable(told));
 		}
 		show();
 		return done.every(Boolean);
@@ -88,12 +91,12 @@ export async function homeView({ main, signal }) {
 		try { isDone = document.hidden ? false : await look(); } catch (error) { if (error.name === "AbortError") return; }
 		if (!signal.aborted) setTimeout(again, isDone ? LOOK_AGAIN * 5 : LOOK_AGAIN);
 	};
-	await look();
+	await look(true);
 	setTimeout(again, LOOK_AGAIN);
 	watch(signal, (turns, changed, background) => {
 		Object.assign(state, { turns, background });
 		show();
-		if (changed) look().catch(() => {});
+		if (changed) look(true).catch(() => {});
 	});
 }
 

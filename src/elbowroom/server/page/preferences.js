@@ -46,6 +46,7 @@ function find(panels, words, none) {
 			count += field.hidden ? 0 : 1;
 			if (!field.hidden && wanted.length) field.closest("details.more")?.setAttribute("open", "");
 		}
+		for (const more of panel.querySelectorAll("details.more")) more.hidden = !more.querySelector("[data-key]:not([hidden])");
 		panel.hidden = !all && !count;
 	}
 	none.hidden = panels.some((panel) => !panel.hidden);

@@ -2,7 +2,7 @@
 import { h, panel } from "./dom.js";
 
 const STEPS = [
-	["LM Studio found", "Start LM Studio", "Start it, load a model, and switch its server on under Developer.", "Look again", "#/models"],
+	["Models found", "Start LM Studio", "Start it, load a model, and switch its server on under Developer.", "Look again", "#/models"],
 	["An agent", "An agent", "A model with instructions and tools of your choice.", "Make an agent", "#/agents/+new"],
 	["A program connected", "A program", "Open WebUI, Obsidian, or any other that speaks to OpenAI.", "Connect one", "#/connect"],
 ];

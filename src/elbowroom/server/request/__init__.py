@@ -9,10 +9,12 @@ from elbowroom.server.request.body import (
     with_caller,
 )
 from elbowroom.server.request.caller import (
+    OBSIDIAN,
     USER,
     caller_without_chat,
     conversation_name,
     is_from_here,
+    is_open_webui,
     keeper_of,
     owner_of,
 )
@@ -20,6 +22,7 @@ from elbowroom.server.request.decoding import OPENERS, UnsupportedCoding
 
 __all__ = [
     "MAX_BODY_BYTES",
+    "OBSIDIAN",
     "OPENERS",
     "USER",
     "UnsupportedCoding",
@@ -27,6 +30,7 @@ __all__ = [
     "caller_without_chat",
     "conversation_name",
     "is_from_here",
+    "is_open_webui",
     "keeper_of",
     "owner_of",
     "read_chat_request",

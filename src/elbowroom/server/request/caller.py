@@ -20,6 +20,14 @@ from elbowroom.server.state import SHARED
 
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
+PROGRAM: Final = "X-Elbowroom-Program"
+TITLE: Final = "X-Title"
+"""Another header in which programs name themselves, which a router of models has made usual."""
+CHAT_URL: Final = "X-Elbowroom-Chat-Url"
+OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
+"""How the headers begin that Open WebUI sends where it is set up to, and no other client."""
+OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost", "http://localhost", "https://localhost")
+"""Origins of Obsidian's plugins, on a computer, on an iPhone and on Android; they show an answer's text alone."""
 OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
 OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
@@ -45,6 +53,8 @@ BRIEF: Final = frozenset({"title", "probe"})
 """Kinds of side requests that have not the messages of a chat."""
 REMINDERS: Final = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>)*\s*", re.DOTALL)
 LONGEST_NAME: Final = 128
+LONGEST_URL: Final = 500
+WEB_PAGE: Final = re.compile(r"https?://[^\s\"'<>\\{}]+", re.ASCII)
 NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
 FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
@@ -70,7 +80,8 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     are known by their header, or by their form where they have none; no streaming request has that.
     """
     owner = owner_of(headers, chat.body)
-    caller = Caller(owner, _chat_id(headers, chat.body), known_by="name" if owner else "nothing")
+    chat_id = _chat_id(headers, chat.body)
+    caller = Caller(owner, chat_id, known_by="name" if owner else "nothing", origin=origin_of(headers, chat_id))
     named = _filled(headers, TASK)
     if named is None and knows_side_requests and (known := side_request(chat)) is not None:
         is_awaited, brings_chat = known.kind == "compaction", known.kind not in BRIEF
@@ -80,6 +91,29 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_reque
     return replace(
         caller, is_task=is_task, is_awaited=is_task and _is_awaited(named, chat), wants_title=named == TITLE_TASK
     )
+
+
+def origin_of(headers: Mapping[str, str], chat_id: str) -> dict[str, str]:
+    """Return the name of the program that asks and the address of the chat there, as far as it says so.
+
+    An address that does not lead to this chat is no address of it.
+    """
+    told: dict[str, str] = {}
+    if is_open_webui(headers):
+        told["program"] = "Open WebUI"
+    elif headers.get("Origin") in OBSIDIAN:
+        told["program"] = "Obsidian"
+    if program := _first_name(_filled(headers, PROGRAM), _filled(headers, TITLE)):
+        told["program"] = program
+    url = _filled(headers, CHAT_URL)
+    if url and chat_id and chat_id in url and len(url) <= LONGEST_URL and WEB_PAGE.fullmatch(url):
+        told["url"] = url
+    return told
+
+
+def is_open_webui(headers: Mapping[str, str]) -> bool:
+    """Tell whether Open WebUI asks."""
+    return any(name.lower().startswith(OPEN_WEBUI) for name in headers)
 
 
 def known_by(request: web.Request, owner: str) -> KnownBy:
@@ -96,7 +130,7 @@ def known_by(request: web.Request, owner: str) -> KnownBy:
 def is_from_here(request: web.Request) -> bool:
     """Tell whether a request comes from this computer, under any of its addresses, and not through a proxy on it."""
     peer = request.remote
-    if not peer or any(name in request.headers for name in FORWARDED):
+    if not peer or any(map(request.headers.__contains__, FORWARDED)):
         return False
     return peer == arrival(request)[0] or _is_loopback(peer)
 
@@ -136,7 +170,7 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
         _filled(headers, CONVERSATION),
         _filled(headers, OPEN_WEBUI_CHAT),
         named,
-        *(headers.get(name) for name in SESSIONS),
+        *map(headers.get, SESSIONS),
         cache_key if isinstance(cache_key, str) and UNIQUE.fullmatch(cache_key) else None,
     )
 

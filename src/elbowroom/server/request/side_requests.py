@@ -96,7 +96,11 @@ SIDE_REQUESTS: Final = (
         "codex",
         "compaction",
         CODEX,
-        systems=("You are a coding agent running in the Codex CLI", "You are Codex,"),
+        systems=(
+            "You are a coding agent running in the Codex CLI",
+            "You are Codex,",
+            "You are a coding agent in the terminal of a user.",  # as the list of models tells it
+        ),
         asked="You are performing a CONTEXT CHECKPOINT COMPACTION.",
     ),
     *(SideRequest("claude-code", "compaction", CLAUDE_CODE, CLAUDE, asked, may_offer_tools=True) for asked in SUMMARY),

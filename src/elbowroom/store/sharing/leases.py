@@ -46,7 +46,7 @@ class Lease(WindowTokens):
         self.share = share
         self.number: int | None = None
         self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.is_over = False
+        self.is_over = self.has_waited = False
         self._leases = leases
         self._growing: asyncio.Task[None] | None = None
 
@@ -170,6 +170,7 @@ class Leases:
         if noted is None:
             return
         number, is_granted = noted
+        lease.has_waited = not is_granted
         self._numbered(lease, number)
         if is_granted:
             lease.grant()
@@ -183,7 +184,7 @@ class Leases:
         share, numbers = waiting[-1].share, [lease.number for lease in waiting if lease.number is not None]
         if not numbers:
             return
-        granted = await self._answer(lambda sql: sql.look(share.pool, share.capacity, numbers)) or set()
+        granted = await self._answer(lambda sql: sql.look(share, numbers)) or set()
         for lease in waiting:
             if lease.number in granted:
                 lease.grant()

@@ -3,30 +3,30 @@
 import asyncio
 import importlib
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.context.conversation import QueuedMessage
-from elbowroom.store.base import ANSWERED_SECONDS, Operation, Servers, StoreUnavailable, WindowShare
+from elbowroom.store.base import ANSWERED_SECONDS, HELD_LEASE, Operation, Servers, WindowShare, passed
 from elbowroom.store.place import ServerPlace
 from elbowroom.store.sharing.leases import Lease, Leases
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
-    from elbowroom.store.sql import Call, Listener, NamedLock, SqlServers, SqlStore
+    from elbowroom.store.sql import Call, Listener, SqlServers, SqlStore
 
 log = logging.getLogger(__name__)
 DRAINED_SECONDS: Final = 1.0
 """How often a server looks for what it is asked, where nothing wakes it."""
 SWEPT_SECONDS: Final = 3.0
 """How often it looks for what dead servers have left."""
-LOCK_SECONDS: Final = 0.25
-"""How often a server looks whether another one has done what both want."""
 TAKEN_SECONDS: Final = 2.0
 """How long a server that is there needs to take what it is asked, as a rule; who has died does not take it."""
+TICK_SECONDS: Final = 0.25
+STOOD_SECONDS: Final = 2.0
+"""So long a busy event loop takes at most; beyond it the process stood still."""
 FAILED: Final[Mapping[str, Any]] = {"failed": True}
 AGENTS: Final = "agents"
 """What another server is asked to look at, where this one has saved them."""
@@ -38,11 +38,14 @@ class Together(Servers):
 
     may_remember = False
 
-    def __init__(self, store: WriteBehindStore, place: ServerPlace) -> None:
-        self.id = f"server_{secrets.token_hex(8)}"
+    def __init__(self, store: WriteBehindStore, place: ServerPlace, own: str) -> None:
+        self.id = own
         self._operations: dict[str, Operation] = {}
         self._drains: list[Callable[[], Awaitable[None]]] = []
         self._lapses: list[Callable[[], object]] = []
+        self._wakings: list[Callable[[float], object]] = []
+        self._seen_awake = self._counts_until = 0.0
+        self._ticking: asyncio.TimerHandle | None = None
         self._store = store
         self._place = place
         self._listener: Listener | None = None
@@ -69,6 +72,7 @@ class Together(Servers):
             )
             self._listener.start()
             self._draining = asyncio.create_task(self._drain())
+            self._tick()
 
     def offer(
         self,
@@ -76,8 +80,10 @@ class Together(Servers):
         *,
         drain: Callable[[], Awaitable[None]] | None = None,
         lapse: Callable[[], object] | None = None,
+        waking: Callable[[float], object] | None = None,
     ) -> None:
         """Answer what others ask of this server, and call back when it is woken or may have been taken for dead."""
+        self._wakings += [waking] if waking is not None else []
         self._operations |= operations
         self._drains += [drain] if drain is not None else []
         self._lapses += [lapse] if lapse is not None else []
@@ -170,6 +176,11 @@ class Together(Servers):
         return is_saved
 
     @property
+    def counts_for(self) -> float:
+        """Return for how many seconds more the others count this server as there; 0 where it has not said so."""
+        return self._listener.counts_for if self._listener is not None else 0.0
+
+    @property
     def hears(self) -> bool:
         """Tell whether the other servers know of this one, and it hears at once what they ask."""
         return self._listener is not None and self._listener.is_listening
@@ -187,30 +198,24 @@ class Together(Servers):
         self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
     ) -> Lease:
         """Hold tokens of the window of a model; where the database does not tell, beside its own requests alone."""
+        self.check_awake()
         return await self._leases.hold(WindowShare(pool, capacity, tokens, rank), look)
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:
-        """Hold a lock in the database under this name; where that fails, nobody is waited for."""
-        module = importlib.import_module("elbowroom.store.sql")
-        lock: NamedLock = module.NamedLock(self._place, name)
-        has_waited = False
+        """Hold the lease of this name; where the database fails, nobody is waited for, nor a server that is dead."""
+        lease = await self._leases.hold(WindowShare.sole(name), _wait)
+        HELD_LEASE.set(lease.number)
         try:
-            while not await asyncio.to_thread(lock.is_taken):
-                has_waited = True
-                await asyncio.sleep(LOCK_SECONDS)
-        except StoreUnavailable as error:
-            log.debug("Another server may do the same at the same time: %s", error)
-        except BaseException:
-            self._begin(asyncio.to_thread(lock.close))
-            raise
-        try:
-            yield has_waited
+            yield lease.has_waited
         finally:
-            self._begin(asyncio.to_thread(lock.close))
+            HELD_LEASE.set(None)
+            lease.release()
 
     async def aclose(self) -> None:
         """Say that this server ends."""
+        if self._ticking is not None:
+            self._ticking.cancel()
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])
@@ -275,6 +280,26 @@ class Together(Servers):
         except TimeoutError:
             pass
 
+    def check_awake(self) -> None:
+        """Let go all that others may have taken, where this server has stood still until now for so long.
+
+        To be asked before anything is sent or taken; nobody else may have run since it woke.
+        """
+        before, until, now = self._seen_awake, self._counts_until, passed()
+        self._seen_awake, self._counts_until = now, now + self.counts_for
+        # By then it may have said again that it is there, in another thread.
+        if before < until < now and (stood := now - before) > STOOD_SECONDS:
+            log.warning("This server stood still for %.0f seconds; others may have gone on with what it did.", stood)
+            for lapse in self._lapses:
+                lapse()
+            for waking in self._wakings:
+                waking(stood)
+
+    def _tick(self) -> None:
+        """Look a few times a second whether this server has stood still, before what has come meanwhile is read."""
+        self.check_awake()
+        self._ticking = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
     def _has_lapsed(self) -> None:
         log.warning("This server could not say that it is there for a while; others may have taken it for dead.")
         for lapse in self._lapses:
@@ -283,3 +308,7 @@ class Together(Servers):
     async def _asked(self, question: Callable[["SqlServers"], Awaitable[Answer]]) -> Answer | None:
         """Return what the database says; None where it fails."""
         return await self._store.ask(lambda sql: question(sql.servers))
+
+
+async def _wait(_: float) -> None:
+    """Go on waiting."""

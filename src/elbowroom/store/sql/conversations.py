@@ -16,6 +16,7 @@ from elbowroom.context.conversation import (
     MessagePage,
     Overview,
     QueuedMessage,
+    Savings,
 )
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
 from elbowroom.store.changes import KeptChange, Released, TurnDeleted, is_sound_id, left_out
@@ -33,6 +34,7 @@ from elbowroom.store.questions import (
     Queue,
     Read,
     Rows,
+    Saved,
     Times,
     Turns,
 )
@@ -51,6 +53,7 @@ from elbowroom.store.sql.reading import (
     read_times,
     read_turns,
 )
+from elbowroom.store.sql.savings import read_savings
 from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
 from elbowroom.store.sql.sharing import Written, note_written, of_dead, renewing
 from elbowroom.store.sql.statements import TAILS, interrupting, values
@@ -117,13 +120,13 @@ class SqlConversations(AskedConversations):
         with suppress(StoreUnavailable):
             await self.database.on_writer(self._rehearse)
 
-    async def write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
+    async def write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.
 
         `number` is that of the batch, which rises. A batch that is written again, since a server's answer to the first
-        time was lost, is written once.
+        time was lost, is written once. With `server` it is that of another server, which has left it.
         """
-        await self.database.on_writer(partial(self._write, changes, number))
+        await self.database.on_writer(partial(self._write, changes, number, server))
 
     async def ask(self, question: Question[Answer]) -> Answer:
         """Return the answer; turns wait for none that people ask for, and nobody for a search."""
@@ -187,32 +190,33 @@ class SqlConversations(AskedConversations):
             execute_all(connection, Plan({}, self._server).add(REHEARSED).groups)
             raise _TakenBack
 
-    def _write(self, changes: Sequence[KeptChange], number: int = 0) -> None:
+    def _write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
+        server = server or self._server
         try:
-            self._write_together(changes, Written(number))
+            self._write_together(changes, Written(number), server)
         except StoreUnavailable as error:
             if not is_refusal(error):
                 raise
             for place, change in enumerate(changes, 1):
-                self._write_alone(change, Written(number - 1, place))
+                self._write_alone(change, Written(number - 1, place), server)
 
-    def _write_alone(self, change: KeptChange, written: Written) -> None:
+    def _write_alone(self, change: KeptChange, written: Written, server: str) -> None:
         try:
-            self._write_together([change], written)
+            self._write_together([change], written, server)
         except StoreUnavailable as error:
             if not is_refusal(error):
                 raise
             left_out(change, error)
 
-    def _write_together(self, changes: Sequence[KeptChange], written: Written) -> None:
+    def _write_together(self, changes: Sequence[KeptChange], written: Written, server: str) -> None:
         tails = self._tails
         with self.database.writing_at_once() as connection:
-            if self._server and not note_written(connection, self._server, written):
+            if server and not note_written(connection, server, written):
                 self._tails = {}
                 return
             for batch in with_sure_tails(changes, tails):
                 unknown = [reply for reply in growing(batch) if reply not in tails]
-                plan = Plan(tails | _tails(connection, unknown), self._server).add(batch)
+                plan = Plan(tails | _tails(connection, unknown), server).add(batch)
                 execute_all(connection, plan.groups)
                 tails = plan.tails_after()
         self._tails = tails
@@ -341,9 +345,21 @@ def _rows(asked: Rows, connection: Connection) -> list[ConversationRow]:
         statement = statement.where(conversations.c.updated < asked.before)
     if asked.agent:
         statement = statement.where(conversations.c.agent == encoded(asked.agent))
+    if asked.program:
+        told = f'"program":{encoded(asked.program)}'
+        statement = statement.where(conversations.c.metadata.contains(told, autoescape=True))
+    if asked.model:
+        using = select(turns.c.id).join(step_usage, step_usage.c.turn == turns.c.id)
+        own = turns.c.conversation == conversations.c.id
+        statement = statement.where(using.where(own, step_usage.c.model == encoded(asked.model)).exists())
     if asked.search:
         return searched(connection, statement, asked.search, asked.size)
     return list(map(conversation_row, connection.execute(statement.limit(asked.size)).all()))
+
+
+@_answers(Saved)
+def _saved(asked: Saved, connection: Connection) -> Savings:
+    return read_savings(connection, owner_key(asked.owner), asked.zone)
 
 
 @_answers(Find)

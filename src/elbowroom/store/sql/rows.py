@@ -17,7 +17,7 @@ from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
 from elbowroom.store.sql.asking import housekeeping, reading, settling
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import batched, insertion_order, selected
-from elbowroom.store.sql.schema import ledger_entries, memories, tool_output_uses
+from elbowroom.store.sql.schema import admission, ledger_entries, memories, tool_output_uses
 from elbowroom.store.sql.statements import bound, values
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,9 @@ class SqlLedger:
     def _save(self, packed: PackedEntry) -> None:
         entry, now = packed.entry, self._clock()
         with self.database.writing_at_once() as connection:
+            if packed.lease is not None and _is_another_s(connection, entry.key, packed.lease):
+                log.warning("A compaction is not kept: another server has made it since this one stood still.")
+                return
             connection.execute(delete(ledger_entries).where(ledger_entries.c.key == entry.key))
             connection.execute(insert(ledger_entries).values(**_values(packed, now)))
             replace_uses(connection, ledger_entries.name, entry.key, packed.refs)
@@ -132,6 +135,13 @@ class SqlLedger:
             gone = set(going)
             self._last_used = {key: used for key, used in self._last_used.items() if key not in gone}
         return len(going) == ENTRIES_A_TRANSACTION
+
+
+def _is_another_s(connection: Connection, key: str, lease: int) -> bool:
+    """Tell whether an entry is there that a server made after this lease was lost."""
+    is_held = select(admission.c.number).where(admission.c.number == lease).exists()
+    there = select(ledger_entries.c.key).where(ledger_entries.c.key == key, ~is_held)
+    return connection.execute(there).first() is not None
 
 
 def replace_uses(connection: Connection, place: str, key: str, ids: Iterable[str]) -> None:

@@ -204,9 +204,13 @@ END_PARTS_OF_TURN: Final = (
 )
 END_REPLIES_OF_TURN: Final = update(messages).where(_STREAMING_IN_TURN).values(status=bound("status"))
 PUT_IN_QUEUE: Final = _inserting(queue, {}, and_(_is_there(conversations, "conversation"), ~_is_there(queue, "id")))
-TAKE: Final = update(queue).where(queue.c.id == bound("id")).values(turn=bound("turn"))
-RELEASE: Final = update(queue).where(queue.c.id == bound("id")).values(server="")
-DROP: Final = delete(queue).where(queue.c.id == bound("id"))
+_OWN_IN_QUEUE: Final = and_(
+    queue.c.id == bound("id"), or_(bound("server", queue.c.server.type) == "", queue.c.server == bound("server"))
+)
+"""A message that is with this server, where several share the database: what another one has taken since it leaves."""
+TAKE: Final = update(queue).where(_OWN_IN_QUEUE).values(turn=bound("turn"))
+RELEASE: Final = update(queue).where(_OWN_IN_QUEUE).values(server="")
+DROP: Final = delete(queue).where(_OWN_IN_QUEUE)
 USED: Final = (
     update(conversations)
     .where(conversations.c.id == bound("conversation"), conversations.c.updated < bound("at"))

@@ -88,6 +88,8 @@ class Plan:
             updated=change.at,
         )
         self._write(sql.BEGIN_CONVERSATION, given)
+        if change.metadata:
+            self.describe(Described(change.conversation, change.metadata))
         self._use(self._used, change.conversation, change.at)
 
     def hear(self, change: kinds.Heard) -> None:
@@ -231,17 +233,17 @@ class Plan:
     def take(self, change: kinds.QueueTaken) -> None:
         """Write which turn has taken these."""
         for item in change.ids:
-            self._write(sql.TAKE, values(id=item, turn=change.turn))
+            self._write(sql.TAKE, values(id=item, turn=change.turn, server=self._server))
 
     def release(self, change: Released) -> None:
         """Write that these are with no server."""
         for item in change.ids:
-            self._write(sql.RELEASE, values(id=item))
+            self._write(sql.RELEASE, values(id=item, server=self._server))
 
     def drop(self, change: kinds.QueueDropped) -> None:
         """Delete these from the queue."""
         for item in change.ids:
-            self._write(sql.DROP, values(id=item))
+            self._write(sql.DROP, values(id=item, server=self._server))
 
     def delete(self, change: Deleted) -> None:
         """Delete a conversation with all that belongs to it."""

@@ -140,6 +140,8 @@ def test_a_summary_is_chosen_anew_from_what_it_stands_for() -> None:
         ("The budget for the hall is 878 euros.", "Budget of the hall: 390."),
         ("the van is booked at harbour rentals", "van is booked with a friend of mine now"),
         ("Срок сдачи отчёта 5 мая", "теперь срок сдачи отчёта 19 мая"),
+        ("the van leaves at 7", "the van leaves at 7 no more, but at 9 from the depot"),
+        ("協力者のページはこれです", "協力者のページが変わりました"),
     ],
 )
 def test_what_is_older_never_stands_without_what_is_newer(texts: tuple[str, str], room: int) -> None:
@@ -147,6 +149,18 @@ def test_what_is_older_never_stands_without_what_is_newer(texts: tuple[str, str]
     others = [f"{word} went on as on any other day" for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
     lines = quoted(groups_of(texts[0], *others, texts[1], *others), len, room)
     assert f"- {texts[0]}" not in lines or f"- {texts[1]}" in lines
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+@pytest.mark.parametrize("room", range(20, 140, 8))
+def test_what_a_summary_told_never_stands_without_what_anybody_said_later(role: str, room: int) -> None:
+    """A summary tells what everybody said: whoever says something else of the same later comes first."""
+    text = summary_message("price of a meter: 38.244", "", (), "done")
+    others = [f"{word} went on as on any other day" for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
+    summary = Group((Summary(role="user", content=text),))
+    groups = (summary, *groups_of("Price of a meter, mended: 53.679", *others, role=role))
+    lines = [unit.line for unit in Coverage(groups, len).chosen(groups, (), "", room, 0)]
+    assert "price of a meter: 38.244" not in lines or any("53.679" in line for line in lines)
 
 
 def test_what_looks_alike_and_is_true_stays_where_there_is_room() -> None:

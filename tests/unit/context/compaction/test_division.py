@@ -103,11 +103,12 @@ def test_running_task_is_pinned_or_in_the_tail(whole: Transcript) -> None:
 
 
 def test_tails_of_a_chat() -> None:
-    """The last turns as asked, then fewer of them, five messages, three, the last one."""
+    """The last turns as asked, then fewer of them, five messages, three, the last one; three where nothing is asked."""
     whole = transcript(*(part for n in range(10) for part in (user(f"Question {n}"), assistant(f"Answer {n}"))))
     assert list(tail_starts(whole.groups, 4)) == [12, 14, 15, 16, 17, 18, 19]
     assert list(tail_starts(whole.groups, 1)) == [15, 17, 18, 19]
     assert list(tail_starts(whole.groups, 0)) == [15, 17, 19]
+    assert list(tail_starts(whole.groups, None)) == [17, 19]
     assert list(tail_starts(whole.groups, 99)) == [*range(0, 15, 2), 15, 16, 17, 18, 19]
 
 

@@ -21,7 +21,7 @@ from elbowroom.context.compaction.ladder import Cannot
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.effects import Progress, PrunerFailed
 from elbowroom.context.templates.repair import repair
-from elbowroom.context.transcript import Message, Summary, Transcript
+from elbowroom.context.transcript import Group, Message, Summary, Transcript
 
 WINDOW = 8192
 INFLATED = plan("It must hold.", "and then something happened " * 4000)
@@ -66,6 +66,19 @@ def assert_good(done: Compaction, before: Sequence[Message], target: int) -> Non
     assert messages[0] == before[0]
     assert messages[-1] == before[-1]
     assert [*repair(messages)] == messages
+
+
+async def test_what_a_shortened_result_said_is_not_made_up() -> None:
+    """The pruning agent reads results whole: what it quotes of them stays in its summary."""
+    groups = list(Transcript.of(long_chat()).groups)
+    whole = used("look_up", {"what": "order"}, "The order is ORD-55321, placed with harbour-tools/v9.", "c1")
+    groups[2] = Group((whole[0], {**whole[1], "content": "(shortened)"}), unshortened=tuple(whole))
+    transcript = Transcript(tuple(groups))
+    pruner = ScriptedPruner(plan("It must hold.", "The order is ORD-55321."), window=16_384, shares_prefix=False)
+    done = await ladder(WINDOW, pruner, transcript.messages).climb(transcript)
+    assert isinstance(done, Compaction)
+    assert "ORD-55321, placed" in "".join(str(order[1]["content"]) for order in pruner.asked)
+    assert ("The order is ORD-55321." in done.summary, done.verdict.made_up) == (True, 0)
 
 
 @pytest.mark.parametrize("shares_prefix", [True, False], ids=["on top", "in parts"])
@@ -246,7 +259,7 @@ async def test_orders_fit_the_window_of_the_pruning_agent(window: int, pruner_wi
 
 async def test_history_of_several_windows_is_read_in_parts() -> None:
     """C08, C15: every order fits, every group is in one of them, each with the summary so far."""
-    messages: list[Message] = [*chat(110)]
+    messages: list[Message] = [*chat(100)]
     messages[2] = said("assistant", "The very first word was Rumpelstilzchen.")
     assert size(messages) > 2.5 * 4096
     answers = [plan("It must hold.", f"So far {part} parts were read.", [part]) for part in range(60)]

@@ -20,7 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from elbowroom.errors import SettingsError
 from elbowroom.store.base import StoreBusy, StoreUnavailable
 from elbowroom.store.lock import SECRET_BYTES
-from elbowroom.store.place import ServerPlace
+from elbowroom.store.place import OTHER_ENCODING, ServerPlace
 from elbowroom.store.sql.dialect.words import INSERTED, ROLE
 
 DRIVER: Final = "postgresql+elbowroom"
@@ -261,8 +261,6 @@ def faults(connection: Connection) -> list[str]:
     found = []
     if int(setting("server_version_num")) < OLDEST * 10_000:
         found.append(f"The server is PostgreSQL {setting('server_version')}; elbowroom needs {OLDEST} or newer.")
-    if (encoding := setting("server_encoding")) != "UTF8":
-        found.append(f"The database's encoding is {encoding}; make it anew with --encoding UTF8.")
     if setting("in_hot_standby") == "on":
         found.append("The server is a replica, which takes no changes.")
     return found
@@ -342,6 +340,9 @@ def _engine(
         if engine not in OPENED:
             raise StoreUnavailable("it has been closed", UNREACHABLE)
         made = dialect.loaded_dbapi.connect(place.address, fallback_application_name="elbowroom", **options, **secret)
+        if (encoding := made.info.parameter_status("server_encoding")) != "UTF8":
+            made.close()
+            raise StoreUnavailable(wrong := OTHER_ENCODING.format(encoding=encoding), wrong)
         with OPENING:
             if engine in OPENED:
                 OPENED[engine].add(made)

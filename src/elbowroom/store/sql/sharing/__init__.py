@@ -1,7 +1,7 @@
 """How do servers that share a PostgreSQL database hear of each other? Which are there, what each asks and holds."""
 
 from elbowroom.store.sql.sharing.leases import SqlServerLeases
-from elbowroom.store.sql.sharing.listener import Listener, NamedLock
+from elbowroom.store.sql.sharing.listener import Listener
 from elbowroom.store.sql.sharing.servers import (
     Call,
     SqlServers,
@@ -15,7 +15,6 @@ from elbowroom.store.sql.sharing.servers import (
 __all__ = [
     "Call",
     "Listener",
-    "NamedLock",
     "SqlServerLeases",
     "SqlServers",
     "Written",

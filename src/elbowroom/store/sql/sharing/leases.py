@@ -29,6 +29,11 @@ living AS (
 HOLD: Final = f"""
 SELECT made, granted, holder FROM hold_window(%(pool)s, %(server)s, %(tokens)s, %(rank)s, %(capacity)s, {LEASE_SECONDS},
     {ADMISSION_LOCK})"""  # noqa: S608  # of constants
+CLEAR: Final = f"""
+DELETE FROM admission WHERE pool = %(pool)s AND server NOT IN (
+    SELECT id FROM servers WHERE renewed > extract(epoch FROM clock_timestamp()) - {LEASE_SECONDS}
+)"""  # noqa: S608  # of constants
+"""Ends the leases of dead servers for good: what one does alone, another one may have done since."""
 GRANT: Final = f"SELECT granted, holder FROM grant_window(%(pool)s, %(capacity)s, {LEASE_SECONDS})"  # noqa: S608  # of constants
 GRANTED: Final = "SELECT number FROM admission WHERE number = ANY(%(numbers)s) AND is_granted"
 GROW: Final = f"""
@@ -55,16 +60,17 @@ class SqlServerLeases:
     def hold(self, connection: Connection, share: WindowShare) -> tuple[int, bool]:
         """Ask for a share of a model's window; return the number of the lease, and whether it is granted already."""
         given = asdict(share) | {"server": self.id}
-        (rows,) = carry_out(connection, HOLD, given)
+        *_, rows = carry_out(connection, f"{LOCK}; {CLEAR}; {HOLD}" if share.is_sole else HOLD, given)
         number, granted = rows[0][0], [row[1:] for row in rows if row[1] is not None]
         self._wake(connection, granted)
         return number, any(new == number for new, _ in granted)
 
     @settling
-    def look(self, connection: Connection, pool: str, capacity: int, numbers: Sequence[int]) -> set[int]:
+    def look(self, connection: Connection, share: WindowShare, numbers: Sequence[int]) -> set[int]:
         """Grant what there is room for, and return which of the leases with these numbers are granted."""
-        given = {"pool": pool, "capacity": capacity, "numbers": list(numbers)}
-        _, new, granted = carry_out(connection, f"{LOCK}; {GRANT}; {GRANTED}", given)
+        given = {"pool": share.pool, "capacity": share.capacity, "numbers": list(numbers)}
+        first = f"{LOCK}; {CLEAR}" if share.is_sole else LOCK
+        *_, new, granted = carry_out(connection, f"{first}; {GRANT}; {GRANTED}", given)
         self._wake(connection, new)
         return {number for (number,) in granted}
 
@@ -83,7 +89,8 @@ class SqlServerLeases:
     def put_right(self, connection: Connection, rows: Sequence[LeaseRow], *, ends_others: bool) -> list[int]:
         """Let this server have these leases, also those that others have ended meanwhile; return their numbers.
 
-        Where it `ends_others`, it has no others. A lease that is held is held, whether there is room for it or not.
+        Where it `ends_others`, it has no others. A lease that is held is held, whether there is room for it or not, but
+        what it did alone is lost.
         """
         own = admission.c
         known = {row.number: row for row in connection.execute(select(admission).where(own.server == self.id))}
@@ -91,7 +98,8 @@ class SqlServerLeases:
         for row in rows:
             found = known.pop(row.number, None)
             if found is None:
-                numbers.append(self._insert(connection, row))
+                is_lost = row.share.is_sole and row.number is not None
+                numbers.append(row.number if is_lost and row.number else self._insert(connection, row))
                 continue
             numbers.append(found.number)
             if found.tokens < row.share.tokens or found.is_granted < row.is_granted:
