@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(options: argparse.Namespace) -> int:
     with _importing():
         from elbowroom.server.listen import serve
-        from elbowroom.store import database_path, only_process
+        from elbowroom.store import check_encoding, database_path, only_process, store_place
 
     environ = {**os.environ}
     if options.data_dir:
@@ -139,6 +139,7 @@ def _serve(options: argparse.Namespace) -> int:
     live = LiveSettings(_path(options), environ, _flags(options), must_exist=_is_named(options))
     for warning in live.current().warnings:
         logging.getLogger(__name__).warning("%s", warning)
+    check_encoding(store_place(live.current().settings.store, environ))
     database = database_path(live.current().settings.store, environ)
     with only_process(database), logging_to_file(live.current(), environ):
         asyncio.run(serve(live, environ))

@@ -9,6 +9,7 @@ from cancelling import ask, assert_kept, assert_nothing_open, cancel, is_answeri
 from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually, function_spec
 from own_tools import own_tool
 from spread_variants import spread
+from watched_stream import statuses_of
 
 from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Reasoning, Script, SimulatedModel, ToolCall, WaitFor
@@ -277,6 +278,39 @@ async def test_queue(tmp_path: Path, wish: dict[str, Any], left: int) -> None:
         assert [item["message"]["content"] for item in told["dropped"]] == dropped  # so is each who waits
         assert len(told["data"]) == left
         assert (await asking).finish == "stop"
+
+
+@EACH_ONCE
+async def test_who_waits_is_told_at_once(tmp_path: Path, model: str, stream: bool) -> None:
+    """The stopped answer's stream tells what nobody will read; where none is open, the next one does, and only once."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        queue, running = served.app[SHARED].queue, served.app[SHARED].running
+        studio.tokens_per_second = 200
+        studio.enqueue(LONG)
+        asking = asyncio.create_task(ask(served, chat_body(model=model, stream=stream)))
+        await eventually(lambda: is_answering(served, studio), "nothing is said")
+        conversation = running.find("", "the ferry")
+        assert conversation is not None
+        await queue.add(conversation, {"role": "user", "content": "Shorter, please."}, "follow_up")
+        await cancel(served)
+        later = [await ask(served, chat_body(model=model, stream=True)) for _ in range(2)]
+        told = [[status["description"] for status in statuses_of(got.stream)] for got in (await asking, *later)]
+        line = "Not read, since the answer was stopped: Shorter, please."
+        assert [statuses.count(line) for statuses in told] == [int(stream), int(not stream), 0]
+
+
+async def test_an_idle_conversations_next_answer_tells(tmp_path: Path) -> None:
+    """What waited where nothing ran is told of by the next answer; what the next answer has read is not."""
+    async with elbowroom_with_studio(tmp_path) as (served, _):
+        first, queue = await ask(served, chat_body()), served.app[SHARED].queue
+        for content in ("Shorter, please.", "In French."):
+            await queue.add(first.conversation, {"role": "user", "content": content}, "steer")
+            if content.startswith("Shorter"):
+                await cancel(served)
+        told = [status["description"] for status in statuses_of((await ask(served, chat_body(stream=True))).stream)]
+        assert "Not read, since the answer was stopped: Shorter, please." in told
+        assert "Taken in: In French." in told
+        assert not any("stopped: In French" in line for line in told)
 
 
 async def test_status_tells_how_far_it_is(tmp_path: Path) -> None:

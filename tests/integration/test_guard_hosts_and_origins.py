@@ -37,13 +37,18 @@ async def status_under(served: Served, *headers: str, line: str = "GET /v1/nothi
         "LocalHost:PORT",
         "[::1]:PORT",
         "host.docker.internal:PORT",
+        "localhost",
+        "localhost:9999",
+        "127.0.0.1:1",
+        "[::1]:9999",
+        "host.docker.internal:9999",
         "notes.lan",
         "NOTES.LAN:80",
         "proxy.lan:8443",
     ],
 )
 async def test_own_names_are_answered(served: Served, host: str) -> None:
-    """Loopback under the right port and the names of the settings reach the routes."""
+    """Loopback under any port, as behind a tunnel, and the names of the settings reach the routes."""
     assert await status_under(served, f"Host: {host}") == PAST_THE_GATES
 
 
@@ -58,9 +63,6 @@ async def test_own_names_are_answered(served: Served, host: str) -> None:
         "localhost.:PORT",
         "evil.localhost:PORT",
         "printer.local:PORT",
-        "127.0.0.1",
-        "localhost",
-        "127.0.0.1:1",
         "127.0.0.1:0PORT",
         "127.0.0.1:PORT@evil.example",
         "evil.example@127.0.0.1:PORT",
@@ -85,6 +87,14 @@ async def test_own_names_are_answered(served: Served, host: str) -> None:
 async def test_every_other_name_is_refused(served: Served, host: str) -> None:
     """A page that rebinds its own name to this address gets nothing, however the name is dressed up."""
     assert await status_under(served, f"Host: {host}") == 403
+
+
+async def test_a_tunnel_keeps_its_page_and_other_pages_out(served: Served) -> None:
+    """Under another port its own page may see settings; one of yet another port, or under a rebound name, may not."""
+    line, host = "GET /api/settings HTTP/1.1", "Host: localhost:9999"
+    assert await status_under(served, host, "Origin: http://localhost:9999", line=line) == 200
+    assert await status_under(served, host, "Origin: http://localhost:3000", line=line) == 403
+    assert await status_under(served, "Host: evil.example:9999", "Origin: http://localhost:9999", line=line) == 403
 
 
 async def test_digits_of_other_scripts_are_no_port(served: Served) -> None:

@@ -12,7 +12,7 @@ from elbowroom.agents.admission import Places, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.by_hand import answer_command
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import TurnRecorder
+from elbowroom.agents.conversations import DROPPED, TurnRecorder, told
 from elbowroom.agents.prompt import relay_body
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
@@ -105,12 +105,19 @@ async def answer(
                 is_whole = not said.is_interrupted
         finally:
             recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
+            waiting = shared.queue.waiting(recorder.conversation) if running.dropping else ()
             shared.queue.let_go(recorder.conversation, running)
         if keeps:
             with running.stoppable():
                 await shared.store.servers.in_step(lambda: _written(shared.store))
         if not is_whole:
             said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
+        if request.stream and (running.dropping or recorder.conversation in shared.queue.untold):
+            dropped = [item for item in waiting if item.id in running.dropping]
+            with running.stoppable():
+                lost = [*shared.queue.untold.pop(recorder.conversation, ()), *dropped]
+                await sink([Notice("left out", text) for text in told(DROPPED, lost)])
+                running.has_told = bool(dropped)
         if request.stream and (news := shared.store.news()):
             with running.stoppable():
                 await sink([Notice("store", text) for text in news])

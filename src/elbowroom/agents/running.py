@@ -7,7 +7,7 @@ the key by which tasks - titles, tags - wait for it: they ask a model only when 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -92,7 +92,8 @@ class RunningAnswer:
     `filling` returns how full the model's window is; it is None where the window is not managed. `spoke_at` is when
     the first word or thought came, by the monotonic clock. `doing` is what the last notice that began a phase said.
     `is_stopped` says that a person has stopped the turn: its answer is what was said until then. `wants_last_words`
-    says that the model is to tell what was left undone. `failure` is what ends the answer from outside.
+    says that the model is to tell what was left undone. `dropping` are the ids of the messages that the stop takes
+    out of the queue; `has_told` says that the client was told of them. `failure` is what ends the answer from outside.
     """
 
     task: "asyncio.Task[object]"
@@ -110,6 +111,8 @@ class RunningAnswer:
     doing: str = ""
     is_stopped: bool = False
     wants_last_words: bool = False
+    dropping: Collection[str] = ()
+    has_told: bool = False
     failure: ElbowroomError | None = None
     _is_ending: bool = False
 
@@ -139,8 +142,9 @@ class RunningAnswer:
             self.phase = PHASES_TOLD[last.kind]
             self.doing = last.text
 
-    def stop(self, *, last_words: bool = False) -> None:
+    def stop(self, *, last_words: bool = False, dropping: Collection[str] = ()) -> None:
         """Stop the turn where it is; while the model says its last words, stop those."""
+        self.dropping = dropping or self.dropping
         if self._is_ending:
             return
         self.wants_last_words = last_words and not self.is_stopped
@@ -301,13 +305,15 @@ class Running:
         """Tell whether the owner's turn with this id is running."""
         return bool(self._with_id(owner, turn_id))
 
-    async def cancel(self, owner: str, conversation: str, *, last_words: bool = False) -> int:
+    async def cancel(
+        self, owner: str, conversation: str, *, last_words: bool = False, dropping: Collection[str] = ()
+    ) -> int:
         """Stop all turns of the conversation with this id; return how many there were, once they have ended.
 
-        A turn that does not end within some seconds is no longer waited for. Cancelling this call leaves the turns
-        stopped.
+        Each tells its client which messages with the ids `dropping` wait still: nobody will read them. A turn that does
+        not end within some seconds is no longer waited for. Cancelling this call leaves the turns stopped.
         """
-        return await stopped(self.of(owner, conversation), last_words=last_words)
+        return await stopped(self.of(owner, conversation), last_words=last_words, dropping=dropping)
 
     async def cancel_turn(self, owner: str, turn_id: str) -> None:
         """Stop the one turn with this id, if it runs, as `cancel` does."""
@@ -386,10 +392,10 @@ class Running:
             await woken
 
 
-async def stopped(turns: Sequence[RunningAnswer], *, last_words: bool) -> int:
+async def stopped(turns: Sequence[RunningAnswer], *, last_words: bool, dropping: Collection[str] = ()) -> int:
     """Stop these turns and wait for their ends; return how many there are."""
     for turn in turns:
-        turn.stop(last_words=last_words)
+        turn.stop(last_words=last_words, dropping=dropping)
     if turns:
         seconds = ENDING_SECONDS + (GRACE_SECONDS if last_words else 0)
         await asyncio.wait([turn.ended for turn in turns], timeout=seconds)

@@ -29,7 +29,7 @@ ALWAYS_ALLOWED_ORIGINS = re.compile(
 METHODS_WITH_BODY = frozenset({hdrs.METH_POST, hdrs.METH_PUT, hdrs.METH_PATCH})
 SITE = "Sec-Fetch-Site"
 """The header by which browsers tell that a page of another site asks; images and links have no Origin."""
-HOST_FORM = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::(?P<port>[0-9]{1,5}))?")
+HOST_FORM = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?")
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 SAME_SITE: Final = "same-origin"
 PAGE: Final = "/"
@@ -59,16 +59,17 @@ class AccessRules:
     origins: frozenset[str]
     token: bytes | None
 
-    def allows_host(self, host: str, address: str, port: int) -> bool:
-        """Tell whether a Host header names this server; `address` and `port` are where the connection arrived."""
+    def allows_host(self, host: str, address: str) -> bool:
+        """Tell whether a Host header names this server; `address` is where the connection arrived.
+
+        Loopback names and the address may have any port, that of a tunnel or a container: nobody can have one of them
+        lead elsewhere, and a page's origin has its port.
+        """
         found = HOST_FORM.fullmatch(host)
         if not found:
             return False
         name = found["name"].lower()
-        if name in self.hosts or host.lower() in self.hosts:
-            return True
-        own = name in ALWAYS_ALLOWED_HOSTS or name.strip("[]") == address
-        return own and int(found["port"] or 80) == port
+        return bool({name, host.lower()} & self.hosts) or name in ALWAYS_ALLOWED_HOSTS or name.strip("[]") == address
 
     def allows_origin(self, origin: str) -> bool:
         """Tell whether a web page from this origin may call."""
@@ -118,9 +119,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 def _check_host(request: web.Request, rules: AccessRules) -> None:
     if not request.raw_path.startswith(("/", "*")):
         raise RequestError("The request names its target as a whole address, as to a proxy; elbowroom is none.")
-    address, port = arrival(request)
     hosts = request.headers.getall(hdrs.HOST, [])
-    if len(hosts) != 1 or not rules.allows_host(hosts[0], address, port):
+    if len(hosts) != 1 or not rules.allows_host(hosts[0], arrival(request)[0]):
         named = ", ".join(repr(host) for host in hosts) or "nothing"
         raise Forbidden(
             f"The Host header names {named}, which is not on elbowroom's list. "

@@ -1,4 +1,4 @@
-"""Inspects a database without changing anything, for `elbowroom doctor`."""
+"""Inspects a database without changing anything: for `elbowroom doctor`, and for a server that starts."""
 
 import math
 import sqlite3
@@ -6,14 +6,19 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from elbowroom.errors import SettingsError
 from elbowroom.store.base import SCHEMA_VERSION, UNFINISHED, VERSION_TABLE
 from elbowroom.store.lock import doubt_about
-from elbowroom.store.place import OTHER_ENCODING, ServerPlace
+from elbowroom.store.place import OTHER_ENCODING, Place, ServerPlace
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 CHECK_SECONDS: Final = 6.0
+START_SECONDS: Final = 2.0
+"""How long a server that starts looks for its database; it goes on without."""
 VERSION: Final = f'SELECT max(version) FROM "{VERSION_TABLE}"'  # noqa: S608
 STEPS_BETWEEN_LOOKS: Final = 10_000
 
@@ -48,13 +53,10 @@ def inspect_server(place: ServerPlace) -> Inspection:
     """Return the state of a database on a PostgreSQL server. For threads."""
     import psycopg
 
-    seconds = {} if "connect_timeout=" in place.address else {"connect_timeout": math.ceil(CHECK_SECONDS)}
     try:
-        password = place.password()
-        given = {"password": password, **seconds} if password else seconds
-        with psycopg.connect(place.address, **given) as connection:
-            if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
-                return Inspection("unreadable", OTHER_ENCODING.format(encoding=encoding))
+        with _connected(place, CHECK_SECONDS) as connection:
+            if wrong := _wrong_encoding(connection):
+                return Inspection("unreadable", wrong)
             has_tables = connection.execute("SELECT to_regclass(%s)", [VERSION_TABLE]).fetchone() != (None,)
             found = connection.execute(VERSION).fetchone() if has_tables else None
     except (psycopg.Error, SettingsError) as error:
@@ -62,6 +64,38 @@ def inspect_server(place: ServerPlace) -> Inspection:
     if found is None:
         return Inspection("absent")
     return _of_version(found[0] or 0) or Inspection("sound")
+
+
+def check_encoding(place: Place) -> None:
+    """Raise SettingsError where a database server cannot hold every text, which no waiting mends.
+
+    One that is out of reach, or whose password is, passes: that may come. Takes two seconds at most, as a rule.
+    """
+    if not isinstance(place, ServerPlace):
+        return
+    import psycopg
+
+    try:
+        with _connected(place, START_SECONDS) as connection:
+            wrong = _wrong_encoding(connection)
+    except (psycopg.Error, SettingsError):
+        return
+    if wrong:
+        raise SettingsError(f"The store {place} cannot be used: {wrong}.")
+
+
+def _connected(place: ServerPlace, seconds: float) -> "Connection[Any]":
+    import psycopg
+
+    limit = {} if "connect_timeout=" in place.address else {"connect_timeout": math.ceil(seconds)}
+    password = place.password()
+    return psycopg.connect(place.address, **({"password": password, **limit} if password else limit))
+
+
+def _wrong_encoding(connection: "Connection[Any]") -> str | None:
+    """Return what is wrong with the encoding of a database, and the command that mends it; None for nothing."""
+    encoding = connection.info.parameter_status("server_encoding")
+    return None if encoding == "UTF8" else OTHER_ENCODING.format(encoding=encoding)
 
 
 def _of_version(found: int) -> Inspection | None:

@@ -2,8 +2,10 @@
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from command_line import run
 from postgresql import PostgreSQL, shared_server
 
 from elbowroom.doctor.machine import judge_server
@@ -43,6 +45,13 @@ async def test_another_encoding_is_refused_by_all(wrong_place: ServerPlace) -> N
         check_store(wrong_place, lambda *_: None)
     tables = "SELECT 1 FROM pg_tables WHERE schemaname = 'public'"
     assert shared_server().ask(tables, wrong_place.address.rpartition("/")[2]) == []
+
+
+def test_serve_ends_with_the_command(wrong_place: ServerPlace, tmp_path: Path) -> None:
+    """It does not start without a store that no waiting would mend, and says so on one line."""
+    ended = run(tmp_path, "serve", "--port", "0", ELBOWROOM_STORE__URL=wrong_place.address)
+    [line] = ended.stderr.splitlines()
+    assert (ended.returncode, REMEDY in line, wrong_place.address in line) == (1, True, True)
 
 
 async def test_the_command_makes_one_that_is_taken() -> None:

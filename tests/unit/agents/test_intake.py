@@ -65,9 +65,9 @@ def test_the_person_is_told_in_a_line_each() -> None:
     """A long message is told by its beginning, one without a text too, and of many only how many there are more."""
     long = QueuedMessage("q", "c", said("also check\n" + "the log of May " * 20), "steer", 0.0)
     image = QueuedMessage("q", "c", {"role": "user", "content": [{"type": "image_url"}]}, "steer", 0.0)
-    first, second = told([long, image])
+    first, second = told("Taken in", [long, image])
     assert first.startswith("Taken in: also check the log of May")
     assert len(first) < 80
     assert second == "Taken in: a message without text"
-    many = told([queued(number) for number in range(1000)])
+    many = told("Taken in", [queued(number) for number in range(1000)])
     assert many == [*(f"Taken in: message {number}" for number in range(4)), "Taken in: 996 more messages"]

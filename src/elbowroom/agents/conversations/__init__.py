@@ -1,11 +1,12 @@
 """What is kept of a conversation, and what waits in its queue?"""
 
 from elbowroom.agents.conversations.beginning import Recording, new_id
-from elbowroom.agents.conversations.queue import STEER, Accepted, Intake, MessageQueue
+from elbowroom.agents.conversations.queue import DROPPED, STEER, Accepted, Intake, MessageQueue, told
 from elbowroom.agents.conversations.recording import HANDED_OVER, TurnRecorder
 from elbowroom.agents.conversations.shared_queue import queue_of
 
 __all__ = [
+    "DROPPED",
     "HANDED_OVER",
     "STEER",
     "Accepted",
@@ -15,4 +16,5 @@ __all__ = [
     "TurnRecorder",
     "new_id",
     "queue_of",
+    "told",
 ]

@@ -30,6 +30,7 @@ LONGEST_BEGINNING: Final = 60  # characters
 REFUSED: Final = frozenset({400, 413, 422})
 """Statuses by which an upstream refuses a message."""
 MOST_TOLD: Final = 5
+DROPPED: Final = "Not read, since the answer was stopped"
 MODES_AFTER: Final[dict[str, frozenset[QueueMode]]] = {"tool": STEER, "assistant": frozenset()}
 """Which messages a turn begins with, by the role of the client's last message; a begun answer takes none."""
 
@@ -74,7 +75,8 @@ class MessageQueue:
     """The waiting messages of all conversations, in order; each message is handed to one turn.
 
     Messages that a turn has taken are either `delivered` or given back. `conversations` keep them beyond this
-    process; where they cannot, or are None, the queue is kept in memory alone.
+    process; where they cannot, or are None, the queue is kept in memory alone. `untold` are those that nobody will
+    read, since an answer was stopped, by their conversations: the next answer tells of them.
     """
 
     def __init__(self, conversations: KeptQueue | None, clock: Callable[[], float] = time.time) -> None:
@@ -87,6 +89,7 @@ class MessageQueue:
         self._seen: set[str] | None = set() if conversations is not None else None
         self._held: set[str] = set()
         self._emptied = Recent[str, Sequence[QueuedMessage]]("emptied_queues", KNOWN_EMPTIED)
+        self.untold = dict[str, Sequence[QueuedMessage]]()
         self._loading: asyncio.Task[None] | None = None
         self._waits_until = 0.0
         self._noted = self._settled = 0
@@ -155,11 +158,18 @@ class MessageQueue:
         await self.settled()
         return removed, {item.id for item in self.taken(conversation)}
 
-    async def emptied(self, conversation: str, ids: Collection[str]) -> Sequence[QueuedMessage]:
-        """Remove these messages, since the answer that they waited for was stopped; return those that waited."""
+    async def emptied(self, conversation: str, ids: Collection[str], *, is_told: bool) -> Sequence[QueuedMessage]:
+        """Remove these messages, since the answer that they waited for was stopped; return those that waited.
+
+        Where its client `is_told` of them, the next answer is silent.
+        """
         removed, _ = await self.taken_back(conversation, ids)
         if removed:
             self._emptied.put(conversation, removed)
+        if removed and not is_told:
+            self.untold[conversation] = (*self.untold.pop(conversation, ()), *removed)
+            if len(self.untold) > KNOWN_EMPTIED:
+                del self.untold[next(iter(self.untold))]
         return removed
 
     def dropped(self, conversation: str) -> Sequence[QueuedMessage]:
@@ -392,15 +402,15 @@ class Intake:
         if self._live is not None:
             self._live.took_in(items)
             self._added += [(place, {**item.message}) for item in items]
-            await self._sink([Notice("taken in", text) for text in told(items)])
+            await self._sink([Notice("taken in", text) for text in told("Taken in", items)])
 
 
-def told(items: Sequence[QueuedMessage]) -> list[str]:
-    """Return a line for each message that is taken in, with its first words, for the person."""
+def told(what: str, items: Sequence[QueuedMessage]) -> list[str]:
+    """Return a line for each message to which this has happened, with its first words, for the person."""
     few = items if len(items) <= MOST_TOLD else items[: MOST_TOLD - 1]
-    lines = [f"Taken in: {beginning_of(item)}" for item in few]
+    lines = [f"{what}: {beginning_of(item)}" for item in few]
     left = len(items) - len(few)
-    return [*lines, f"Taken in: {left} more messages"] if left else lines
+    return [*lines, f"{what}: {left} more messages"] if left else lines
 
 
 def beginning_of(item: QueuedMessage) -> str:

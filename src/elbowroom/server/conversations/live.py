@@ -4,7 +4,7 @@ Where several servers share a database, another one may run the answer: then tha
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
@@ -143,15 +143,17 @@ async def cancel_conversation(request: web.Request) -> web.Response:
     # Messages that are queued from now on are meant for the next turn.
     waiting = await shared.queue.listed(conversation) if wish.clears_queue else []
     queued = {item.id for item in (*waiting, *shared.queue.taken(conversation))}
-    cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words)
+    turns, dropping = shared.running.of(owner, conversation), queued if wish.clears_queue else ()
+    cancelled = await shared.running.cancel(owner, conversation, last_words=wish.last_words, dropping=dropping)
     await shared.background.end(conversation)
-    cancelled += await _cancelled_elsewhere(shared, conversation, wish)
-    dropped = await shared.queue.emptied(conversation, queued) if wish.clears_queue else ()
+    elsewhere = await _cancelled_elsewhere(shared, conversation, wish, dropping)
+    is_told = any(turn.has_told for turn in turns) or any(answer.get("has_told") for answer in elsewhere)
+    dropped = await shared.queue.emptied(conversation, dropping, is_told=is_told) if dropping else ()
     return web.json_response(
         {
             "id": conversation,
             "object": "conversation.cancelled",
-            "cancelled": cancelled,
+            "cancelled": cancelled + sum(answer["cancelled"] for answer in elsewhere),
             "status": shared.running.status(owner, conversation).status,
             "queue": len(await shared.queue.listed(conversation)),
             "dropped": describe_queue(conversation, dropped),
@@ -160,16 +162,17 @@ async def cancel_conversation(request: web.Request) -> web.Response:
     )
 
 
-async def _cancelled_elsewhere(shared: Shared, conversation: str, wish: Wish) -> int:
-    """Stop the turns of a conversation that other servers run; return how many there were.
+async def _cancelled_elsewhere(
+    shared: Shared, conversation: str, wish: Wish, dropping: Collection[str]
+) -> list[Mapping[str, Any]]:
+    """Stop the turns of a conversation that other servers run; return what those say of it.
 
     All servers are asked: a turn that has just begun is not in the database yet.
     """
     seconds = ENDING_SECONDS + (GRACE_SECONDS if wish.last_words else 0) + PATIENCE_SECONDS
-    given = {"conversation": conversation, "last_words": wish.last_words}
+    given = {"conversation": conversation, "last_words": wish.last_words, "dropping": sorted(dropping)}
     servers = shared.store.servers
-    answers = await servers.ask_all(await servers.others(), CANCEL, given, seconds)
-    return sum(answer["cancelled"] for answer in answers)
+    return [*await servers.ask_all(await servers.others(), CANCEL, given, seconds)]
 
 
 def add_live_route(app: web.Application) -> None:
@@ -205,11 +208,11 @@ class ToldToOthers:
         """Stop all turns of a conversation, or the one that is named; answer when the database has that."""
         conversation, one = given["conversation"], given.get("turn")
         turns = [turn for turn in self._shared.running.of_conversation(conversation) if one in (None, turn.id)]
-        cancelled = await stopped(turns, last_words=given["last_words"])
+        cancelled = await stopped(turns, last_words=given["last_words"], dropping=given.get("dropping", ()))
         if one is None:
             await self._shared.background.end(conversation)
         await self._shared.store.conversations.settled()
-        return {"cancelled": cancelled}
+        return {"cancelled": cancelled, "has_told": any(turn.has_told for turn in turns)}
 
     async def fill(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tell how full the window of a conversation is now."""
