@@ -364,8 +364,13 @@ class ModelSettings(Section):
 
     def fits(self, provider: str, model: str) -> bool:
         """Tell whether this is for a provider's model, named with or without the provider; case does not count."""
-        pattern = self.id.lower()
-        return any(fnmatchcase(name.lower(), pattern) for name in (model, f"{provider}/{model}"))
+        return self.names(provider, model) or any(
+            fnmatchcase(name.lower(), self.id.lower()) for name in (model, f"{provider}/{model}")
+        )
+
+    def names(self, provider: str, model: str) -> bool:
+        """Tell whether this is for that model alone: its name stands here without a pattern."""
+        return self.id.lower() in (model.lower(), f"{provider}/{model}".lower())
 
     def over(self, common: CompactionSettings) -> CompactionSettings:
         """Return the common settings with the values that are set here."""
@@ -429,8 +434,9 @@ class Settings(Section):
         return self
 
     def of_model(self, provider: str, model: str) -> ModelSettings | None:
-        """Return the first row of `[[models]]` that is for a provider's model; None where there is none."""
-        return next((row for row in self.models if row.fits(provider, model)), None)
+        """Return the row of `[[models]]` that names a provider's model, else the first whose pattern it fits."""
+        fitting = [row for row in self.models if row.fits(provider, model)]
+        return min(fitting, key=lambda row: not row.names(provider, model), default=None)
 
     def compaction_of(self, provider: str, model: str) -> CompactionSettings:
         """Return how conversations with a provider's model are compacted."""

@@ -1,4 +1,4 @@
-"""What one model has of its own: the first row that fits, over the settings of all models."""
+"""What one model has of its own: the row that names it, else the first that fits, over the settings of all models."""
 
 from pathlib import Path
 
@@ -11,10 +11,11 @@ from elbowroom.settings.model import CompactionSettings, Settings
 
 AGENTS = [{"id": "critic", "model": "tiny"}, {"id": "off", "model": "tiny", "enabled": False}]
 ROWS = [
-    {"id": "lmstudio/qwen-7b", "threshold_ratio": 0.3},
     {"id": "Qwen*", "threshold_ratio": 0.93, "pruning_agent": "critic"},
+    {"id": "lmstudio/qwen-7b", "threshold_ratio": 0.3},
     {"id": "ollama/*", "recall": "off"},
     {"id": "*:free", "advertised_window": 64_000},
+    {"id": "q[1]", "threshold_ratio": 0.4},
 ]
 TEXT = '[[agents]]\nid = "critic"\nmodel = "tiny"\n\n[[models]]\n'
 
@@ -29,12 +30,14 @@ TEXT = '[[agents]]\nid = "critic"\nmodel = "tiny"\n\n[[models]]\n'
         ("ollama", "qwen-7b", {"threshold_ratio": 0.93, "pruning_agent": "critic"}),
         ("ollama", "gemma", {"recall": "off"}),
         ("lmstudio", "vendor/ollama/gemma", {}),
+        ("lmstudio", "q[1]", {"threshold_ratio": 0.4}),
+        ("lmstudio", "q1", {"threshold_ratio": 0.4}),
         ("lmstudio", "a:free", {}),
         ("lmstudio", "tiny", {}),
     ],
 )
 def test_compaction_of_a_model(provider: str, model: str, own: dict[str, object]) -> None:
-    """The first row that fits counts, alone; what it does not set, and all else, is as for every model."""
+    """The row that names it, else the first that fits, counts alone; what it does not set, and all else, is as for every model."""
     common = CompactionSettings(threshold_ratio=0.7, recall="both", max_restarts=1)
     settings = Settings.model_validate({"agents": AGENTS, "models": ROWS, "compaction": common})
     assert settings.compaction_of(provider, model) == common.model_copy(update=own)
@@ -80,4 +83,4 @@ def test_unknown_key_of_a_row(tmp_path: Path) -> None:
 def test_agent_that_prunes_for_one_model_is_needed() -> None:
     """It cannot be deleted before another one is chosen there."""
     settings = Settings.model_validate({"agents": AGENTS, "models": ROWS})
-    assert list(users_of(settings, "critic")) == ["models[1].pruning_agent"]
+    assert list(users_of(settings, "critic")) == ["models[0].pruning_agent"]
