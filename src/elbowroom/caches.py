@@ -5,7 +5,7 @@ import ctypes
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
@@ -69,7 +69,29 @@ def cache_sizes() -> Mapping[str, int]:
     return sizes
 
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""What `mallopt` calls the two; the values are part of glibc's interface."""
+LARGE_BLOCK: Final = 2**20
+"""Bytes of a block that a socket's or a stream's usual buffer does not reach."""
+
+
 def give_back_memory() -> None:
     """Give memory that is free back to the system, which glibc's allocator keeps otherwise. It takes milliseconds."""
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+    if (trim := _of_glibc("malloc_trim")) is not None:
         trim(0)
+
+
+def give_back_large_blocks() -> None:
+    """Have each large block of memory go back to the system as soon as it is free.
+
+    Otherwise the first one makes glibc's allocator keep blocks up to its size, so that copies of a large body that are
+    long gone still take room beside the next.
+    """
+    if (set_option := _of_glibc("mallopt")) is not None:
+        set_option(M_MMAP_THRESHOLD, LARGE_BLOCK)
+        set_option(M_TRIM_THRESHOLD, 2 * LARGE_BLOCK)
+
+
+def _of_glibc(name: str) -> Callable[..., int] | None:
+    """Return a function of the allocator, None where the system has another one."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

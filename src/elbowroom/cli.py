@@ -130,9 +130,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     with _importing():
+        from elbowroom.caches import give_back_large_blocks
         from elbowroom.server.listen import serve
         from elbowroom.store import check_encoding, database_path, only_process, store_place
 
+    give_back_large_blocks()
     environ = {**os.environ}
     if options.data_dir:
         environ["ELBOWROOM_DATA_DIR"] = str(expanded(options.data_dir).absolute())

@@ -23,7 +23,7 @@ AGENT = (
     f'[[agents]]\nid = "writer"\nname = "The Writer"\ninstructions = "{"You keep the log of the ferry. " * 20}"\n'
     f'model = "{MODEL}"\n'
 )
-LONG = "The sea was calm on this crossing, the boat was half full, and the harbour was reached in time. " * 4
+LONG = "The sea was calm on this crossing, the boat was half full, and the harbour was reached in time. " * 5
 Body = dict[str, Any]
 
 

@@ -19,16 +19,16 @@ from waiting import until
 from elbowroom.agents.tools.tool import ToolResult
 from elbowroom.errors import ElbowroomError
 
-CONNECTION_LOG = "elbowroom.agents.tools.mcp.servers"
+MCP_LOG = "elbowroom.agents.tools.mcp."
 SECRET = "hunter-2-is-secret"
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the warnings about connections, in the order of the servers' names."""
+    """Return the warnings about servers and their connections, in the order of the servers' names."""
     return sorted(
         record.message
         for record in caplog.records
-        if record.name == CONNECTION_LOG and record.levelno >= logging.WARNING
+        if record.name.startswith(MCP_LOG) and record.levelno >= logging.WARNING
     )
 
 

@@ -1,4 +1,4 @@
-"""The page by keyboard alone: ten things that a stranger does there, without a pointer."""
+"""The page by keyboard alone: eleven things that a stranger does there, without a pointer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -150,6 +150,27 @@ async def find_a_word(one: Typist) -> None:
     await expect(one.page.locator("mark.now")).to_be_in_viewport()
 
 
+async def give_a_model_its_own(one: Typist) -> None:
+    """Where the model stands, with its name filled in; what it has then stands beside it."""
+    await one.enter("Models")
+    await one.enter(f"Own settings of {QWEN}")
+    await one.reach("Compact from")
+    await one.page.keyboard.type("0.5")
+    await one.reach("Window that programs are told (tokens)")
+    await one.page.keyboard.type("64000")
+    await one.enter("Add")
+    await one.saved()
+    models = one.page.get_by_role("list", name="Models of lmstudio")
+    await expect(models.get_by_role("listitem").filter(has_text=QWEN)).to_contain_text("compacted from 50 %")
+    await expect(models).to_contain_text("advertised as 64,000")
+    assert f'[[models]]\nid = "lmstudio/{QWEN}"\nthreshold_ratio = 0.5\nadvertised_window = 64000' in one.settings()
+    await one.enter(f"Own settings of {QWEN}")
+    await one.enter("Delete")
+    await one.enter("Delete")
+    await expect(models).not_to_contain_text("advertised")
+    assert "[[models]]" not in one.settings()
+
+
 TASKS: Final[tuple[Callable[[Typist], Awaitable[None]], ...]] = (
     stop_an_answer,
     make_an_agent,
@@ -161,10 +182,11 @@ TASKS: Final[tuple[Callable[[Typist], Awaitable[None]], ...]] = (
     delete_a_memory,
     export_a_chat,
     find_a_word,
+    give_a_model_its_own,
 )
 
 
-async def test_a_stranger_does_ten_things_by_keyboard(tmp_path: Path, browser: Browser) -> None:
+async def test_a_stranger_does_eleven_things_by_keyboard(tmp_path: Path, browser: Browser) -> None:
     """Each is done with Tab, Enter and letters, and no field changes because the focus passed it."""
     never = asyncio.Event()
     talks = [talk for talk in TALKS if GARDEN in talk.questions]

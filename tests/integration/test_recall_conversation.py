@@ -80,6 +80,7 @@ async def test_what_was_compacted_away_is_found(tmp_path: Path) -> None:
         assert not any(names(chat.body) for chat in studio.chats)
         answer = await said(served, LONG)
         assert SECRET in answer
+        orders = len(orders_of(studio))
         first = turns_of(studio)[1].body
         assert SECRET not in str(first["messages"])
         assert f"word for word with {RECALL}." in str(first["messages"])
@@ -87,7 +88,7 @@ async def test_what_was_compacted_away_is_found(tmp_path: Path) -> None:
         count = len(turns_of(studio))
         assert SECRET in await said(served, following)
         assert names(turns_of(studio)[count].body) == [RECALL]
-        assert len(orders_of(studio)) == 1
+        assert 0 < orders == len(orders_of(studio))
         for chat in studio.chats:
             assert_fits(chat)
             assert_paired(chat.body["messages"])

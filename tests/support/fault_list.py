@@ -113,7 +113,7 @@ FAULTS: Final[dict[str, tuple[Fault, ...]]] = {
         Fault("two processes on one folder", {"streaming tool compaction flush stop": "The second does not start."}),
         Fault(
             "power loss",
-            {"first tool compaction flush stop": "A commit waits for the disk in every state. No test pulls a plug."},
+            {"first tool compaction flush stop": "A commit goes to the disk in every state. No test pulls a plug."},
         ),
         Fault("read-only folder", {"tool compaction flush stop": ONE_WRITER}),
         Fault("PostgreSQL gone", {"tool compaction flush stop": ONE_WRITER}),

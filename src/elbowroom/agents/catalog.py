@@ -1,7 +1,7 @@
 """Which models clients see, and what each name means: an agent by id or name, a raw model by its provider."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, WindowUnknown
@@ -10,7 +10,7 @@ from elbowroom.providers.lmstudio import find_model
 from elbowroom.providers.machines import Machines
 from elbowroom.providers.seen import SeenModel, SeenModels
 from elbowroom.settings.keys import did_you_mean
-from elbowroom.settings.model import AgentSettings
+from elbowroom.settings.model import AgentSettings, ModelSettings
 
 MOST_NAMED = 20
 LISTING_SECONDS = 3.0
@@ -37,7 +37,7 @@ class CatalogRow:
     """One model of `GET /v1/models`; `info` is None while its provider does not answer or lacks the model.
 
     `model` is its id where its provider lists it, or has listed it before; `last_window` is the window with which it
-    was loaded last.
+    was loaded last, `advertised_window` what programs are told in place of the window.
     """
 
     id: str
@@ -46,6 +46,7 @@ class CatalogRow:
     model: str
     info: ModelInfo | None = None
     last_window: int | None = None
+    advertised_window: int | None = None
 
     @property
     def is_loaded(self) -> bool:
@@ -61,12 +62,18 @@ class CatalogRow:
 class Catalog:
     """The enabled agents and the providers' models at one moment.
 
-    While a provider does not answer, it has the models with which it was `seen` last.
+    While a provider does not answer, it has the models with which it was `seen` last. `own` tells what the settings say
+    of a model by its provider and id.
     """
 
     def __init__(
-        self, agents: Sequence[AgentSettings], providers: Mapping[str, Provider], seen: SeenModels | None = None
+        self,
+        agents: Sequence[AgentSettings],
+        providers: Mapping[str, Provider],
+        seen: SeenModels | None = None,
+        own: Callable[[str, str], ModelSettings | None] | None = None,
     ) -> None:
+        self._own = own
         self._agents = [agent for agent in agents if agent.enabled]
         self._providers = providers
         self._seen = seen or SeenModels(None)
@@ -144,14 +151,21 @@ class Catalog:
                 agent.model,
                 _find(models[agent.provider], agent.model),
                 windows.get((agent.provider, agent.model)),
+                self._advertised(agent.provider, agent.model),
             )
             for agent in self._agents
         ]
         for key, found in listed.items():
             shown: Sequence[ModelInfo | SeenModel] = seen[key] if isinstance(found, ElbowroomError) else models[key]
             there = [model for model in shown if embeds or model.kind != "embedding"]
-            rows += [_raw_row(key, model, windows.get((key, model.id))) for model in there]
+            rows += [
+                _raw_row(key, model, windows.get((key, model.id)), self._advertised(key, model.id)) for model in there
+            ]
         return rows
+
+    def _advertised(self, provider_id: str, model: str) -> int | None:
+        own = self._own(provider_id, model) if self._own is not None else None
+        return own.advertised_window if own is not None else None
 
     def _target(self, agent: AgentSettings) -> Target:
         return Target(agent.id, self._providers[agent.provider], agent.model, agent)
@@ -162,11 +176,13 @@ class Catalog:
         return by_id or next((agent for agent in self._agents if agent.display_name.casefold() == folded), None)
 
 
-def _raw_row(provider_id: str, model: ModelInfo | SeenModel, last_window: int | None) -> CatalogRow:
+def _raw_row(
+    provider_id: str, model: ModelInfo | SeenModel, last_window: int | None, advertised: int | None
+) -> CatalogRow:
     """Return the row of a raw model; people see which one cannot be reached."""
     info = model if isinstance(model, ModelInfo) else None
     name = model.name if info else f"{model.name}{NOT_REACHABLE}"
-    return CatalogRow(f"{provider_id}/{model.id}", name, provider_id, model.id, info, last_window)
+    return CatalogRow(f"{provider_id}/{model.id}", name, provider_id, model.id, info, last_window, advertised)
 
 
 async def _models_or_failure(provider: Provider) -> Sequence[ModelInfo] | ElbowroomError:

@@ -148,7 +148,7 @@ class _Asked:
     @property
     def _settings_within(self) -> RunSettings:
         """Return settings under which nothing is kept of the answer or done after it: the answer is a tool's result."""
-        compaction = self.settings.compaction.model_copy(update={"background": False})
+        compaction = self.settings.of(self.agent.target).compaction.model_copy(update={"background": False})
         memory = self.settings.memory.model_copy(update={"flush": False})
         return replace(self.settings, compaction=compaction, memory=memory, live=None, running=None, tool_events=False)
 

@@ -58,7 +58,7 @@ class Rehearsal:
         info = await target.provider.ready(target.model)
         if info.loaded_context is None:
             raise WindowUnknown(info.id, target.provider.id)
-        chosen = settings.compaction.model_copy(update={"pruning_agent": pruner, "model": ""})
+        chosen = settings.of(target).compaction.model_copy(update={"pruning_agent": pruner, "model": ""})
         shared = replace(settings.shared, observations=Observations(), notes=CompactionNotes())
         whole = shared.windows.at_most(info, info.loaded_context)
         shape = _shape(target, ())

@@ -45,7 +45,7 @@ def _choice(options: argparse.Namespace, address: str, token: str) -> Choice:
         raise ElbowroomError(
             f"{model.id} is not loaded, so nobody knows its window yet. Load it, or say the window with --window."
         )
-    return Choice(address, token, model.id, window, is_remembered=not (options.window or model.is_loaded))
+    return Choice(address, token, model.id, window, is_remembered=model.is_remembered and not options.window)
 
 
 def _ask(names: Sequence[str]) -> str:

@@ -158,7 +158,8 @@ def _tools_told(there: OpenWebUI, options: argparse.Namespace, address: str, tok
         return
     try:
         rows = asked(address, token or NO_TOKEN, "/v1/models", ".").get("data")
-        smallest = min(row["context_length"] for row in rows or () if row.get("context_length"))
+        windows = [row.get("loaded_context_length") or row.get("context_length") for row in rows or ()]
+        smallest = min(filter(None, windows))
         is_tight = smallest < WIDE and there.has_builtin_tools()
     except (ElbowroomError, ValueError):  # elbowroom does not run now, or no window is known
         return

@@ -46,12 +46,13 @@ class Choice:
 class Offered:
     """A model as clients name it, with its window in tokens, None where nobody knows it.
 
-    The window of a model that is not loaded is the one that it had when it was loaded last.
+    A window that `is_remembered` is the one that a model had when it was loaded last.
     """
 
     id: str
     window: int | None
     is_loaded: bool
+    is_remembered: bool
 
 
 def chosen_model(address: str, token: str, wanted: str, ask: Ask | None) -> Offered:
@@ -74,4 +75,6 @@ def chosen_model(address: str, token: str, wanted: str, ask: Ask | None) -> Offe
 
 
 def _offered(row: dict[str, Any]) -> Offered:
-    return Offered(str(row.get("id")), row.get("context_length"), row.get("window_is") == "loaded")
+    kind = row.get("window_is")
+    is_loaded = kind == "loaded" or (kind == "advertised" and bool(row.get("loaded_context_length")))
+    return Offered(str(row.get("id")), row.get("context_length"), is_loaded, is_remembered=kind == "if_loaded")

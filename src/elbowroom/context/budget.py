@@ -8,13 +8,16 @@ cost F is the part that no compaction can free: system, tools, pinned messages, 
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final
 
 TARGET_RATIO = 0.5
 STOP_RATIO = 0.9
 FORCE_RATIO = 0.95
+LEAST_RATIO = 0.3
+TARGET_OF_TRIGGER = 5 / 6
+"""Below an early trigger a compaction frees at least a sixth of it, so that the next one is not due at once."""
 LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
@@ -42,7 +45,7 @@ class Budget:
 
     A `max_tokens` of zero or less asks for no limit, as it does with llama.cpp. `answers` are the sizes of those that
     the conversation has had of its model. Raises ValueError for a window without
-    room, and for a trigger that is not between the half that a compaction aims at and the stop.
+    room, and for a trigger below 0.3 of it, or not before the place where an answer is stopped wherever it is.
     """
 
     window: int
@@ -56,9 +59,10 @@ class Budget:
     def __post_init__(self) -> None:
         if self.window < 1:
             raise ValueError(f"a window has to hold at least one token, not {self.window}")
-        if not TARGET_RATIO < self.threshold < STOP_RATIO:
-            raise ValueError(f"a trigger has to be between {TARGET_RATIO} and {STOP_RATIO}, not {self.threshold}")
-        for name, ratio in (("trigger", self.threshold), ("stop_at", STOP_RATIO), ("force_at", FORCE_RATIO)):
+        if not LEAST_RATIO <= self.threshold < FORCE_RATIO:
+            raise ValueError(f"a trigger has to be between {LEAST_RATIO} and {FORCE_RATIO}, not {self.threshold}")
+        stop = STOP_RATIO if self.threshold < STOP_RATIO else (self.threshold + FORCE_RATIO) / 2
+        for name, ratio in (("trigger", self.threshold), ("stop_at", stop), ("force_at", FORCE_RATIO)):
             object.__setattr__(self, name, self._share(ratio))
 
     def reserve(self, prompt: int) -> int:
@@ -98,9 +102,11 @@ class Budget:
     def target(self, fixed: int) -> int:
         """Return the size that a compaction has to reach: half the window, or midway from fixed cost to trigger.
 
-        It is below the trigger wherever the fixed cost is, so that the next turn does not compact again.
+        Where the trigger is early, five sixths of it take the place of half the window. It is below the trigger
+        wherever the fixed cost is, so that the next turn does not compact again.
         """
-        return max(self._share(TARGET_RATIO), (fixed + self.trigger) // 2)
+        half = self._share(min(TARGET_RATIO, self.threshold * TARGET_OF_TRIGGER))
+        return max(half, (fixed + self.trigger) // 2)
 
     def target_in_answer(self, fixed: int) -> int:
         """Return the size to reach before a stopped answer goes on, so that most of the room is for what is left of it.
@@ -188,9 +194,14 @@ Decision = Send | Compact | Refuse
 
 
 def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decision:
-    """Decide about one model step. With `auto` off nothing is compacted, and a prompt that does not fit is refused."""
+    """Decide about one model step. With `auto` off nothing is compacted, and a prompt that does not fit is refused.
+
+    Where the fixed cost alone is past an early trigger, the usual one counts.
+    """
     smallest = min(measure.fixed, measure.prompt)
     fixed = budget.occupied(smallest)
+    if budget.threshold < DEFAULT_THRESHOLD and fixed >= budget.trigger:
+        budget = replace(budget, threshold=DEFAULT_THRESHOLD)
     is_tight = fixed > budget.window // 2
     fits = measure.prompt < budget.window
     if budget.occupied(measure.prompt) < budget.trigger:

@@ -127,7 +127,10 @@ def create_app(
         async with open_session() as http, AsyncExitStack() as closing:
             app[PROVIDERS] = providers = Providers(http, environ)
             app[CATALOG] = Following(
-                live, lambda loaded: Catalog(loaded.settings.agents, providers.of(loaded), app[SEEN])
+                live,
+                lambda loaded: Catalog(
+                    loaded.settings.agents, providers.of(loaded), app[SEEN], loaded.settings.of_model
+                ),
             )
             # Each is closed before those to its left.
             for opened in (providers, store, own_tools, app[SHARED], app[AHEAD], app[DEVICES]):

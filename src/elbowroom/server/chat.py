@@ -31,7 +31,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     chat = await read_chat_request(request)
     target = await request.app[CATALOG].get().resolve(chat.model)
     note_target(target)
-    settings = run_settings_of(request.app, chat.caller)
+    settings = run_settings_of(request.app, chat.caller, target)
     if chat.stream and target.is_relay and not _shows_text_only(request):
         passing = EventStream(request, target.name)
         return await passing.answer(PassedEncoder(), partial(relay_stream, target, chat, settings))
@@ -79,7 +79,7 @@ async def counted(request: web.Request, target: Target, chat: ChatRequest) -> we
 
 async def sized(request: web.Request, target: Target, chat: ChatRequest) -> SizedRequest:
     """Return how large the prompt of a chat is, with all that its model can call."""
-    settings = run_settings_of(request.app, chat.caller)
+    settings = run_settings_of(request.app, chat.caller, target)
     offered = await offered_unasked(target, chat, settings)
     choice = target.agent.client_tools if target.agent else settings.client_tools
     histories = request.app[SHARED].histories

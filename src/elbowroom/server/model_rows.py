@@ -84,20 +84,29 @@ def for_openai(row: CatalogRow, created: int) -> dict[str, Any]:
 def _windows(row: CatalogRow) -> dict[str, Any]:
     """Return the window under the names by which clients look for it; nothing where nobody knows it.
 
-    What a model was trained for is no window.
+    What a model was trained for is no window. One that is advertised stands in its place, and by its own name beside
+    the context length that is loaded.
     """
-    if row.window is None:
+    told = _told_window(row)
+    if told is None:
         return {}
     names = ("context_length", "context_window", "max_model_len", "max_input_tokens")
     return {
-        **dict.fromkeys(names, row.window),
-        "max_output_tokens": most_reserve(row.window),
-        "meta": {"n_ctx": row.window},
+        **dict.fromkeys(names, told),
+        "max_output_tokens": most_reserve(row.window or told),
+        "meta": {"n_ctx": told},
         "window_is": _kind_of_window(row),
+        **({"advertised_window": told} if row.advertised_window else {}),
     }
 
 
+def _told_window(row: CatalogRow) -> int | None:
+    return row.advertised_window or row.window
+
+
 def _kind_of_window(row: CatalogRow) -> str | None:
+    if row.advertised_window:
+        return "advertised"
     if row.window is None:
         return None
     return "loaded" if row.is_loaded else "if_loaded"
@@ -110,8 +119,8 @@ def for_anthropic(row: CatalogRow, created: int) -> dict[str, Any]:
         "id": row.id,
         "display_name": row.name,
         "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
-        "max_input_tokens": row.window,
-        "max_tokens": most_reserve(row.window) if row.window else None,
+        "max_input_tokens": _told_window(row),
+        "max_tokens": most_reserve(told) if (told := row.window or row.advertised_window) else None,
         "window_is": _kind_of_window(row),
         "lifecycle": "active",
     }
@@ -126,7 +135,7 @@ def for_codex(row: CatalogRow, place: int) -> dict[str, Any]:
         "display_name": row.name,
         **CODEX,
         "priority": place,
-        "context_window": row.window,
+        "context_window": _told_window(row),
         "truncation_policy": {"mode": "tokens", "limit": shown},
         "input_modalities": ["text", "image"] if sees else ["text"],
     }

@@ -229,6 +229,10 @@ async def list_providers(request: web.Request) -> web.Response:
     shared = request.app[SHARED]
     states = await asyncio.gather(*(_state(settings, providers[settings.id], shared.windows) for settings in rows))
     for state in states:
+        for model in state["models"]:
+            own = loaded.settings.of_model(state["id"], model["id"])
+            model["own_settings"] = own.id if own is not None else None
+    for state in states:
         if isinstance(several := providers[state["id"]], Machines):
             state["machines"] = [_machine(machine, shared.admission) for machine in several.machines]
     return web.json_response({"data": states})

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from aiohttp import web
 
 from elbowroom.agents.admission import QUIET_SECONDS
-from elbowroom.agents.catalog import Catalog
+from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn import RunSettings, Shared
 from elbowroom.connect.devices import PairedDevices
@@ -69,8 +69,8 @@ class Following(Generic[T]):
 CATALOG: web.AppKey[Following[Catalog]] = web.AppKey("CATALOG", Following)
 
 
-def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
-    """Return what the settings that are in force now say about a caller's runs.
+def run_settings_of(app: web.Application, caller: Caller, target: Target | None = None) -> RunSettings:
+    """Return what the settings that are in force now say about a caller's runs with the target, if that is known.
 
     A temporary chat is kept in memory, and nobody remembers it.
     """
@@ -79,7 +79,7 @@ def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
     shared.admission.max_waiting = settings.server.max_waiting
     if caller.is_temporary and shared.temporary is not None:
         shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
-    return RunSettings(
+    run = RunSettings(
         compaction=settings.compaction,
         catalog=app[CATALOG].get(),
         client_tools=settings.server.client_tools,
@@ -89,7 +89,9 @@ def run_settings_of(app: web.Application, caller: Caller) -> RunSettings:
         task_history=settings.server.task_history,
         memory=memory,
         shared=shared,
+        compaction_of=settings.compaction_of if settings.models else None,
     )
+    return run.of(target) if target is not None and settings.models else run
 
 
 async def find_conversation(shared: Shared, owner: str, name: str) -> str | None:

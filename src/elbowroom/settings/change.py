@@ -24,6 +24,7 @@ from elbowroom.settings.merge import (
     shown_values,
 )
 from elbowroom.settings.model import Settings
+from elbowroom.settings.references import pruning_agents
 
 log = logging.getLogger(__name__)
 Patch = Mapping[str, Any]
@@ -271,8 +272,9 @@ def remove_agent(changer: SettingsChanger, agent_id: str) -> None:
 
 def users_of(settings: Settings, agent_id: str) -> Iterator[str]:
     """Yield each setting that refers to an agent, in words."""
-    if settings.compaction.pruning_agent == agent_id:
-        yield "compaction.pruning_agent"
+    for key, pruning_agent in pruning_agents(settings):
+        if pruning_agent == agent_id:
+            yield key_text(key)
     for agent in settings.agents:
         for field, named in (("agent_tools", agent.agent_tools), ("handoffs", agent.handoffs)):
             if agent_id in named:

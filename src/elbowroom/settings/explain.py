@@ -38,13 +38,15 @@ STAND_INS: Final[Mapping[str, Mapping[str, Any]]] = {
     "providers": {"kind": "lmstudio"},
     "agents": {"model": "any"},
     "mcp_servers": {"command": ["any"]},
+    "models": {},
 }
 """What makes a row of each list of tables valid, beside its name."""
-NAMED_BY: Final[Mapping[str, str]] = {"providers": "id", "agents": "id", "mcp_servers": "name"}
+NAMED_BY: Final[Mapping[str, str]] = {"providers": "id", "agents": "id", "mcp_servers": "name", "models": "id"}
 REFERRING: Final[Mapping[str, frozenset[str]]] = {
     "providers": frozenset({"provider"}),
     "agents": frozenset({"agent_tools", "handoffs", "pruning_agent"}),
     "mcp_servers": frozenset({"mcp"}),
+    "models": frozenset(),
 }
 """The fields that name rows of each list of tables."""
 ATTEMPTS: Final = 3

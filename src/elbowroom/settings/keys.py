@@ -14,6 +14,7 @@ from elbowroom.settings.model import (
     CompactionSettings,
     McpServerSettings,
     MemorySettings,
+    ModelSettings,
     OwnToolOutput,
     ProviderSettings,
     Sampling,
@@ -37,6 +38,7 @@ TABLE_LISTS: Final[dict[str, type[BaseModel]]] = {
     "providers": ProviderSettings,
     "agents": AgentSettings,
     "mcp_servers": McpServerSettings,
+    "models": ModelSettings,
 }
 AGENT_TABLES: Final[dict[str, type[BaseModel]]] = {"vault": AgentVault, "tool_output": OwnToolOutput}
 """The tables inside an agent's table, by their keys."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -352,6 +353,31 @@ class CompactionSettings(Section):
         return self.recall in ("tool", "both", "all") or (is_agent and self.recall in ("auto", "agents"))
 
 
+class ModelSettings(Section):
+    """`[[models]]`: what is otherwise for the models of one name or pattern; what is not set is as for all."""
+
+    id: str = Field(min_length=1)
+    threshold_ratio: Real | None = Field(None, ge=0.3, le=0.93)
+    pruning_agent: str | None = Field(None, min_length=1)
+    recall: RecallFor | None = None
+    advertised_window: Whole | None = Field(None, ge=1)
+
+    def fits(self, provider: str, model: str) -> bool:
+        """Tell whether this is for a provider's model, named with or without the provider; case does not count."""
+        return self.names(provider, model) or any(
+            fnmatchcase(name.lower(), self.id.lower()) for name in (model, f"{provider}/{model}")
+        )
+
+    def names(self, provider: str, model: str) -> bool:
+        """Tell whether this is for that model alone: its name stands here without a pattern."""
+        return self.id.lower() in (model.lower(), f"{provider}/{model}".lower())
+
+    def over(self, common: CompactionSettings) -> CompactionSettings:
+        """Return the common settings with the values that are set here."""
+        names = ("threshold_ratio", "pruning_agent", "recall")
+        return common.model_copy(update={name: own for name in names if (own := getattr(self, name)) is not None})
+
+
 class StoreSettings(Section):
     """`[store]`: where conversations and other data are kept, and for how long."""
 
@@ -385,6 +411,7 @@ class Settings(Section):
     tool_output: ToolOutputSettings = ToolOutputSettings()
     vault: VaultSettings = VaultSettings()
     mcp_servers: tuple[McpServerSettings, ...] = ()
+    models: tuple[ModelSettings, ...] = ()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
 
@@ -405,6 +432,16 @@ class Settings(Section):
     def _names_fit_together(self) -> Self:
         check_references(self)
         return self
+
+    def of_model(self, provider: str, model: str) -> ModelSettings | None:
+        """Return the row of `[[models]]` that names a provider's model, else the first whose pattern it fits."""
+        fitting = [row for row in self.models if row.fits(provider, model)]
+        return min(fitting, key=lambda row: not row.names(provider, model), default=None)
+
+    def compaction_of(self, provider: str, model: str) -> CompactionSettings:
+        """Return how conversations with a provider's model are compacted."""
+        own = self.of_model(provider, model)
+        return own.over(self.compaction) if own is not None else self.compaction
 
     @property
     def machines(self) -> Mapping[str, tuple[ProviderSettings, ...]]:

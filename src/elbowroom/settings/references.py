@@ -55,6 +55,7 @@ def _repetitions(settings: "Settings") -> Iterator[Contradiction]:
     yield from repeated_ids
     yield from names if not repeated_ids else ()  # an agent without a name is shown by its id
     yield from _repeated("mcp_servers", "name", [server.name for server in settings.mcp_servers])
+    yield from _repeated("models", "id", [model.id for model in settings.models], str.lower)
 
 
 def _wrong_references(settings: "Settings") -> Iterator[Misfit | Contradiction]:
@@ -64,7 +65,7 @@ def _wrong_references(settings: "Settings") -> Iterator[Misfit | Contradiction]:
         yield from _wrong_mcp(settings, agent, index)
         yield from _wrong_agents_of(settings, agent, index)
     yield from _circles(settings)
-    yield from _wrong_pruning_agent(settings)
+    yield from _wrong_pruning_agents(settings)
     if settings.store.agents == "database" and not settings.store.url.startswith(SERVER_SCHEMES):
         yield Misfit(("store", "agents"), "'database' only where store.url is the address of a PostgreSQL database")
 
@@ -169,18 +170,24 @@ def _circle(start: str, leads_to: Mapping[str, Sequence[str]]) -> list[str]:
     return []
 
 
-def _wrong_pruning_agent(settings: "Settings") -> Iterator[Misfit]:
-    chosen = settings.compaction.pruning_agent
+def _wrong_pruning_agents(settings: "Settings") -> Iterator[Misfit]:
     enabled = [agent.id for agent in settings.agents if agent.enabled]
-    is_elsewhere = settings.store.agents == "database" and all(agent.id != chosen for agent in settings.agents)
-    if chosen in (SAME_AGENT, *enabled) or is_elsewhere:
-        return
     known = ", ".join(map(repr, enabled)) or "none"
-    switched_off = any(agent.id == chosen for agent in settings.agents)
-    why = f" (agent {chosen!r} is not enabled)" if switched_off else ""
-    yield Misfit(
-        ("compaction", "pruning_agent"), f"{SAME_AGENT!r} or the id of an enabled agent, which are: {known}{why}"
-    )
+    for key, chosen in pruning_agents(settings):
+        is_elsewhere = settings.store.agents == "database" and all(agent.id != chosen for agent in settings.agents)
+        if chosen in (SAME_AGENT, *enabled) or is_elsewhere:
+            continue
+        switched_off = any(agent.id == chosen for agent in settings.agents)
+        why = f" (agent {chosen!r} is not enabled)" if switched_off else ""
+        yield Misfit(key, f"{SAME_AGENT!r} or the id of an enabled agent, which are: {known}{why}")
+
+
+def pruning_agents(settings: "Settings") -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the pruning agent of all models, and of those that have one of their own, each with its key."""
+    yield ("compaction", "pruning_agent"), settings.compaction.pruning_agent
+    for index, model in enumerate(settings.models):
+        if model.pruning_agent is not None:
+            yield ("models", index, "pruning_agent"), model.pruning_agent
 
 
 def _repeated(

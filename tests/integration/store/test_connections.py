@@ -13,7 +13,10 @@ from ledger_files import query
 from sqlalchemy import Connection, event, text
 
 from elbowroom.context.conversation import ConversationBegun, Heard
+from elbowroom.context.ledger import Entry
+from elbowroom.context.memories import Memory
 from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.packed import packed, packed_entry
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.database import READERS, Database
 from elbowroom.store.sql.dialect.words import waits_for_disk
@@ -53,7 +56,10 @@ async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
 
 
 async def test_no_word_waits_for_the_house_to_be_kept(tmp_path: Path) -> None:
-    """From a new file's first commit on: no start, index or limit lets the thread that writes wait for the disk."""
+    """From a new file's first commit on no word waits for the disk behind another write.
+
+    That is a start, the index, a limit, a compaction, the output of a tool, or a memory.
+    """
     store = await SqlStore.open(tmp_path / "elbowroom.db")
     waiting = list[object]()
 
@@ -67,6 +73,13 @@ async def test_no_word_waits_for_the_house_to_be_kept(tmp_path: Path) -> None:
     await conversations.write([ConversationBegun("c", "", "", "", 1.0), Heard("c", "k", "", SAID, 1.0)])
     await TextIndex(store._database).step()
     assert await conversations.delete_some("c") in (True, False)
+    entry = packed_entry(Entry("k", (SAID,), 1, 1, 1, "digest", 0.0), [SAID])
+    assert entry is not None
+    await store.ledger.save(entry)
+    await store.ledger.delete_unused(0.0)
+    await store.tool_outputs.save(packed("", "t", "a result"))
+    await store.memories.save("room", Memory("m", "kept", 1.0))
+    await store.memories.delete("room", "m")
     await store._apply_limits()
     assert waiting == []
     await store.aclose()

@@ -133,11 +133,39 @@ def test_reply_limit_is_what_is_left() -> None:
     assert Budget(8192, max_tokens=-1).reply_limit(8000) == 192
 
 
-@pytest.mark.parametrize(("window", "threshold"), [(0, 0.8), (-1, 0.8), (8192, 0.5), (8192, 0.9), (8192, 1.5)])
+@pytest.mark.parametrize(("window", "threshold"), [(0, 0.8), (-1, 0.8), (8192, 0.29), (8192, 0.95), (8192, 1.5)])
 def test_senseless_budget_is_refused(window: int, threshold: float) -> None:
-    """An unknown window given as 0, or a trigger below the target or above the stop, is an error at once."""
+    """An unknown window given as 0, or a trigger too early or too late for an answer, is an error at once."""
     with pytest.raises(ValueError, match="has to"):
         Budget(window, threshold)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "target", "stop_at"),
+    [
+        (0.3, 2500, 9000),
+        (0.48, 4000, 9000),
+        (0.6, 5000, 9000),
+        (0.8, 5000, 9000),
+        (0.88, 5000, 9000),
+        (0.9, 5000, 9250),
+        (0.93, 5000, 9400),
+    ],
+)
+def test_target_and_stop_leave_room_around_the_trigger(threshold: float, target: int, stop_at: int) -> None:
+    """An early trigger frees a sixth of itself at least, and an answer may go on for a while after a late one."""
+    budget = Budget(10_000, threshold)
+    assert (budget.target(0), budget.stop_at, budget.force_at) == (target, stop_at, 9500)
+    assert budget.target(0) < budget.trigger < budget.stop_at < budget.force_at
+
+
+def test_fixed_cost_past_an_early_trigger_waits_for_the_usual_one() -> None:
+    """Tools that fill a third of the window neither compact each prompt nor leave the summary to code alone."""
+    early = Budget(10_000, 0.3)
+    assert plan_step(Measure(5000, 3500), early) == plan_step(Measure(5000, 3500), Budget(10_000))
+    assert plan_step(Measure(7500, 3500), early) == plan_step(Measure(7500, 3500), Budget(10_000))
+    assert plan_step(Measure(7500, 3500), early) == Compact(6400, asks_pruner=True)
+    assert plan_step(Measure(4000, 500), early) == Compact(2700)
 
 
 W8K = Budget(8192)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from elbowroom.settings.model import Settings
+from elbowroom.settings.model import ModelSettings, Settings
 
 HINTS = Path(__file__).parents[3] / "src" / "elbowroom" / "server" / "page" / "hints.js"
 TABLES = ("compaction", "memory", "tool_output", "vault", "store", "server")
@@ -19,4 +19,5 @@ def test_each_setting_has_a_name() -> None:
             named.add((table, entry[1]))
     settings = {name: field.annotation for name, field in Settings.model_fields.items() if name in TABLES}
     keys = {(name, key) for name, table_of in settings.items() for key in table_of.model_fields}  # type: ignore[union-attr]
+    keys |= {("models", key) for key in ModelSettings.model_fields}
     assert keys - named == set()

@@ -2,7 +2,7 @@
 
 from elbowroom.agents.catalog import CatalogRow
 from elbowroom.providers.base import ModelInfo
-from elbowroom.server.model_rows import for_openai
+from elbowroom.server.model_rows import for_anthropic, for_codex, for_openai
 
 
 def test_description_without_a_model() -> None:
@@ -26,3 +26,19 @@ def test_description_promises_no_window_that_is_not_loaded() -> None:
     assert described["max_context_length"] == 8192
     assert described["state"] == "not-loaded"
     assert described["capabilities"] == ["a", "b"]
+
+
+def test_advertised_window_stands_beside_the_one_that_is_loaded() -> None:
+    """Clients that refuse small windows read another one, which is called what it is; the loaded one stays true."""
+    info = ModelInfo("tiny", "lm", "Tiny", loaded_context=8192, state="loaded")
+    row = CatalogRow("lm/tiny", "Tiny", "lm", "tiny", info, advertised_window=64_000)
+    described = for_openai(row, 7)
+    assert {described[name] for name in ("context_length", "context_window", "max_model_len", "max_input_tokens")} == {
+        64_000
+    }
+    assert (described["advertised_window"], described["window_is"]) == (64_000, "advertised")
+    assert (described["loaded_context_length"], described["max_output_tokens"]) == (8192, 2048)
+    assert for_anthropic(row, 7)["max_input_tokens"] == 64_000
+    assert for_anthropic(row, 7)["max_tokens"] == 2048
+    assert for_codex(row, 0)["context_window"] == 64_000
+    assert for_codex(row, 0)["truncation_policy"]["limit"] == 2048

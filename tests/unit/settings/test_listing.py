@@ -74,6 +74,7 @@ def test_every_key_is_listed_without_a_file(tmp_path: Path) -> None:
         "vault.exclude": "[]   (default)",
         "vault.write": "false   (default)",
         "mcp_servers": "[]   (default)",
+        "models": "[]   (default)",
         "memory.enabled": "false   (default)",
         "memory.max_tokens": "500   (default)",
         "memory.flush": "true   (default)",

@@ -286,7 +286,7 @@ class Pool:
         seconds = 0.0
         now = self.clock.time()
         if ticket.state == "held" and ticket.is_prefilling and ticket.started is not None:
-            seconds = self.rate.give_up(ticket.reads, now - ticket.started)
+            seconds = self.rate.give_up(ticket.prompt, now - ticket.started)  # the engine may have none of it
         if seconds <= 0:
             self.free(ticket)
             return 0.0

@@ -156,6 +156,7 @@ class SdkAgents:
         """
         await self.sink([Notice("handed over", f"{agent.settings.display_name} answers now.")])
         self.until_end.enter_context(agent.answering(self.settings, self.request.caller))
+        self.settings = self.settings.of(agent.target)
         offered = await self._offered(agent)
         if taken := offered.clashes:
             log.warning("%s has its own %s: those of the client are left out.", agent.target.name, ", ".join(taken))

@@ -1,9 +1,10 @@
 """The state that all requests of one server share, and the settings of one request."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Self
 from weakref import WeakValueDictionary
 
 from elbowroom.agents.admission import QUIET_SECONDS, Admission, Background, Places
@@ -186,7 +187,8 @@ class RunSettings:
 
     `shared` is what this request has in common with all others of the server. `live` records the answer, and `running`
     is the turn that a person may stop; both are None where the request is no turn of a conversation: a task, or an
-    agent that another one asks.
+    agent that another one asks. `compaction` is how the model of the request is compacted; `compaction_of` tells that
+    for a model by its provider and id, None where all models have the same.
     """
 
     compaction: CompactionSettings
@@ -200,6 +202,14 @@ class RunSettings:
     tool_events: bool = True
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
+    compaction_of: Callable[[str, str], CompactionSettings] | None = None
+
+    def of(self, target: Target) -> Self:
+        """Return the settings for another model than that of the request."""
+        if self.compaction_of is None:
+            return self
+        own = self.compaction_of(target.provider.id, target.model)
+        return replace(self, compaction=own.model_copy(update={"background": self.compaction.background}))
 
     def edits(self, target: Target, request: ChatRequest) -> ClientEdits:
         """Return what applies the edits that a request to this target wants of its history."""

@@ -88,7 +88,7 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
         _, kept = await _kept(request, "compact it then")
         target, chat, fill = kept.target, kept.request, kept.shown
     note_target(target)
-    chat, settings = replace(chat, focus=wish.focus), run_settings_of(request.app, chat.caller)
+    chat, settings = replace(chat, focus=wish.focus), run_settings_of(request.app, chat.caller, target)
     with shared.running.entered():
         if wish.is_preview:
             foreseen = await by_hand.preview(target, chat, settings, asks_pruner=wish.asks_pruner)
@@ -243,7 +243,7 @@ async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat
     owner, name = owner_asking(request), conversation.row.id
     caller = replace(caller_without_chat(request), owner=owner, chat_id=name)
     chat = replace(own_request(agent, [dict(each) for each in history_of(branch)]), caller=caller)
-    return conversation, KeptChat(target, chat, run_settings_of(request.app, caller), conversation.row.fill)
+    return conversation, KeptChat(target, chat, run_settings_of(request.app, caller, target), conversation.row.fill)
 
 
 def _branch(conversation: Conversation) -> list[KeptMessage]:

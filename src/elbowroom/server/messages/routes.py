@@ -59,7 +59,7 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     asked = await _asked(request)
     note_target(asked.target)
     chat = asked.request.chat
-    settings = run_settings_of(request.app, chat.caller)
+    settings = run_settings_of(request.app, chat.caller, asked.target)
     notices, wanted = settings.compaction.notices, asked.request.wanted
     encoder = MessageEncoder(chat.model, asked.request.thinking, notices, wanted, asked.seal)
     run: Answering = partial(_answer, settings, asked)
@@ -115,7 +115,7 @@ async def _size(request: web.Request, asked: Asked, messages: Sequence[Message])
 async def _edited(request: web.Request, asked: Asked) -> Sequence[Message] | None:
     """Return the messages after the edits that the client wants; None where these change nothing."""
     chat, target = asked.request.chat, asked.target
-    messages, settings = without_notices(chat.messages), run_settings_of(request.app, chat.caller)
+    messages, settings = without_notices(chat.messages), run_settings_of(request.app, chat.caller, target)
     if not target.provider.manages_context:
         return None
     chain = await to_thread(Chain.of, chat.caller.keeps_as, target.name, messages)

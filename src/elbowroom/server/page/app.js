@@ -14,13 +14,15 @@ import { loadSettings } from "./settings.js";
 
 const providerView = rowView({ table: "providers", definition: "ProviderSettings", key: "id", back: ["#/models", "Models"], what: "provider",
 	gone: "Its models are no longer offered. Agents that use it have to be changed first." });
+const ownView = rowView({ table: "models", definition: "ModelSettings", key: "id", back: ["#/models", "Models"], what: "model settings", needs: true,
+	gone: "Its models then have what all have." });
 const mcpView = rowView({ table: "mcp_servers", definition: "McpServerSettings", key: "name", back: ["#/settings/mcp_servers", "Settings"], what: "MCP server",
 	gone: "Agents that use its tools have to be changed first." });
 const VIEWS = [
 	[/^home$/, homeView],
 	[/^conversations$/, conversationsView], [/^conversations\/(.+)$/, conversationView],
 	[/^agents$/, agentsView], [/^agents\/(.+)$/, agentView],
-	[/^models$/, modelsView], [/^models\/(.+)$/, providerView],
+	[/^models$/, modelsView], [/^models\/own\/(.+)$/, ownView], [/^models\/(.+)$/, providerView],
 	[/^settings\/mcp\/(.+)$/, mcpView], [/^settings(?:\/(\w+))?$/, preferencesView],
 	[/^connect$/, connectView], [/^logs$/, logsView],
 ];

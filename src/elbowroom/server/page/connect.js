@@ -51,7 +51,8 @@ function agentPanel(agents, known, { command: start, share, most, held }) {
 		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output, widened: window + output + held };
 		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `${start} connect ${agent.id} --write --model "$model"` };
 		shown.replaceChildren(
-			window_is === "loaded" ? "" : h("p.help", `${id} is not loaded; ${number(window)} tokens is the window it had last.`),
+			window_is === "if_loaded" ? h("p.help", `${id} is not loaded; ${number(window)} tokens is the window it had last.`)
+				: window_is === "advertised" ? h("p.help", `${number(window)} tokens is the window that you let programs be told.`) : "",
 			...told({ parts: agent.is_written ? [command, ...agent.parts] : agent.parts }, "div", values),
 			h("p.help", agent.then, " Where a token is set, it stands in the place of none."));
 	};

@@ -63,6 +63,13 @@ const HINTS = {
 		home: ["LM Studio’s folder", "Found by itself where it is empty.", { rare: true }],
 		model_files: ["Model files", "A model’s ID, and its GGUF file or folder.", { rare: true, key: "Model", item: "File" }],
 	},
+	models: {
+		id: ["Model, or a pattern", "With or without its provider; * stands for anything: qwen*. One that names a model counts first."],
+		threshold_ratio: ["Compact from", "The share of the window, 0.3 to 0.93. Empty: as for all."],
+		pruning_agent: ["Pruning agent", "It decides what stays and writes the summary.", { options: "pruners" }],
+		recall: ["Find what was compacted"],
+		advertised_window: ["Window that programs are told", "For one that refuses small windows. The loaded one, and usage, stay true.", { unit: "tokens" }],
+	},
 	mcp_servers: {
 		command: ["Program and arguments", "One a line. Or give an address instead."],
 		url: ["Address", "Of a server that runs already."],
@@ -133,6 +140,7 @@ export const WORDS = {
 	plan: "by the pruning agent", retry: "by the pruning agent, at its second try", digest: "by code, without a model",
 	reused: "already compacted in another chat with the same beginning", "last messages": "only the last messages kept",
 	auto: "Automatic: a status line, for Obsidian lines of text", event: "A status line", content: "Lines of text in the answer", comment: "Comments, which no program shows", off: "None",
+	"recall.auto": "Automatic", "recall.off": "Off",
 	ends: "The first and the last exchange", whole: "All that fits",
 	file: "The settings file", database: "The database",
 	"client_tools.auto": "Short where the window is small", pass: "Unchanged", slim: "With short descriptions", "client_tools.search": "By name, looked up when needed", drop: "Left out",

@@ -32,7 +32,7 @@ async def compact_response(request: web.Request) -> web.Response:
             for _ in items.take(event):
                 pass
 
-    said = await compacted(run_settings_of(request.app, asked.chat.caller), asked, keep)
+    said = await compacted(run_settings_of(request.app, asked.chat.caller, asked.target), asked, keep)
     persons = [message for message in asked.chat.messages if _is_persons(message)]
     output = [item for place, message in enumerate(persons) for item in items_of(message, f"{key}{place}")]
     answer = {

@@ -56,7 +56,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     with ExitStack() as until:
         asked = await read_asked(request, until)
         note_target(asked.target)
-        settings = run_settings_of(request.app, asked.chat.caller)
+        settings = run_settings_of(request.app, asked.chat.caller, asked.target)
         if asked.request.background:
             return await _answer_in_background(request, settings, asked, until)
         return await _answer_waiting(request, settings, asked, until)

@@ -139,9 +139,9 @@ class Database:
         return await self._on(self._writing, made)
 
     async def keep_house(self, change: Callable[[Connection], Result]) -> Result:
-        """Make a change that nobody is told of, as `write` does, but leave the disk to the background.
+        """Make a change as `write` does, but leave the disk to the background.
 
-        What is said is written by the same thread, and does not wait for the disk either. Raises StoreUnavailable.
+        What is said is written by the same thread, and is not to wait for the disk behind it. Raises StoreUnavailable.
         """
 
         def made() -> Result:
@@ -186,16 +186,10 @@ class Database:
             self._file.leave()
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """Hold the only transaction that writes; for work on the thread that writes. Raises StoreUnavailable."""
-        self.check_place()
-        with plain_errors(), self._writer.begin() as connection:
-            yield connection
-
-    @contextmanager
     def writing_at_once(self) -> Iterator[Connection]:
-        """Hold it for what has to outlive the process at once; the disk gets it in the background, for a power cut.
+        """Hold the only transaction that writes; it outlives the process, and the disk gets it in the background.
 
+        For work on the thread that writes. A power cut takes back what the disk has not got. Raises StoreUnavailable.
         A PostgreSQL server is waited for until its disk has it: when it fails, this process lives on, and would go on
         after words that are lost.
         """

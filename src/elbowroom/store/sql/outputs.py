@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Result, Tuple, insert, literal, select, tuple
 from elbowroom.context.outputs import ToolOutputRef, is_ref_id
 from elbowroom.store.base import Limits, decoded_text, encoded, owner_key
 from elbowroom.store.packed import Chunk, PackedOutput
-from elbowroom.store.sql.asking import reading, writing
+from elbowroom.store.sql.asking import housekeeping, reading
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.rows import replace_uses
@@ -31,7 +31,7 @@ class SqlToolOutputs:
         self._clock = clock
         self._named: dict[tuple[str, str], float] = {}
 
-    @writing
+    @housekeeping
     def save(self, connection: Connection, output: PackedOutput) -> None:
         """Keep an output; one that is there stays as it is."""
         key = {"owner": owner_key(output.owner), "id": output.ref.id}

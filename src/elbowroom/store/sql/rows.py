@@ -14,7 +14,7 @@ from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.store.base import Limits, Share, decoded_text, encoded, owner_key
 from elbowroom.store.packed import MOST_MEMORIES, PackedEntry
-from elbowroom.store.sql.asking import reading, settling, writing
+from elbowroom.store.sql.asking import housekeeping, reading, settling
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import batched, insertion_order, selected
 from elbowroom.store.sql.schema import admission, ledger_entries, memories, tool_output_uses
@@ -108,7 +108,7 @@ class SqlLedger:
 
     def _save(self, packed: PackedEntry) -> None:
         entry, now = packed.entry, self._clock()
-        with self.database.writing() as connection:
+        with self.database.writing_at_once() as connection:
             if packed.lease is not None and _is_another_s(connection, entry.key, packed.lease):
                 log.warning("A compaction is not kept: another server has made it since this one stood still.")
                 return
@@ -121,7 +121,7 @@ class SqlLedger:
     def _delete_unused(self, today: float, share: Share) -> bool:
         """Delete some of them; tell whether there may be more."""
         own, uses = ledger_entries.c, tool_output_uses.c
-        with self.database.writing() as connection:
+        with self.database.writing_at_once() as connection:
             unused = select(own.key).where(own.last_used < self._limits.oldest(today)).limit(ENTRIES_A_TRANSACTION)
             if self._limits.in_memory:
                 unused = select(own.key).order_by(own.last_used.desc()).limit(-1).offset(MOST_IN_MEMORY)
@@ -185,7 +185,7 @@ class SqlMemories:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    @writing
+    @housekeeping
     def save(self, connection: Connection, room: str, memory: Memory) -> None:
         """Keep a memory in place of one with the same id; the oldest of a room that are too many go."""
         own, key = memories.c, owner_key(room)
@@ -205,7 +205,7 @@ class SqlMemories:
         statement = select(memories).where(own.room == owner_key(room)).order_by(own.saved.desc(), own.id)
         return [Memory(row.id, decoded_text(row.text), row.saved) for row in connection.execute(statement)]
 
-    @writing
+    @housekeeping
     def delete(self, connection: Connection, room: str, memory_id: str) -> None:
         """Delete a memory."""
         connection.execute(delete(memories).filter_by(room=owner_key(room), id=memory_id))
