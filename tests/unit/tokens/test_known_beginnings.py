@@ -42,10 +42,10 @@ class Watched(SegmentCounter):
         super().__init__(tokenizer)
         self.cut: list[str] = []
 
-    def pieces(self, text: str) -> list[str]:
+    def spans(self, text: str, start: int = 0) -> list[tuple[int, int]]:
         """Note the text."""
-        self.cut.append(text)
-        return super().pieces(text)
+        self.cut.append(text[start:])
+        return super().spans(text, start)
 
 
 def tokenizer() -> Tokenizer:

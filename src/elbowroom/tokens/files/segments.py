@@ -1,14 +1,14 @@
 """Counts rendered prompts exactly, and tokenizes only the parts that it has not counted before."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from elbowroom.caches import Recent
-from elbowroom.tokens.files.tokenizer import Tokenizer, special_token_pattern
+from elbowroom.tokens.files.tokenizer import Span, Tokenizer, special_token_pattern
 
 CAPACITY: Final = 20_000
 DIGEST_BYTES: Final = 16
@@ -37,11 +37,11 @@ class SegmentCounter:
     def count(self, text: str) -> int:
         """Return how many tokens a text takes, special tokens recognised and none added."""
         if len(text) < LONG or not self._longest_cut:
-            return sum(self._sizes(self.pieces(text)))
+            return sum(self._sizes(text, self.spans(text)))
         known, read = self._beginnings.longest_in(text)
-        pieces = self.pieces(text[known.length :])
-        sizes = self._sizes(pieces)
-        starts = accumulate(map(len, pieces), initial=known.length)
+        spans = self.spans(text, known.length)
+        sizes = self._sizes(text, spans)
+        starts = [*(start for start, _ in spans), len(text)]
         before = accumulate(sizes, initial=known.tokens)
         cuts = [
             Beginning(start, start + self._longest_cut, tokens)
@@ -51,12 +51,12 @@ class SegmentCounter:
         self._beginnings.remember(read, [cuts[-back] for back in PIECES_BACK if back <= len(cuts)])
         return known.tokens + sum(sizes)
 
-    def _sizes(self, pieces: list[str]) -> list[int]:
-        """Return how many tokens each piece takes."""
-        digests = [_digest(piece) for piece in pieces]
+    def _sizes(self, text: str, spans: list[Span]) -> list[int]:
+        """Return how many tokens each piece of a text takes."""
+        digests = [_digest(text, start, end) for start, end in spans]
         known = self._known(digests)
         missing = [place for place, digest in enumerate(digests) if digest not in known]
-        counts = self.tokenizer.count_many([pieces[place] for place in missing])
+        counts = self.tokenizer.count_spans(text, (spans[place] for place in missing))
         fresh = dict(zip((digests[place] for place in missing), counts, strict=True))
         self._remember(fresh)
         known |= fresh
@@ -66,14 +66,17 @@ class SegmentCounter:
         """Return how many tokens the engine reads for a rendered prompt, added BOS and EOS included."""
         return self.count(prompt) + self.tokenizer.added_tokens(prompt)
 
-    def pieces(self, text: str) -> list[str]:
-        """Return the text cut before every special token."""
-        if not text or self._cuts is None:
-            return [text] if text else []
-        starts = [match.start() for match in self._cuts.finditer(text)]
-        if not starts or starts[0] != 0:
-            starts.insert(0, 0)
-        return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    def spans(self, text: str, start: int = 0) -> list[Span]:
+        """Return where the pieces of a text stand from a place on: it is cut before every special token."""
+        cuts = self._cuts.finditer(text, start) if self._cuts is not None else ()
+        starts = [match.start() for match in cuts]
+        if start < len(text) and (not starts or starts[0] != start):
+            starts.insert(0, start)
+        return list(pairwise([*starts, len(text)]))
+
+    def pieces(self, text: str) -> Iterator[str]:
+        """Yield the pieces of a text one after the other."""
+        return (text[start:end] for start, end in self.spans(text))
 
     def _known(self, digests: list[bytes]) -> dict[bytes, int]:
         """Return the counts that are remembered, and mark them as used."""
@@ -91,9 +94,9 @@ class SegmentCounter:
                 self._counts.put(digest, count)
 
 
-def _digest(piece: str) -> bytes:
+def _digest(text: str, start: int, end: int) -> bytes:
     hashed = blake2b(digest_size=DIGEST_BYTES)
-    _hash(hashed, piece, 0, len(piece))
+    _hash(hashed, text, start, end)
     return hashed.digest()
 
 

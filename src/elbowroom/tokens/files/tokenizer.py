@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 TokenizerKind = Literal["byte-level", "sentencepiece", "wordpiece"]
+Span = tuple[int, int]
+"""Where a part of a text begins and ends."""
 
 
 class Engine(Protocol):
@@ -47,22 +49,20 @@ class Tokenizer:
 
     def count(self, text: str) -> int:
         """Return how many tokens a text takes."""
-        return self.count_many([text])[0] if text else 0
+        return self.count_spans(text, [(0, len(text))])[0] if text else 0
 
-    def count_many(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens each text takes; faster than one by one."""
+    def count_spans(self, text: str, spans: Iterable[Span]) -> list[int]:
+        """Return how many tokens each of these parts of a text takes by itself; faster than one by one."""
         counts: list[int] = []
-        for group in in_groups(texts):  # all ids at once take ten times the memory of the texts
-            if len(group[0]) > PART:
-                counts.append(self._count_long(group[0]))
+        for group in in_groups(spans):  # all ids at once take ten times the memory of the text
+            start, end = group[0]
+            if end - start > PART:
+                parts = in_parts(text, start, end) if self.kind == "byte-level" else iter([text[start:end]])
+                counts.append(sum(len(self.engine.encode(without_surrogates(part))) for part in parts))
             else:
-                counts += map(len, self.engine.encode_many([without_surrogates(text) for text in group]))
+                parts = (text[start:end] for start, end in group)
+                counts += map(len, self.engine.encode_many([without_surrogates(part) for part in parts]))
         return counts
-
-    def _count_long(self, text: str) -> int:
-        """Return how many tokens a long text takes, part by part."""
-        parts = in_parts(text) if self.kind == "byte-level" else iter([text])
-        return sum(len(self.engine.encode(without_surrogates(part))) for part in parts)
 
     def added_tokens(self, prompt: str) -> int:
         """Return how many tokens the engine adds to a rendered prompt: BOS and EOS, never a second one."""
@@ -92,31 +92,33 @@ LONGEST_PART: Final = 4 * PART
 """Characters after which a text is cut anywhere: an engine takes fifty bytes for each of a word's."""
 
 
-def in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the texts in groups of at most PART characters in all, a longer text by itself."""
-    group: list[str] = []
+def in_groups(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    """Yield the parts of a text in groups of at most PART characters in all, a longer one by itself."""
+    group: list[Span] = []
     size = 0
-    for text in texts:
-        if group and size + len(text) > PART:
+    for start, end in spans:
+        if group and size + end - start > PART:
             yield group
             group, size = [], 0
-        group.append(text)
-        size += len(text)
+        group.append((start, end))
+        size += end - start
     if group:
         yield group
 
 
-def in_parts(text: str) -> Iterator[str]:
-    """Yield a text in parts of about PART characters, which have the same tokens as the whole.
+def in_parts(text: str, start: int = 0, end: int | None = None) -> Iterator[str]:
+    """Yield a text, or what stands between two places in it, in parts of about PART characters.
 
-    A million characters without a place to cut them, which are no language, may come to be a token more.
+    They have the same tokens as the whole. A million characters without a place to cut them, which are no language,
+    may come to be a token more.
     """
-    start = 0
-    while start < len(text):
-        cut = BETWEEN_WORDS.search(text, start + PART, start + LONGEST_PART)
-        end = cut.start() if cut else start + LONGEST_PART
-        yield text[start:end]
-        start = end
+    end = len(text) if end is None else end
+    while start < end:
+        most = min(end, start + LONGEST_PART)
+        cut = BETWEEN_WORDS.search(text, start + PART, most)
+        stop = cut.start() if cut else most
+        yield text[start:stop]
+        start = stop
 
 
 def without_surrogates(text: str) -> str:
