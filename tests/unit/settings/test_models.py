@@ -37,7 +37,7 @@ TEXT = '[[agents]]\nid = "critic"\nmodel = "tiny"\n\n[[models]]\n'
     ],
 )
 def test_compaction_of_a_model(provider: str, model: str, own: dict[str, object]) -> None:
-    """The row that names it, else the first that fits, counts alone; what it does not set, and all else, is as for every model."""
+    """The row that names it, else the first that fits, counts alone; all that it does not set is as for every model."""
     common = CompactionSettings(threshold_ratio=0.7, recall="both", max_restarts=1)
     settings = Settings.model_validate({"agents": AGENTS, "models": ROWS, "compaction": common})
     assert settings.compaction_of(provider, model) == common.model_copy(update=own)
