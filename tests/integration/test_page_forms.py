@@ -269,7 +269,7 @@ async def test_provider_and_mcp_server_are_added_changed_and_removed(tmp_path: P
         await page.get_by_label("Kind").select_option("openai")
         await page.get_by_role("button", name="Add", exact=True).last.click()
         await expect(page.get_by_text("needs base_url").first).to_be_visible()
-        await page.get_by_label("Address").fill("http://127.0.0.1:9/v1")
+        await page.get_by_label("Address", exact=True).fill("http://127.0.0.1:9/v1")
         await page.get_by_role("button", name="Add", exact=True).last.click()
         await expect(page.get_by_role("region", name="desk")).to_contain_text("does not answer")
         written = served.settings.read_text(encoding="utf-8")
@@ -324,7 +324,7 @@ async def test_every_setting_has_a_field_and_so_has_one_that_is_new(tmp_path: Pa
     async with lived_in(tmp_path, talks=[]) as (served, _), opened(browser, f"{served.url}/#/connect") as page:
         await page.route("**/api/settings", add_a_setting)
         shown = set()
-        for view in ("agents", "agents/writer", "models/lmstudio", "settings", "settings/mcp/+new"):
+        for view in ("agents", "agents/writer", "models/lmstudio", "models/own/+new", "settings", "settings/mcp/+new"):
             await go(page, view)
             shown |= set(await page.locator("[data-key]").evaluate_all("all => all.map((one) => one.dataset.key)"))
             if view == "settings":

@@ -81,10 +81,10 @@ const ownBadges = ({ threshold_ratio: ratio, pruning_agent: pruner, recall, adve
 	recall && h("span.badge", `recall: ${recall}`), told && h("span.badge", `advertised as ${number(told)}`)].filter(Boolean);
 
 // All rows of [[models]], also those that fit no model of now.
-const ownPanel = (own) => h("section.panel", { "aria-labelledby": "title-models" },
-	h("div.card-head", h("h2", { id: "title-models" }, "Settings of single models"),
+const ownPanel = (own) => h("section.panel.provider", { "aria-labelledby": "title-models" },
+	h("div.card-head", h("h2", { id: "title-models" }, "Own settings"),
 		h("a.button.small.quiet", { href: linkTo("+new") }, "Add")),
-	own.length ? h("ul.plain.models", { "aria-label": "Settings of single models" }, own.map((row) => h("li", h("a", { href: linkTo(row.id) }, row.id), h("span.badges", ownBadges(row)))))
+	own.length ? h("ul.plain.models", { "aria-label": "Own settings" }, own.map((row) => h("li", h("a", { href: linkTo(row.id) }, row.id), h("span.badges", ownBadges(row)))))
 		: h("p.about", "None: all have what stands under Compaction in the settings."));
 
 // The editor for a row of a list in the settings: of providers, or of MCP servers.
