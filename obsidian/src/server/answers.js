@@ -101,7 +101,7 @@ const conversation = object({
 export const answers = {
 	nothing,
 	health: object({ version: or(text, "") }),
-	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size })) }),
+	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size, loaded_context_length: size })) }),
 	paired: object({ token: text }),
 	settings: object({ values: object({ compaction: record }), locked: or(texts, {}) }),
 	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true), tools: or(listOf(text), []) })) }),

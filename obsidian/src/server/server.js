@@ -7,7 +7,8 @@ import { answers, isObject, readAs } from "./answers.js";
  * @property {string} id
  * @property {string} [name]
  * @property {string} [owned_by]
- * @property {number} [context_length] The window in tokens.
+ * @property {number} [context_length] The window in tokens, or the one that the settings have it advertise.
+ * @property {number} [loaded_context_length] The window that is really loaded; 0 where none is.
  */
 
 /**

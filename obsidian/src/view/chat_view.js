@@ -74,7 +74,8 @@ export class ChatView extends ItemView {
 
 	/** The window of the chosen model in tokens; 0 where nobody knows. */
 	get window() {
-		return this.chat.context?.window ?? this.models.find(({ id }) => id === this.chat.model)?.context_length ?? 0;
+		const model = this.models.find(({ id }) => id === this.chat.model);
+		return this.chat.context?.window ?? (model?.loaded_context_length || model?.context_length || 0);
 	}
 
 	async onOpen() {

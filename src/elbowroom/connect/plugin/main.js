@@ -89,7 +89,7 @@ const conversation = object({
 const answers = {
 	nothing,
 	health: object({ version: or(text, "") }),
-	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size })) }),
+	models: object({ data: listOf(object({ id: text, name: or(text, ""), context_length: size, loaded_context_length: size })) }),
 	paired: object({ token: text }),
 	settings: object({ values: object({ compaction: record }), locked: or(texts, {}) }),
 	agents: object({ data: listOf(object({ id: text, name: or(text, ""), enabled: or(truth, true), tools: or(listOf(text), []) })) }),
@@ -2484,7 +2484,8 @@ class ChatView extends ItemView {
 	}
 
 	get window() {
-		return this.chat.context?.window ?? this.models.find(({ id }) => id === this.chat.model)?.context_length ?? 0;
+		const model = this.models.find(({ id }) => id === this.chat.model);
+		return this.chat.context?.window ?? (model?.loaded_context_length || model?.context_length || 0);
 	}
 
 	async onOpen() {
