@@ -132,7 +132,8 @@ def _serve(options: argparse.Namespace) -> int:
     with _importing():
         from elbowroom.caches import give_back_large_blocks
         from elbowroom.server.listen import serve
-        from elbowroom.store import check_encoding, database_path, only_process, store_place
+        from elbowroom.store import database_path, only_process, store_place
+        from elbowroom.store.inspection import check_encoding
 
     give_back_large_blocks()
     environ = {**os.environ}

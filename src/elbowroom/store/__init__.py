@@ -1,7 +1,6 @@
 """What outlives a request: conversations, compactions, outputs of tools and memories, in a database."""
 
 from elbowroom.store.base import ALL_TOKENS, ALONE, Servers, WindowTokens, owner_key
-from elbowroom.store.inspection import check_encoding
 from elbowroom.store.lock import is_in_use, only_process
 from elbowroom.store.place import Place, ServerPlace
 from elbowroom.store.sharing import Together
@@ -16,7 +15,6 @@ __all__ = [
     "Store",
     "Together",
     "WindowTokens",
-    "check_encoding",
     "database_path",
     "is_in_use",
     "only_process",

@@ -11,9 +11,10 @@ import pickle
 from collections.abc import Collection, Hashable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from filelock import FileLock, Timeout
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 log = logging.getLogger(__name__)
 NAME: Final = "unwritten-"
@@ -33,7 +34,7 @@ class Unwritten(NamedTuple):
 class LeftFile:
     """The file of a server that has ended; nobody else has it until it is deleted or released."""
 
-    def __init__(self, path: Path, lock: FileLock) -> None:
+    def __init__(self, path: Path, lock: "FileLock") -> None:
         self.server = path.name.removeprefix(NAME)
         self._path = path
         self._lock = lock
@@ -100,7 +101,7 @@ class UnwrittenFile:
         left = []
         for path in sorted(found, key=lambda path: path.stat().st_mtime):
             lock = _lock_beside(path)
-            with suppress(Timeout):
+            with suppress(TimeoutError):
                 lock.acquire(blocking=False)
                 left.append(LeftFile(path, lock))
         return left
@@ -121,11 +122,13 @@ class _OwnTypes(pickle.Unpickler):
         return found
 
 
-def _lock_beside(path: Path) -> FileLock:
+def _lock_beside(path: Path) -> "FileLock":
+    from filelock import FileLock
+
     return FileLock(path.with_name(f"{path.name}{LOCK}"), mode=0o600, fallback_to_soft=False, thread_local=False)
 
 
-def _delete(path: Path, lock: FileLock) -> None:
+def _delete(path: Path, lock: "FileLock") -> None:
     path.unlink(missing_ok=True)
     with suppress(OSError):
         Path(lock.lock_file).unlink(missing_ok=True)

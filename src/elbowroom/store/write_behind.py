@@ -10,8 +10,6 @@ from functools import partial
 from pickle import PickleError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from filelock import Timeout
-
 from elbowroom.context.observations import Observations
 from elbowroom.store.backlog import Backlog
 from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
@@ -353,7 +351,7 @@ class WriteBehindStore:
             async with self._keeping:
                 unwritten = [each for backlog, _ in self._backlogs for each in backlog.to_keep()]
                 await asyncio.to_thread(self._beside.keep, unwritten)
-        except (OSError, PickleError, Timeout) as error:
+        except (OSError, PickleError) as error:
             log.warning("What is not written cannot be kept in the data folder; a kill would lose it: %s", error)
             return False
         return True
