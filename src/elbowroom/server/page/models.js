@@ -26,7 +26,7 @@ export async function showLight(element, text) {
 }
 
 export async function modelsView({ main }) {
-	const place = h("div");
+	const place = h("div.view");
 	const again = act("Check again", show);
 	main.append(heading("Models", again, h("a.button.primary", { href: "#/models/+new" }, "Add provider")), place);
 	async function show() {
