@@ -1,7 +1,5 @@
 """The real engine tells how far it has read a prompt, and what of it was in its cache."""
 
-import asyncio
-
 from llama_server import LlamaServer
 
 from elbowroom.providers.base import ReadingProgress
@@ -10,7 +8,10 @@ from elbowroom.providers.upstream import open_session
 
 
 async def test_the_engine_tells_how_far_it_has_read(engine: LlamaServer) -> None:
-    """llama.cpp is known by its list of models; a second prompt is read from where it differs on."""
+    """llama.cpp is known by its list of models; a second prompt is read from where it differs on.
+
+    It follows in the moment in which the engine closes the connection of the first.
+    """
     async with open_session() as http:
         provider = OpenAICompatible("llama", f"{engine.base_url}/v1", http, manages_context=True)
         [info] = await provider.models()
@@ -21,7 +22,6 @@ async def test_the_engine_tells_how_far_it_has_read(engine: LlamaServer) -> None
             body = {"model": info.id, "messages": said, "max_tokens": 4, "stream": True}
             async for events in provider.stream(body, info):
                 told += [event for event in events if isinstance(event, ReadingProgress)]
-            await asyncio.sleep(0.2)  # the engine closes its connection after a stream
     first, last = told[0], told[-1]
     assert first.total > 1000
     assert first.cached < 100

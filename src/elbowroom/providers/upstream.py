@@ -64,18 +64,19 @@ class Upstream:
     async def post(self, url: str, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
         """Send a request of a client; return a response with the status 200, which the caller reads and closes.
 
-        Any other status is raised. A refused connection is tried once more.
+        Any other status is raised. A refused connection is tried once more, and so is a request that could not be
+        written, since the upstream has just closed the connection that was kept: it has not had the whole of it.
         """
         facts = request_facts()
         facts.quotable = (*facts.quotable[:1], body)
         data = await written(body)
         try:
             response = await self._send(url, data)
-        except aiohttp.ClientConnectorError:
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if not (isinstance(error, aiohttp.ClientConnectorError) or _is_unwritten(error)):
+                raise connection_failure(error, self.source) from error
             await asyncio.sleep(RETRY_AFTER_SECONDS)
             response = await self._send_or_explain(url, data)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise connection_failure(error, self.source) from error
         if response.status != 200:
             try:
                 text = await _read_error(response)
@@ -128,6 +129,12 @@ class Upstream:
                 return Reply(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise connection_failure(error, self.source) from error
+
+
+def _is_unwritten(error: Exception) -> bool:
+    """Tell whether a request has failed because its connection was closed before all of it was written."""
+    closed = aiohttp.ClientConnectionResetError
+    return isinstance(error, closed) or isinstance(error.__cause__, closed)
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
