@@ -192,11 +192,13 @@ class Servers:
         drain: Callable[[], Awaitable[None]] | None = None,
         lapse: Callable[[], object] | None = None,
         waking: Callable[[float], object] | None = None,
+        busy: Callable[[], object] | None = None,
     ) -> None:
         """Answer what others ask of this server by these operations.
 
         `drain` is called whenever one of them wakes it, and at least once a second, and `lapse` when others may have
         taken it for dead for a while; `waking` with the seconds for which the whole process had stood still then.
+        While it is `busy`, it looks more often for what it is asked.
         """
 
     async def in_step(self, work: Callable[[], Awaitable[object]]) -> None:
@@ -223,6 +225,12 @@ class Servers:
     ) -> list[Mapping[str, Any]]:
         """Ask several servers at once, and return what those answer that do."""
         return []
+
+    async def ask_any(
+        self, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float = ANSWERED_SECONDS
+    ) -> Mapping[str, Any]:
+        """Ask several servers at once, and return the first answer that tells anything; nothing where none does."""
+        return {}
 
     async def hold(
         self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]

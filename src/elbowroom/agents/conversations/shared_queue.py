@@ -33,7 +33,10 @@ class SharedQueue(MessageQueue):
         self._servers = servers
         self._running = running
         self._fetching = asyncio.Lock()
-        servers.offer({UNQUEUE: self._unqueue}, drain=self._drain, lapse=self._forget, waking=running.wake)
+        operations = {UNQUEUE: self._unqueue}
+        servers.offer(
+            operations, drain=self._drain, lapse=self._forget, waking=running.wake, busy=running.conversations
+        )
 
     async def add(
         self, conversation: str, message: Message, mode: QueueMode, *, key: str = "", is_kept: bool = True

@@ -14,8 +14,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Float,
-    Insert,
-    Select,
     and_,
     cast,
     delete,
@@ -89,6 +87,19 @@ class SqlServers:
         connection.execute(delete(admission).where(admission.c.server == self.id))
         connection.execute(delete(server_batches).where(server_batches.c.server == self.id))
         connection.execute(update(queue).where(queue.c.server == self.id).values(server=""))
+
+    @settling
+    def has_left(self, connection: Connection) -> bool:
+        """Tell whether `sweep` has something to do, in one statement."""
+        left = (
+            select(turns.c.id).where(turns.c.status == "streaming", of_dead(turns.c.server)),
+            select(queue.c.id).where(queue.c.server != "", of_dead(queue.c.server)),
+            select(admission.c.number).where(of_dead(admission.c.server)),
+            select(server_calls.c.number).where(server_calls.c.made < NOW - ASKED_TOO_LONG_SECONDS),
+            select(servers.c.id).where(servers.c.renewed < NOW - FORGOTTEN_SECONDS),
+            select(server_batches.c.server).where(server_batches.c.server.not_in(select(servers.c.id))),
+        )
+        return bool(connection.scalar(select(or_(*(each.exists() for each in left)))))
 
     @writing
     def sweep(self, connection: Connection) -> int:
@@ -169,7 +180,7 @@ class SqlServers:
         connection.execute(own.values(answer=encoded(dict(answer))))
         wake(connection, call.caller)
 
-    @reading
+    @settling
     def answer_to(self, connection: Connection, number: int) -> tuple[bool, dict[str, Any] | None]:
         """Tell whether a server has taken a call, and what it answers; None where it has not answered yet."""
         own = server_calls.c
@@ -230,7 +241,7 @@ class SqlServers:
         rows = connection.execute(gone.returning(*queue.c)).all()
         return queued(sorted(rows, key=lambda row: row.number))
 
-    @reading
+    @settling
     def agents(self, connection: Connection, known: int | None) -> tuple[int, str | None] | None:
         """Return the revision of the agents and their rows, None without a row; None where that is known already."""
         row = connection.execute(select(agent_list.c.revision, agent_list.c.rows)).one_or_none()
@@ -246,16 +257,15 @@ class SqlServers:
         return connection.execute(saved.returning(agent_list.c.revision)).first() is not None
 
 
-def renewing(server: str) -> Insert:
-    """Return the statement by which a server says that it is there; the first one brings its name."""
-    name = encoded(f"{socket.gethostname()}, process {os.getpid()}")
+def renewing(server: str) -> ReturningInsert[Any]:
+    """Return the statement by which a server says that it is there; the first one brings its name.
+
+    It returns how many seconds ago it last said so, null where it never did.
+    """
+    name, before = encoded(f"{socket.gethostname()}, process {os.getpid()}"), servers.alias()
     row = insert_or_update(servers).values(id=server, name=name, started=NOW, renewed=NOW)
-    return row.on_conflict_do_update(index_elements=[servers.c.id], set_={"renewed": NOW})
-
-
-def since_renewal(server: str) -> Select[Any]:
-    """Return the question how many seconds ago a server last said that it is there; it has no answer for a new one."""
-    return select(NOW - servers.c.renewed).where(servers.c.id == server)
+    renewed = row.on_conflict_do_update(index_elements=[servers.c.id], set_={"renewed": NOW})
+    return renewed.returning(select(NOW - before.c.renewed).where(before.c.id == server).scalar_subquery())
 
 
 def note_written(connection: Connection, server: str, written: Written) -> bool:
