@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elbowroom.context.outputs import utf8
+from elbowroom.context.reuse import ReadPrompt
 from elbowroom.settings.model import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -241,6 +242,13 @@ class Servers:
         the seconds waited, and may raise. Where the database does not tell, each server goes by its own requests.
         """
         return ALL_TOKENS
+
+    def note_read(self, conversation: str, prompt: ReadPrompt) -> None:
+        """Let the others know which model has read the last prompt of a conversation."""
+
+    async def last_read(self, conversation: str) -> ReadPrompt | None:
+        """Return the last prompt of a conversation that any server had read; None where that is not known."""
+        return None
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:

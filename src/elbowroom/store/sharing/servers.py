@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.context.conversation import QueuedMessage
+from elbowroom.context.reuse import ReadPrompt
 from elbowroom.store.base import ANSWERED_SECONDS, HELD_LEASE, Operation, Servers, WindowShare, passed
 from elbowroom.store.place import ServerPlace
 from elbowroom.store.sharing.leases import Lease, Leases
@@ -30,6 +31,8 @@ SWEPT_SECONDS: Final = 3.0
 """How often it looks for what dead servers have left, and for changes that it may not have heard of."""
 TAKEN_SECONDS: Final = 2.0
 """How long a server that is there needs to take what it is asked, as a rule; who has died does not take it."""
+READ_SECONDS: Final = 0.25
+"""How long a request waits to be told which machine has read its conversation; then this server's own memory counts."""
 TICK_SECONDS: Final = 0.25
 STOOD_SECONDS: Final = 2.0
 """So long a busy event loop takes at most; beyond it the process stood still."""
@@ -228,6 +231,17 @@ class Together(Servers):
         """Hold tokens of the window of a model; where the database does not tell, beside its own requests alone."""
         self.check_awake()
         return await self._leases.hold(WindowShare(pool, capacity, tokens, rank), look)
+
+    def note_read(self, conversation: str, prompt: ReadPrompt) -> None:
+        """Let the others know, a moment later, which model has read the last prompt of a conversation."""
+        self._begin(self._asked(lambda servers: servers.note_read(conversation, prompt)))
+
+    async def last_read(self, conversation: str) -> ReadPrompt | None:
+        """Return the last prompt of a conversation that any server had read; None where the database is slow."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_SECONDS):
+                return await self._asked(lambda servers: servers.last_read(conversation)) if conversation else None
+        return None
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:

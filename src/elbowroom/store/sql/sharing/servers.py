@@ -28,17 +28,29 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from elbowroom.context.conversation import QueuedMessage
+from elbowroom.context.reuse import ReadPrompt
 from elbowroom.store.base import HOUR, encoded
 from elbowroom.store.sql.asking import reading, settling, writing
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import is_postgresql, selected
 from elbowroom.store.sql.reading import queued
-from elbowroom.store.sql.schema import admission, agent_list, queue, server_batches, server_calls, servers, turns
+from elbowroom.store.sql.schema import (
+    admission,
+    agent_list,
+    queue,
+    read_prompts,
+    server_batches,
+    server_calls,
+    servers,
+    turns,
+)
 from elbowroom.store.sql.statements import bound, interrupting
 
 LEASE_SECONDS: Final = 10.0
 """A server that has not renewed its row for so long counts as dead."""
 FORGOTTEN_SECONDS: Final = HOUR
+CACHED_SECONDS: Final = 24 * HOUR
+"""What an engine has read longer ago it is taken to have forgotten."""
 TAKEN_SECONDS: Final = LEASE_SECONDS
 """A call that is older is not answered: a server that stood still does not do what was asked of it before."""
 ASKED_TOO_LONG_SECONDS: Final = 120.0
@@ -97,6 +109,7 @@ class SqlServers:
             select(admission.c.number).where(of_dead(admission.c.server)),
             select(server_calls.c.number).where(server_calls.c.made < NOW - ASKED_TOO_LONG_SECONDS),
             select(servers.c.id).where(servers.c.renewed < NOW - FORGOTTEN_SECONDS),
+            select(read_prompts.c.conversation).where(read_prompts.c.read < NOW - CACHED_SECONDS),
             select(server_batches.c.server).where(server_batches.c.server.not_in(select(servers.c.id))),
         )
         return bool(connection.scalar(select(or_(*(each.exists() for each in left)))))
@@ -117,6 +130,7 @@ class SqlServers:
         connection.execute(delete(admission).where(of_dead(admission.c.server)))
         connection.execute(delete(server_calls).where(server_calls.c.made < NOW - ASKED_TOO_LONG_SECONDS))
         connection.execute(delete(servers).where(servers.c.renewed < NOW - FORGOTTEN_SECONDS))
+        connection.execute(delete(read_prompts).where(read_prompts.c.read < NOW - CACHED_SECONDS))
         connection.execute(delete(server_batches).where(server_batches.c.server.not_in(select(servers.c.id))))
         return int(left or 0)
 
@@ -240,6 +254,22 @@ class SqlServers:
         gone = gone.where(own.id.in_(ids)) if ids is not None else gone
         rows = connection.execute(gone.returning(*queue.c)).all()
         return queued(sorted(rows, key=lambda row: row.number))
+
+    @settling
+    def note_read(self, connection: Connection, conversation: str, prompt: ReadPrompt) -> None:
+        """Note which model has read the last prompt of a conversation."""
+        new = {"model": prompt.model, "window": prompt.window, "tokens": prompt.tokens, "read": NOW}
+        row = insert_or_update(read_prompts).values(conversation=conversation, **new)
+        connection.execute(row.on_conflict_do_update(index_elements=["conversation"], set_=new))
+
+    @settling
+    def last_read(self, connection: Connection, conversation: str) -> ReadPrompt | None:
+        """Return the last prompt of a conversation, and how many others its model has read since."""
+        own, other = read_prompts.c, read_prompts.alias().c
+        others = select(func.count()).where(other.model == own.model, other.read > own.read).scalar_subquery()
+        found = select(own.model, own.window, own.tokens, others).where(own.conversation == conversation)
+        row = connection.execute(found).one_or_none()
+        return ReadPrompt(*row) if row is not None else None
 
     @settling
     def agents(self, connection: Connection, known: int | None) -> tuple[int, str | None] | None:
