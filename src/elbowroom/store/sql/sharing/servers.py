@@ -60,6 +60,8 @@ CHANNEL: Final = "elbowroom_servers"
 SWEEP_LOCK: Final = 0x656C626F77737770
 """The advisory lock of whoever looks after what dead servers have left."""
 NOW: Final = cast(func.extract("epoch", func.clock_timestamp()), Float)
+BEGUN: Final = cast(func.extract("epoch", func.now()), Float)
+"""When the transaction began: all its statements count the same servers as dead, or what one leaves another takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +330,7 @@ def of_dead(server: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def _is_alive() -> ColumnElement[bool]:
-    return servers.c.renewed > NOW - LEASE_SECONDS
+    return servers.c.renewed > BEGUN - LEASE_SECONDS
 
 
 def _running_elsewhere(server: str) -> Any:
