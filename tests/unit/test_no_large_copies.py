@@ -14,6 +14,7 @@ from elbowroom.server.request.json_text import parsed
 from elbowroom.store import message_parts
 from elbowroom.store.message_parts import joined, split
 from elbowroom.store.sql.search.texts import LONGEST_TEXT, SIGNS_A_CHARACTER, TOO_LONG, indexed_text
+from elbowroom.store.sql.writing import title_of
 from elbowroom.tokens.anchoring import conversation_keys
 
 SIZE: Final = 16_000_000
@@ -24,6 +25,7 @@ WORK: Final[dict[str, tuple[float, Callable[[], Any]]]] = {
     "the key of a conversation": (0.2, lambda: Chain.of("", "writer", [MESSAGE])),
     "the key of a count": (0.2, lambda: conversation_keys("big", [MESSAGE])),
     "the rows of the store": (1.2, lambda: split(MESSAGE)),
+    "a title": (0.2, lambda: title_of({"role": "user", "content": [{"type": "text", "text": TEXT}] * 2})),
     "the body for the engine": (1.2, lambda: asyncio.run(in_parts({"messages": [MESSAGE]}))),
     "the text of a body": (2.2, lambda: parsed(BODY)),
 }

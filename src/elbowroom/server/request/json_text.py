@@ -102,7 +102,7 @@ def _quickly(text: bytearray | msgspec.Raw, levels: int) -> Any:
             return {name: _quickly(part, levels - 1) for name, part in members.items()}
         case b"[":
             return [_quickly(part, levels - 1) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
-        case b'"':
+        case b'"' if first:
             return _text(view[first.start(1) + 1 : _end_of(view) - 1])
         case _:
             with _collector_off():
@@ -138,7 +138,7 @@ def _text(inside: memoryview) -> str:
     while start < len(inside):
         cut = CUT.search(inside, start + PIECE)
         end = cut.start() if cut else len(inside)
-        pieces.append(msgspec.json.decode(b'"%b"' % inside[start:end], type=str))
+        pieces.append(msgspec.json.decode(b'"%b"' % bytes(inside[start:end]), type=str))
         start = end
     return "".join(pieces)
 
