@@ -140,7 +140,11 @@ async def test_compactions_and_originals_are_shown(tmp_path: Path, browser: Brow
             await page.get_by_role("link", name="What grows in bed 0?").click()
             entry = page.locator(".divider").first
             await expect(entry).to_contain_text("Compacted here")
-            await expect(entry).to_contain_text("tokens freed")
+            freed = await entry.locator("strong").inner_text()
+            assert freed.endswith("tokens freed")
+            await expect(page.locator(".divider").last).not_to_be_in_viewport()
+            await page.goto(f"{page.url}?freed={freed.split()[0].replace(',', '')}")
+            await expect(entry).to_be_in_viewport()
             await expect(entry).to_contain_text("by the pruning agent")
             await entry.get_by_text("The summary that stands for it").click()
             await expect(entry.locator(".summary")).to_contain_text("Agreed so far: peppers along the wall, peas from")

@@ -157,8 +157,16 @@ async def test_no_people_without_a_token_of_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("body", "param"),
-    [([], None), ({}, "name"), ({"name": " "}, "name"), ({"name": "a\nb"}, "name"), ({"name": "x" * 81}, "name")]
-    + [({"name": "anna", "role": role}, "role") for role in ("paired", "king", None, [])],
+    [
+        ([], None),
+        ({}, "name"),
+        ({"name": " "}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"name": "x" * 81}, "name"),
+        ({"name": "anna", "role": "paired"}, "role"),
+        ({"name": "anna", "role": None}, "role"),
+        ({"name": "anna", "role": []}, "role"),
+    ],
 )
 async def test_a_person_has_a_name_and_a_role(tmp_path: Path, body: Any, param: str | None) -> None:
     """What is none is a 400 that names the field."""

@@ -25,7 +25,9 @@ from elbowroom.store import TOKENS_BEGIN, Role, Token
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEALTH, READY = "/health", "/ready"
 """What anybody may ask, under any name: monitors and load balancers do."""
-ALWAYS_ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "host.docker.internal"})
+DOCKER: Final = "host.docker.internal"
+"""What a program in Docker calls this machine."""
+ALWAYS_ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", DOCKER})
 ALWAYS_ALLOWED_ORIGINS = re.compile(
     r"app://obsidian\.md|capacitor://localhost|https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?"
 )
@@ -160,6 +162,12 @@ def _check_origin(request: web.Request, rules: AccessRules) -> None:
 def is_own(origin: str, request: web.Request) -> bool:
     """Tell whether this is the origin of elbowroom's own page, under the name in Host, which was checked."""
     return origin in (f"http://{request.host}", f"https://{request.host}")
+
+
+def page_address(request: web.Request) -> str:
+    """Return the address of elbowroom's page for a browser on the machine of the program that asks."""
+    host = f"127.0.0.1{request.host.removeprefix(DOCKER)}" if request.host.startswith(DOCKER) else request.host
+    return f"{request.scheme}://{host}{PAGE}"
 
 
 def _check_content_type(request: web.Request) -> None:

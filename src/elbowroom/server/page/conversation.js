@@ -14,6 +14,8 @@ const MOST_PAGES = 20;
 export async function conversationView({ main, signal, id, query }) {
 	const route = `/v1/conversations/${enc(id)}`;
 	const search = query.get("q") ?? "";
+	const freed = (each) => each.before - each.after;
+	const jump = (each) => reach(() => messages.list.querySelector(`[data-at="${each.at}"]`));
 	let shown = await api(`${route}?limit=${PAGE}&order=desc`, { signal });
 	const meter = gauge(shown.context, null);
 	meter.element.classList.add("large");
@@ -60,8 +62,8 @@ export async function conversationView({ main, signal, id, query }) {
 		].filter(([, value]) => value !== null)));
 		const all = shown.compactions;
 		jumps.hidden = !all.length;
-		jumps.replaceChildren(h("span.about", all.length === 1 ? "Compacted once:" : `Compacted ${all.length} times:`),
-			...all.map((each) => button(`${number(each.before - each.after)} tokens freed`, () => reach(() => messages.list.querySelector(`[data-at="${each.at}"]`)), "small")));
+		jumps.replaceChildren(h("span.about", all[1] ? `Compacted ${all.length} times:` : "Compacted once:"),
+			...all.map((each) => button(`${number(freed(each))} tokens freed`, () => jump(each), "small")));
 	}
 
 	// Shows what `find` finds, for which earlier messages are read until it is there.
@@ -73,11 +75,9 @@ export async function conversationView({ main, signal, id, query }) {
 
 	// Steps from one hit of the search to the one before it, the newest first.
 	function hitBar() {
-		const words = h("span", `Found: “${search}”`);
-		let at = null;
+		let at;
 		const earlier = act("Show the last hit", async () => {
-			const hits = () => [...messages.list.querySelectorAll("mark")];
-			const before = () => { const all = hits(); return at ? all[all.indexOf(at) - 1] : all.at(-1); };
+			const before = () => { const all = [...messages.list.querySelectorAll("mark")]; return at ? all[all.indexOf(at) - 1] : all.at(-1); };
 			at?.classList.remove("now");
 			const found = await reach(before);
 			if (found) {
@@ -89,7 +89,7 @@ export async function conversationView({ main, signal, id, query }) {
 			earlier.textContent = "Earlier hit";
 		}, "small");
 		addEventListener("shown", () => earlier.click(), { once: true, signal });
-		return h("div.hits", { role: "search" }, words, earlier);
+		return h("div.hits", { role: "search" }, h("span", `Found: “${search}”`), earlier);
 	}
 
 	async function reload() {
@@ -100,6 +100,8 @@ export async function conversationView({ main, signal, id, query }) {
 
 	show();
 	messages.take(shown.messages);
+	const meant = shown.compactions.findLast((each) => freed(each) === +query.get("freed"));
+	if (meant) addEventListener("shown", () => jump(meant), { once: true, signal });
 	let before = shown.status === "running" ? "" : undefined, hasLooked = false;
 	watch(signal, async (turns, changed, background) => {
 		const turn = turns.get(shown.id), isCompacted = background.has(shown.id);

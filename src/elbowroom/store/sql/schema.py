@@ -273,6 +273,14 @@ queue: Final = Table(
 )
 Index("queue_by_conversation", queue.c.conversation)
 
+queue_receipts: Final = Table(
+    "queue_receipts",
+    metadata,
+    Column("id", KEY, primary_key=True, comment="of a message that was put in the queue, and may have left it"),
+    Column("conversation", KEY, nullable=False),
+    Column("fingerprint", KEY, nullable=False, comment="a hash of message and mode"),
+)
+Index("queue_receipts_by_conversation", queue_receipts.c.conversation)
 
 servers: Final = Table(
     "servers",

@@ -216,7 +216,7 @@ class Plan:
         self._use(self._used_by_turn, change.turn, change.at)
 
     def put_in_queue(self, change: kinds.Queued) -> None:
-        """Write a message that waits."""
+        """Write a message that waits, with no server, and that it was put in the queue."""
         item = change.item
         given = values(
             id=item.id,
@@ -225,9 +225,11 @@ class Plan:
             mode=item.mode,
             at=item.at,
             turn=item.turn,
-            server=self._server,
+            server="",
         )
         self._write(sql.PUT_IN_QUEUE, given)
+        receipt = values(id=item.id, conversation=item.conversation, fingerprint=item.fingerprint)
+        self._write(sql.NOTE_RECEIPT, receipt)
         self._use(self._used, item.conversation, item.at)
 
     def take(self, change: kinds.QueueTaken) -> None:

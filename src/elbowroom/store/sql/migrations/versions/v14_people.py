@@ -1,11 +1,11 @@
-"""The tables of version 13: the tokens of people and of paired programs, and who has changed what."""
+"""The tables of version 14: the tokens of people and of paired programs, and who has changed what."""
 
 from alembic import op
 
 from elbowroom.store.sql.schema import acts, tokens
 
-revision = "13"
-down_revision = "12"
+revision = "14"
+down_revision = "13"
 
 
 def upgrade() -> None:
