@@ -18,7 +18,7 @@ from elbowroom.settings.model import StoreSettings
 
 log = logging.getLogger(__name__)
 UNKNOWN: Final = "the log of the server says why"
-SCHEMA_VERSION: Final = 13
+SCHEMA_VERSION: Final = 14
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
 VERSION_TABLE: Final = "schema_version"
 UNFINISHED: Final = "a copy into it has not come to its end; run the same `elbowroom store copy` again"

@@ -10,7 +10,7 @@ from elbowroom.agents.catalog import Catalog, Target, why_no_answer
 from elbowroom.agents.request import NOBODY
 from elbowroom.errors import Conflict, ElbowroomError, ModelNotFound, ModelUnavailable, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
-from elbowroom.server.guard import for_own_page
+from elbowroom.server.guard import for_owner
 from elbowroom.server.request import read_json
 from elbowroom.server.state import CATALOG, PROVIDERS, SETTINGS, run_settings_of
 from elbowroom.settings.model import CompactionSettings
@@ -35,9 +35,9 @@ NUMBERS: Final[Mapping[str, tuple[int, int, int]]] = {
 def add_quality_routes(app: web.Application) -> None:
     """Add the routes."""
     routes = QualityRoutes()
-    app.router.add_get(ROUTE, for_own_page(routes.show))
-    app.router.add_post(ROUTE, for_own_page(routes.begin))
-    app.router.add_delete(ROUTE, for_own_page(routes.stop))
+    app.router.add_get(ROUTE, for_owner(routes.show))
+    app.router.add_post(ROUTE, for_owner(routes.begin))
+    app.router.add_delete(ROUTE, for_owner(routes.stop))
     app.on_shutdown.append(routes.end)
 
 
