@@ -68,6 +68,19 @@ describe("a conversation", () => {
 		await chat.lookAgain();
 		expect(chat.items).toHaveLength(2);
 	});
+	it("hears of a summary that is made behind an answer, and looks no further then", async () => {
+		const full = { tokens: 3000, window: 4096, trigger: 3072, stop_at: null, turn: 100 };
+		const kept = { row: { context: full } };
+		await talking(says("Fine."), kept);
+		await chat.send("Hello?");
+		await until(() => chat.context?.tokens === 3000);
+		kept.row = { context: { ...full, tokens: 1800 } };
+		await until(() => chat.context?.tokens === 1800);
+		const looks = () => server.asked.filter(({ url }) => url === "/v1/conversations/conv_1").length;
+		const before = looks();
+		await new Promise((done) => { setTimeout(done, 1300); });
+		expect(looks()).toBe(before);
+	});
 	it("takes what is said meanwhile into the queue", async () => {
 		let end;
 		const { queue } = await talking((response) => new Promise((done) => { response.write(sse(word("One"))); end = () => { response.end(sse(finish(), "[DONE]")); done(); }; }));

@@ -18,6 +18,7 @@ from serving import serve, settings_for
 from small_window import history, small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
+from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.set_up import logging_to_file
 from elbowroom.server.state import SHARED
 from elbowroom.settings.live import LiveSettings
@@ -135,6 +136,53 @@ async def test_conversations_of_a_program_lead_back_to_it(tmp_path: Path, browse
             await titles.filter(has_text="tide").click()
             there = page.get_by_role("link", name="Open in Open WebUI")
             await expect(there).to_have_attribute("href", url)
+
+
+async def test_home_of_a_server_without_models(tmp_path: Path, browser: Browser) -> None:
+    """It claims nothing that is not so, and says what of the settings is left out."""
+    wrong = "[compaction]\nthreshold_ratio = 5\n"
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
+        served.settings.write_text(settings_for("http://127.0.0.1:9") + wrong, encoding="utf-8")
+        async with opened(browser, served.url) as page:
+            await expect(page.get_by_text("No server of models answers")).to_be_visible()
+            await expect(page.get_by_role("region", name="Three steps")).to_contain_text("Start LM Studio")
+            await expect(page.get_by_role("main")).not_to_contain_text(re.compile("LM Studio found|Models found"))
+            await expect(page.locator("#banner")).to_contain_text("compaction.threshold_ratio = 5 is not accepted")
+
+
+async def test_a_running_chat_stands_once(tmp_path: Path, browser: Browser) -> None:
+    """While it is answered it is among those that run now, and not among the last used as well."""
+    held = asyncio.Event()
+    async with small_window(tmp_path) as (served, studio):
+        await served.chat("writer", "How long is a tide?")
+        studio.enqueue(Script("Six ", WaitFor(held), "hours."))
+        asking = asyncio.create_task(served.chat_frames("writer", "When is the frost?"))
+        async with opened(browser, served.url) as page:
+            runs, used = (page.get_by_role("list", name=name) for name in ("Running now", "Last used"))
+            await expect(runs).to_contain_text("When is the frost?")
+            await expect(used).to_contain_text("How long is a tide?")
+            await expect(used).not_to_contain_text("When is the frost?")
+            held.set()
+            await asking
+            await expect(used).to_contain_text("When is the frost?")
+            await expect(runs).to_have_count(0)
+
+
+async def test_a_long_log_is_light(tmp_path: Path, browser: Browser) -> None:
+    """Its fields are drawn once a line is unfolded: 500 lines take at most seven elements each."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        environ = {"ELBOWROOM_DATA_DIR": str(tmp_path)}
+        with logging_to_file(LiveSettings(served.settings, environ, {}).current(), environ):
+            for number in range(600):
+                logging.getLogger("elbowroom").warning(
+                    "Line %d.", number, extra={FIELDS: {"event": "x", "number": number}}
+                )
+            async with opened(browser, f"{served.url}/#/logs") as page:
+                lines = page.locator(".log li")
+                await expect(lines).to_have_count(500)
+                assert await page.locator(".log *").count() <= 7 * 500
+                await lines.first.locator("summary").click()
+                await expect(lines.first.get_by_text("number", exact=True)).to_be_visible()
 
 
 async def test_log_is_followed_filtered_and_unfolded(

@@ -1,7 +1,8 @@
-"""Has every coding agent do its task in every window, with elbowroom and without it: the table in docs/agents.md.
+"""Has every coding agent do its task in every window, with elbowroom and without it, and people chat for hours.
 
---write         put the table into the document
+--write         put the tables into docs/agents.md
 --only AGENT    run this agent alone; may stand several times
+--chats         let people chat, and run no agent
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, Final
 import platformdirs
 from coding_agents import AGENTS, installed_agents
 from coding_runs import Run, coding_run
+from long_chats import TALKS, chat_run
+from simulated_time import run_in_simulated_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "agents.md"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 WINDOWS: Final = (8192, 16_384, 32_768)
 READING_SPEEDS: Final = (300, 1500)  # tokens a second
 CHATS_ONLY: Final = ("opencode", "pi")
@@ -33,6 +36,7 @@ HEAD: Final = (
     *("agent", "calls", "window", "compactions", "over the window", "read besides", "written", "kept", "waiting"),
     "without elbowroom",
 )
+CHAT_HEAD: Final = ("window", "waiting", "without a bottom", "plans", "while the person read")
 
 
 def is_done(run: Run) -> bool:
@@ -76,21 +80,40 @@ async def measured(installed: Path, only: Collection[str]) -> list[list[str]]:
     return rows
 
 
+def chat_rows() -> Iterator[list[str]]:
+    """Yield the rows of all chats."""
+    for talk in TALKS:
+        with TemporaryDirectory() as folder:
+            run = run_in_simulated_time(chat_run(Path(folder), talk))
+            bottomless = run_in_simulated_time(chat_run(Path(folder), talk, directly=True))
+        waiting = f"{run.waiting:,.0f} s ({run.waiting / bottomless.waiting:.1f} times)"
+        yield [talk.name, waiting, f"{bottomless.waiting:,.0f} s", f"{run.plans}", f"{run.early}"]
+
+
+def told(mark: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, is_written: bool) -> None:
+    """Print a table, or write it between its marks in the document."""
+    text = "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *rows))
+    if not is_written:
+        sys.stdout.write(text)
+        return
+    begin, end = BEGIN.format(mark), END.format(mark)
+    before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(begin)
+    DOCUMENT.write_text(f"{before}{begin}\n{text}{end}{rest.partition(end)[2]}", encoding="utf-8")
+
+
 def main() -> None:
     """Measure and print, or write into the document."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true")
     arguments.add_argument("--only", action="append", default=[], metavar="AGENT")
+    arguments.add_argument("--chats", action="store_true")
     given = arguments.parse_args()
     logging.disable()
-    installed = installed_agents(platformdirs.user_cache_path("elbowroom-tests", appauthor=False))
-    rows = [list(HEAD), ["---"] * len(HEAD), *asyncio.run(measured(installed, given.only))]
-    text = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
-    if given.write:
-        before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}", encoding="utf-8")
-    else:
-        sys.stdout.write(text)
+    if not given.only:
+        told("chats", CHAT_HEAD, chat_rows(), is_written=given.write)
+    if not given.chats:
+        installed = installed_agents(platformdirs.user_cache_path("elbowroom-tests", appauthor=False))
+        told("measured", HEAD, asyncio.run(measured(installed, given.only)), is_written=given.write)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,12 @@ export class Chat extends Events {
 		return this.isRunning || this.state === "elsewhere";
 	}
 
+	/** Whether another question would be so much that elbowroom summarises before it comes, while nobody waits. */
+	get isDue() {
+		const { tokens = 0, turn, trigger } = this.context ?? {};
+		return Boolean(trigger && tokens + (turn ?? 0) >= trigger);
+	}
+
 	/** Whether an answer is being written, or a question waits until elbowroom is back. */
 	get isPending() {
 		return this.isRunning || (!this.isClosed && this.items.at(-1)?.status === "waiting");
@@ -425,8 +431,9 @@ export class Chat extends Events {
 		if (!this.isKept || this.isRunning || this.isClosed) return;
 		if (this.isAway || this.state === "unread") return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
-		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
-		if (isNew && !this.isClosed && !this.isRunning) await this.load();
+		if (this.isClosed || this.isRunning) return;
+		if (row && (row.status === "running" || versionOf(row) !== this.version)) await this.load();
+		else this.#schedule();
 	}
 
 	/** @param {import("../server/server.js").ConversationRow} row */
@@ -472,12 +479,13 @@ export class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (!this.isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.isClosed && (this.isBusy || this.isAway || this.isDue)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
 		if (this.isAway && !this.isRunning) await this.#lookForIt();
-		else if (this.isKept) await this.#lookAtIt();
+		else if (this.isBusy) await this.#lookAtIt();
+		else return this.lookAgain();
 		if (this.isClosed) return;
 		this.changed("state");
 		this.#schedule();
@@ -549,6 +557,6 @@ function newName() {
  * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
  * @param {import("../server/server.js").ConversationRow} row
  */
-function versionOf({ updated, usage }) {
-	return JSON.stringify([updated, usage]);
+function versionOf({ updated, usage, context }) {
+	return JSON.stringify([updated, usage, context?.tokens]);
 }

@@ -91,7 +91,7 @@ async def sized(request: web.Request, target: Target, chat: ChatRequest) -> Size
 async def seal_of(request: web.Request, target: Target, body: Mapping[str, Any]) -> Seal:
     """Return what makes and opens the compaction items of whoever sends this body."""
     agent = target.agent.id if target.agent is not None else ""
-    return Seal(await request.app[SHARED].store.secret(), owner_of(request.headers, body), agent)
+    return Seal(await request.app[SHARED].store.secret(), owner_of(request, body), agent)
 
 
 async def unsealed(shared: Shared, seal: Seal, item: Any, where: str) -> list[Message]:

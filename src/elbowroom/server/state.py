@@ -10,7 +10,6 @@ from elbowroom.agents.admission import QUIET_SECONDS
 from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn import RunSettings, Shared
-from elbowroom.connect.devices import PairedDevices
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import SeenModels
 from elbowroom.settings.live import LiveSettings
@@ -42,7 +41,6 @@ class Timing:
     quiet: float = QUIET_SECONDS
 
 
-DEVICES: web.AppKey[PairedDevices] = web.AppKey("DEVICES", PairedDevices)
 SEEN: web.AppKey[SeenModels] = web.AppKey("SEEN", SeenModels)
 SETTINGS: web.AppKey[LiveSettings] = web.AppKey("SETTINGS", LiveSettings)
 ENVIRONMENT: web.AppKey[Mapping[str, str]] = web.AppKey("ENVIRONMENT", Mapping)
@@ -82,6 +80,7 @@ def run_settings_of(app: web.Application, caller: Caller, target: Target | None 
     settings, shared = app[SETTINGS].current().settings, app[SHARED]
     memory = settings.memory
     shared.admission.max_waiting = settings.server.max_waiting
+    shared.running.most_of_one = settings.server.chats_at_once
     if caller.is_temporary and shared.temporary is not None:
         shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
     run = RunSettings(
@@ -114,5 +113,4 @@ async def find_conversation(shared: Shared, owner: str, name: str) -> str | None
         return row.id
     shared.store.check_reachable()
     servers, asked = shared.store.servers, {"owner": owner_key(owner), "name": name}
-    told = await servers.ask_all(await servers.others(), FIND, asked, PATIENCE_SECONDS)
-    return next((answer["found"] for answer in told if answer["found"]), None)
+    return (await servers.ask_any(await servers.others(), FIND, asked, PATIENCE_SECONDS)).get("found")

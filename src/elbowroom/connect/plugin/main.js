@@ -71,7 +71,7 @@ function isObject(value) {
 const pageOf = (read) => object({ data: listOf(read), has_more: or(truth, false), next: or(text, null) });
 
 const size = or(number, 0);
-const fill = object({ tokens: size, window: size, trigger: or(number, null), stop_at: or(number, null) });
+const fill = object({ tokens: size, window: size, trigger: or(number, null), stop_at: or(number, null), turn: or(number, null) });
 const compaction = object({
 	at: number, before: size, after: size, rung: or(text, ""), summary: or(text, null), messages_removed: or(number, null), undone: or(number, null),
 });
@@ -766,6 +766,11 @@ class Chat extends Events {
 		return this.isRunning || this.state === "elsewhere";
 	}
 
+	get isDue() {
+		const { tokens = 0, turn, trigger } = this.context ?? {};
+		return Boolean(trigger && tokens + (turn ?? 0) >= trigger);
+	}
+
 	get isPending() {
 		return this.isRunning || (!this.isClosed && this.items.at(-1)?.status === "waiting");
 	}
@@ -1040,8 +1045,9 @@ class Chat extends Events {
 		if (!this.isKept || this.isRunning || this.isClosed) return;
 		if (this.isAway || this.state === "unread") return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
-		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
-		if (isNew && !this.isClosed && !this.isRunning) await this.load();
+		if (this.isClosed || this.isRunning) return;
+		if (row && (row.status === "running" || versionOf(row) !== this.version)) await this.load();
+		else this.#schedule();
 	}
 
 	#take(row) {
@@ -1077,12 +1083,13 @@ class Chat extends Events {
 
 	#schedule() {
 		this.#stopTimer();
-		if (!this.isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.isClosed && (this.isBusy || this.isAway || this.isDue)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
 		if (this.isAway && !this.isRunning) await this.#lookForIt();
-		else if (this.isKept) await this.#lookAtIt();
+		else if (this.isBusy) await this.#lookAtIt();
+		else return this.lookAgain();
 		if (this.isClosed) return;
 		this.changed("state");
 		this.#schedule();
@@ -1137,8 +1144,8 @@ function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
 }
 
-function versionOf({ updated, usage }) {
-	return JSON.stringify([updated, usage]);
+function versionOf({ updated, usage, context }) {
+	return JSON.stringify([updated, usage, context?.tokens]);
 }
 
 // view/gauge.js
