@@ -51,6 +51,28 @@ async def test_gauge_moves_while_a_chat_streams_and_stop_stops_it(tmp_path: Path
         await eventually(lambda: studio.open_requests == 0, "the answer was not stopped", 20)
 
 
+async def test_a_stop_shows_what_waited_for_the_answer(tmp_path: Path, browser: Browser) -> None:
+    """Who looks at the conversation reads which messages the stop has dropped."""
+    never = asyncio.Event()
+    async with (
+        SimulatedLMStudio([SimulatedModel(QWEN, loaded_context_length=4096)]) as studio,
+        serve(tmp_path, settings_for(studio.base_url)) as served,
+    ):
+        studio.enqueue(Script("word " * 10, WaitFor(never)))
+        asking = asyncio.create_task(served.chat_frames(f"lmstudio/{QWEN}", "Tell me all."))
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            await page.get_by_role("link", name="Tell me all.").first.click()
+            await expect(page.locator(".phase")).to_have_text("writing")
+            conversation = page.url.rpartition("/")[2].partition("?")[0]
+            url = f"{served.url}/v1/conversations/{conversation}/queue"
+            async with served.http.post(url, json={"content": "Also check May."}) as response:
+                assert response.status == 202
+            await page.get_by_role("button", name="Stop").click()
+            await expect(page.get_by_text("Not said, since it was stopped")).to_be_visible()
+            await expect(page.get_by_text("Also check May.")).to_be_visible()
+            await asking
+
+
 async def wait_for_fill(page: Page, least: int, most: int) -> None:
     """Wait until the only gauge shows a number of tokens between these, and a bar of that width."""
     await page.wait_for_function(
