@@ -345,7 +345,7 @@ def test_a_rehearsal_compacts_what_leaves_little_room() -> None:
 def test_ahead_of_the_next_message(
     length: int, rung: Rung | None, due_at: int | None, long: int, *, is_full: bool
 ) -> None:
-    """It is flushed some way below the trigger, compacted where a long turn would reach it, or where the engine says so.
+    """It is flushed some way below the trigger, compacted where a long turn would reach it or the engine says so.
 
     What is planned is kept, and has room for the message that is expected.
     """
