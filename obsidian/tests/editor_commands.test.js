@@ -7,8 +7,9 @@ import { finish, pluginFor, serverAt, serving, sse, until, word } from "./suppor
 
 const FILE = { path: "a.md" };
 let server;
+let opened;
 vi.spyOn(MarkdownRenderer, "render").mockImplementation(async (_, text, parent) => { parent.append(text); });
-afterEach(() => server?.close());
+afterEach(() => { opened?.onClose(); server?.close(); });
 
 function editorWith(text, from = 0, to = from) {
 	const editor = new Editor();
@@ -102,7 +103,7 @@ describe("the preview", () => {
 	async function previewOf(answer, editor = editorWith("one two three", 4, 7)) {
 		server = await serving(answer);
 		const plugin = pluginFor(serverAt(server.address), { agent: "writer" });
-		const modal = new PreviewModal(plugin, TASK, placeIn(editor));
+		const modal = opened = new PreviewModal(plugin, TASK, placeIn(editor));
 		modal.onOpen();
 		return { modal, editor, state: () => modal.state.textContent };
 	}

@@ -28,6 +28,7 @@ from elbowroom.status.mcp import add_mcp
 from elbowroom.status.memories import add_memories
 from elbowroom.status.quality import add_quality
 from elbowroom.status.store import add_store
+from elbowroom.status.users import add_users
 
 DEMO_SETTINGS = """\
 [[providers]]
@@ -119,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     autostart.set_defaults(run=_autostart)
     add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_users(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_store(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
     add_obsidian(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)

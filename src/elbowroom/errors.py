@@ -175,6 +175,18 @@ class Conflict(RequestError):
     status = 409
 
 
+class TokenNeeded(Conflict):
+    """People are to have tokens on a server that asks nobody for one."""
+
+    code = "token_needed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This elbowroom asks nobody for a token, so that everybody may everything. Set server.token first, which "
+            "is then yours, the owner's."
+        )
+
+
 class ConversationLocked(RequestError):
     """The conversation is being answered, and another request would change it.
 
@@ -288,6 +300,22 @@ class TooManyRequests(ElbowroomError):
         self.retry_after = retry_after
 
 
+class TooManyAtOnce(ElbowroomError):
+    """As many chats of a person are being answered as may be; `retry_after` is in seconds."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "too_many_at_once"
+    retry_after = 2
+
+    def __init__(self, most: int) -> None:
+        answered = "1 of your chats is" if most == 1 else f"{most} of your chats are"
+        super().__init__(
+            f"{answered} being answered, as many as one person may have at a time (server.chats_at_once). Wait for the "
+            "end of an answer, or stop one, and ask again."
+        )
+
+
 class StoreOpening(ElbowroomError):
     """What is kept cannot be told yet, for the database is being opened; `retry_after` is in seconds."""
 
@@ -311,22 +339,25 @@ class StoreAway(ElbowroomError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The database server cannot be used now, so what is kept there cannot be told. It is not lost, and chats "
+            "The database cannot be used now, so what is kept there cannot be told. It is not lost, and chats "
             f"go on. Ask again in {self.retry_after} s; 'elbowroom doctor' tells what is wrong."
         )
 
 
+STILL_THERE: Final = (
+    "The database of conversations cannot be written now. This is gone from lists, and from the database as soon as "
+    "that works; if elbowroom ends before, it is there again. /health says how the store is."
+)
+
+
 class StoreUnwritable(ElbowroomError):
-    """What was deleted is still in the database, which cannot be written."""
+    """What was changed is not so in the database, which cannot be written."""
 
     status = 503
     code = "store_unwritable"
 
-    def __init__(self) -> None:
-        super().__init__(
-            "The database of conversations cannot be written now. This is gone from lists, and from the database as "
-            "soon as that works; if elbowroom ends before, it is there again. /health says how the store is."
-        )
+    def __init__(self, message: str = STILL_THERE) -> None:
+        super().__init__(message)
 
 
 class UpstreamError(ElbowroomError):

@@ -222,6 +222,45 @@ async def test_a_compaction_in_the_background(installed: Installed, tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
+async def test_a_way_to_the_compaction(installed: Installed, tmp_path: Path) -> None:
+    """Below the answer a source leads to the compaction on elbowroom's page, and no other host is asked on the way.
+
+    An answer with signs that Open WebUI would take for references has none, and is shown to its last sign.
+    """
+    async with at_work(installed, tmp_path, "source", window=8192) as (ada, studio):
+        asked: list[str] = []
+        ada.page.context.on("request", lambda request: asked.append(request.url))
+        await ada.opens(RAW_MODEL)
+        while not any(is_prune_order(chat.body) for chat in studio.chats):
+            await ada.says("Please say 300 words.")
+            await asyncio.sleep(2)
+        await ada.says("Please say 5 words.")
+        await ada.page.get_by_role("button", name="Toggle 1 source").click()
+        await ada.page.get_by_role("button", name=re.compile("View source: 1 elbowroom: .* tokens freed")).click()
+        await ada.shot("source")
+        links = ada.page.get_by_role("dialog").get_by_role("link")
+        address = f"{installed.elbowroom}/#/conversations/"
+        found = [str(await link.get_attribute("href")) for link in await links.all()]
+        assert len(found) == 3
+        assert all(link.startswith(address) for link in found), found
+        async with ada.page.context.expect_page() as opening:
+            await links.first.click()
+        shown = await opening.value
+        await shown.locator(".divider").get_by_text("tokens freed").first.wait_for()
+        await ada.shot("page")
+        assert (await ada.row())["id"] in shown.url
+        assert all(url.startswith((installed.url, installed.elbowroom, "data:", "blob:")) for url in asked), asked
+        assert (await ada.stored())["sources"]
+        await ada.page.keyboard.press("Escape")
+        while sum(is_prune_order(chat.body) for chat in studio.chats) < 2:
+            await ada.says("Please say 300 words.")
+            await asyncio.sleep(2)
+        studio.enqueue("As [1] says, and [2].", when=lambda body: "sources" in str(body["messages"][-1]))
+        assert "As [1] says, and [2]." in await ada.says("Name your sources.")
+        assert any(line.startswith("Earlier part summarised") for line in await ada.lines())
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("window", "has_tools"), [(8192, False), (4096, False), (8192, True)])
 async def test_an_answer_longer_than_the_window(
     installed: Installed, tmp_path: Path, window: int, *, has_tools: bool
@@ -263,7 +302,7 @@ async def test_an_earlier_request_in_a_summary(installed: Installed, tmp_path: P
         for turn in restarted:
             texts = [text_of(message) for message in turn.body["messages"]]
             [place] = [at for at, text in enumerate(texts) if text.startswith("<elbowroom-summary>")]
-            assert "Requests quoted in it are dealt with" in texts[place]
+            assert "; its requests are dealt with." in texts[place]
             assert place < texts.index(request)
             assert turn is not restarted[0] or "say 500 words" in texts[place]
 

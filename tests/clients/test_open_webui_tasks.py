@@ -10,7 +10,7 @@ from open_webui_recording import RECORDED_MODEL, headers_of, recorded_chats
 
 from elbowroom.agents.request import Caller, parse_chat_request
 from elbowroom.demo import SimulatedModel
-from elbowroom.server.request.caller import caller_of
+from elbowroom.server.request.caller import caller_of, named_user
 
 INSTRUCTIONS = "Speak like a pirate."
 AGENT = f'[[agents]]\nid = "{RECORDED_MODEL}"\nmodel = "tiny"\ninstructions = "{INSTRUCTIONS}"\n'
@@ -27,7 +27,8 @@ def is_task(request: dict[str, Any]) -> bool:
 
 def caller(request: dict[str, Any], headers: dict[str, str]) -> Caller:
     """Return who asks with the body of a recorded request and these headers."""
-    return caller_of(CIMultiDict(headers), parse_chat_request(request["body"]))
+    named, chat = CIMultiDict(headers), parse_chat_request(request["body"])
+    return caller_of(named, chat, named_user(named, chat.body))
 
 
 def with_own_headers(request: dict[str, Any]) -> dict[str, str]:

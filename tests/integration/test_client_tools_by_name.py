@@ -202,6 +202,85 @@ async def test_other_dialects(tmp_path: Path, path: str) -> None:
 
 
 CALL_TYPES = ("function_call", "tool_use")
+Call = tuple[str, dict[str, Any]]
+TASKS: dict[str, tuple[tuple[Call, ...], ...]] = {
+    "What time is it?": ((("get_current_timestamp", {"query": "now"}),),),
+    "Write down what my notes say of the ferry.": (
+        (("search_notes", {"query": "ferry", "count": 3}),),
+        (("view_note", {"query": "<1>"}),),
+        (("write_note", {"query": 'The "last" ferry: <2>'}),),
+    ),
+    "Move Monday to Tuesday, and tell my tasks.": (
+        (("search_calendar_events", {"query": "Monday"}), ("search_calendar_events", {"query": "Tuesday"})),
+        (
+            ("update_calendar_event", {"query": "<1> \u2192 <2>"}),
+            ("create_tasks", {"query": "d\u00e9m\u00e9nager \u4e8c"}),
+        ),
+        (("update_task", {"query": "<4>", "count": 0}),),
+    ),
+    "Look in everything that I have.": tuple(
+        ((name, {"query": "ferry"}),)
+        for name in ("search_chats", "search_memories", "query_knowledge_bases", "search_notes", "search_chats")
+    ),
+    "Read two issues and what is in the file.": (
+        (("github_list_issues", {"query": "open"}), ("files_read_file", {"query": "a.txt"})),
+        (("github_get_file", {"query": "<1>"}), ("sql_query", {"query": "select 1", "count": 7})),
+    ),
+    "Say hello, without a tool.": (),
+}
+"""What a task is done with: the calls of each round. `<2>` stands for the result of the second call."""
+
+
+def does_tasks(body: Body) -> Script | str:
+    """Do the task that is asked with the calls that it takes, looking up each tool first of which no more is known."""
+    [task] = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+    got = [text for text in results if text.startswith("Result of ")]
+    rounds, done = TASKS[task], 0
+    while done < len(rounds) and len(got) >= sum(len(calls) for calls in rounds[: done + 1]):
+        done += 1
+    if done == len(rounds):
+        return f"Done: {' '.join(got)}"
+    described = json.dumps([body.get("tools"), results])
+    unknown = [name for name, _ in rounds[done] if tool_of(name)["function"]["description"] not in described]
+    if unknown:
+        return Script(look_up(*unknown))
+    return Script(*(ToolCall(name, json.dumps(filled(given, got))) for name, given in rounds[done]))
+
+
+def filled(given: dict[str, Any], got: list[str]) -> dict[str, Any]:
+    """Return arguments with the results that they need."""
+    for number, text in enumerate(got, 1):
+        given = {key: v.replace(f"<{number}>", text) if isinstance(v, str) else v for key, v in given.items()}
+    return given
+
+
+async def task_done(folder: Path, who: str, task: str, choice: str, window: int) -> tuple[list[list[Call]], str, int]:
+    """Do a task as a client; return the calls that it gets in each round, the answer, and the largest prompt."""
+    tools = [*TOOLS, *tools_of_mcp_servers()]
+    messages: list[Message] = [{"role": "user", "content": task}]
+    rounds: list[list[Call]] = []
+    async with small_window(folder, does_tasks, **{**settings(choice), "window": window}) as (served, studio):
+        while True:
+            chunks = chunks_of(await stream_bytes(served, chat_body(model=who, tools=tools, messages=messages)))
+            if finish_of(chunks) == "stop":
+                return rounds, text_of(chunks), max(chat.counted_tokens or 0 for chat in studio.chats)
+            rounds.append([(call["name"], json.loads(call["arguments"])) for call in calls_of(chunks)])
+            messages = followed(messages, chunks)
+            for number, (name, given) in enumerate(reversed(rounds[-1]), 1):
+                messages[-number]["content"] = f"Result of {name}({given['query']})"
+
+
+@EVERYBODY
+@pytest.mark.parametrize("task", TASKS)
+async def test_the_same_tasks_with_whole_tools_and_by_name(tmp_path: Path, who: str, task: str) -> None:
+    """Beside each other, the client gets the same calls in the same rounds, and the same answer, in a small window."""
+    (whole := tmp_path / "whole").mkdir()
+    rounds, answer, most = await task_done(whole, who, task, 'client_tools = "pass"', 4 * WINDOW)
+    by_name, same, least = await task_done(tmp_path, who, task, BY_NAME, WINDOW)
+    assert [[name for name, _ in calls] for calls in rounds] == [[name for name, _ in calls] for calls in TASKS[task]]
+    assert (by_name, same) == (rounds, answer)
+    assert least < most / 4
 
 
 async def test_the_error_says_where_to_switch_it_on(tmp_path: Path) -> None:

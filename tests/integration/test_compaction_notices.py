@@ -15,6 +15,7 @@ from serving import serve, settings_for, text_of
 from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
+from elbowroom.server.state import SHARED
 
 COMPACTING = "Compacting conversation history..."
 COMPACTED = "Context compacted, continuing..."
@@ -60,6 +61,28 @@ async def test_status_chunks(tmp_path: Path, notices: str, model: str) -> None:
         [turn] = turns_of(studio)
         assert_fits(turn)
         assert turn.counted_tokens == told["after"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "host.docker.internal"])
+async def test_open_webui_is_led_to_the_compaction(tmp_path: Path, host: str) -> None:
+    """The last chunk before the end names the conversation and its compaction, where the person's browser finds it."""
+    async with small_window(tmp_path) as (served, _):
+        headers = {"X-Elbowroom-Message-Id": "m", "Host": f"{host}:{served.port}"}
+        async with served.http.post(served.chat_url, json={**LONG, "stream": True}, headers=headers) as response:
+            conversation = response.headers["X-Conversation-Id"]
+            *_, told, finish = chunks_of(await response.read())
+        assert finish["choices"][0]["finish_reason"] == "stop"
+        await served.app[SHARED].store.conversations.settled()
+        async with served.http.get(f"{served.url}/v1/conversations/{conversation}") as response:
+            [made] = (await response.json())["compactions"]
+        address = (
+            f"http://127.0.0.1:{served.port}/#/conversations/{conversation}?freed={made['before'] - made['after']}"
+        )
+        assert told["event"]["type"] == "source"
+        assert told["event"]["data"]["document"] == [address]
+        assert told["choices"] == [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]
+        chunks = chunks_of(await stream_bytes(served, {**LONG, "messages": LONG["messages"]}))
+        assert not [one for one in chunks if one.get("event", {}).get("type") == "source"]
 
 
 async def test_no_notice_below_the_trigger(tmp_path: Path) -> None:

@@ -468,7 +468,7 @@ async def test_odd_names(served: Served, name: str) -> None:
     assert set(unknown.json["error"]) == {"message", "type", "param", "code"}
     named = {"conversation_id": name}
     chat = parse_chat_request({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "metadata": named})
-    await milk(store_of(served), name=caller_of({}, chat).chat_id)
+    await milk(store_of(served), name=caller_of({}, chat, "").chat_id)
     found = await ask(served.port, read)
     assert (found.status, found.json["id"]) == (200, FIRST)
 

@@ -119,7 +119,7 @@ async def test_one_alarm_for_a_model(tmp_path: Path, model: Path, caplog: pytest
             (
                 f"tiny: The model was sent {size:,} tokens and read only {size - 65:,}:",
                 "the middle of the conversation was cut out silently (its overflow policy is truncateMiddle).",
-                "From now on no more than that is sent to it; load it with a larger context length to have more.",
+                "From now on no more than that is sent to it. Load it with a larger context length to have more.",
             )
         )
     ]

@@ -1,45 +1,19 @@
 """The gauge of a conversation is the size of its next prompt: after tools, thoughts, compactions and edits."""
 
 import asyncio
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from chatting import MODEL, RAW_MODEL, eventually
+from chatting import RAW_MODEL, eventually
+from ferry_log import AGENT, TURNS, WINDOW, Body, check, read_log, says
 from own_tools import own_tool
 from serving import Served
 from small_window import orders_of, small_window, turns_of
 
-from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, ToolCall
+from elbowroom.demo import SimulatedLMStudio
 from elbowroom.server.state import SHARED, Timing
 from elbowroom.status.asking import Place, ask
-
-WINDOW = 4096
-TURNS = 40
-MOST_OFF = 0.02
-AGENT = (
-    f'[[agents]]\nid = "writer"\nname = "The Writer"\ninstructions = "{"You keep the log of the ferry. " * 20}"\n'
-    f'model = "{MODEL}"\n'
-)
-LONG = "The sea was calm on this crossing, the boat was half full, and the harbour was reached in time. " * 5
-Body = dict[str, Any]
-
-
-def says(body: Body) -> Script | str:
-    """Look in the log for every third question, think before every fourth answer."""
-    asked = [message for message in body["messages"] if message["role"] == "user"]
-    number = int(asked[-1]["content"].split()[-1]) if asked[-1]["content"].split()[-1].isdigit() else 0
-    if number % 3 == 0 and body.get("tools") and body["messages"][-1]["role"] == "user":
-        return Script(ToolCall("read_log", json.dumps({"crossing": number})))
-    words = f"On crossing {number}: {LONG}"
-    return Script(Reasoning("Let me think about that for a while. " * 12), words) if number % 4 == 0 else words
-
-
-async def read_log(crossing: int) -> str:
-    """Read what was noted on a crossing."""
-    return f"Crossing {crossing}: " + "wind from the west, " * 25
 
 
 @dataclass
@@ -97,11 +71,6 @@ class Chat:
         async with self.served.http.request(method, address, json=body) as response:
             assert response.status == 200, await response.text()
 
-    def check(self) -> None:
-        """Fail where a gauge was off."""
-        wrong = [each for each in self.off if abs(each[1] - each[2]) > MOST_OFF * each[2]]
-        assert not wrong, wrong
-
 
 @pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 async def test_forty_turns(tmp_path: Path, model: str) -> None:
@@ -123,4 +92,4 @@ async def test_forty_turns(tmp_path: Path, model: str) -> None:
             if number == 21:
                 await chat.by_hand("PUT", "summary", summary="The log was kept. " * 30)
         assert len(orders_of(studio)) >= 2
-        chat.check()
+        check(chat.off)

@@ -29,9 +29,9 @@ class Client:
             return chunks_of(await response.read())
 
     async def say(self, text: str, mode: str = "steer") -> bool:
-        """Put a message in the queue; tell whether it is stored."""
-        body = {"content": text, "mode": mode}
-        async with self.http.post(f"{self.url}/v1/conversations/notes/queue", json=body) as response:
+        """Put a message in the queue, whose text is its key; tell whether it is stored."""
+        body, keyed = {"content": text, "mode": mode}, {"Idempotency-Key": text}
+        async with self.http.post(f"{self.url}/v1/conversations/notes/queue", json=body, headers=keyed) as response:
             assert response.status == 202
             return bool((await response.json())["stored"])
 
@@ -61,7 +61,10 @@ class Client:
 async def test_what_no_model_has_read_is_read_by_the_next_process(
     tmp_path: Path, ends_with: signal.Signals, model: str
 ) -> None:
-    """What waited and what a turn had taken in is there again, in order; what was answered is not."""
+    """What waited and what a turn had taken in is there again, in order and once, though it is sent again with its key.
+
+    What was answered is not.
+    """
     variables = {"ELBOWROOM_DATA_DIR": str(tmp_path)}
     async with (
         SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio,
@@ -89,6 +92,8 @@ async def test_what_no_model_has_read_is_read_by_the_next_process(
             asking.exception()
         async with running(tmp_path, *command, variables=variables) as program:
             client.url = await program.address()
+            for text, mode in (("read", "steer"), ("taken in", "steer"), ("waiting", "follow_up")):
+                assert await client.say(text, mode)  # which the process before has had
             assert await client.waiting() == ["taken in", "waiting"]
             studio.enqueue("I am back.")
             said = await client.ask(history, model)

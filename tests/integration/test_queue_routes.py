@@ -93,6 +93,49 @@ async def test_what_is_no_message_is_refused(pair: Pair, body: Any, param: str |
     assert await waiting(served) == []
 
 
+async def test_the_same_key_is_one_message(pair: Pair) -> None:
+    """It is answered with the same entry while it waits, once it was read and once it was removed, and stored once."""
+    served, studio = pair
+
+    async def put(content: str, key: str, status: int = 202) -> dict[str, Any]:
+        headers = {"Idempotency-Key": key}
+        return await call(served, "POST", json={"content": content}, headers=headers, status=status)
+
+    added = [await put(content, content) for content in ("one", "two")]
+    assert [one["position"] for one in added] == [1, 2]
+    assert await asyncio.gather(*(put("two", "two") for _ in range(5))) == [added[1]] * 5
+    assert await waiting(served) == ["one", "two"]
+    refused = await put("three", "two", status=422)
+    assert refused["error"]["code"] == "idempotency_key_used"
+    await call(served, "DELETE", f"/{added[1]['id']}")
+    await chunks(served, chat_body("Now?"))
+    assert [message["content"] for message in studio.chats[-1].body["messages"]][-1] == "one"
+    for content, before in zip(("one", "two"), added, strict=True):
+        assert await put(content, content) == before | {"position": 0}
+    assert await waiting(served) == []
+    await say(served, "one")
+    assert await waiting(served) == ["one"]
+    long = await put("three", "k" * 256, status=400)
+    assert long["error"]["param"] == "Idempotency-Key"
+
+
+async def test_a_key_counts_in_its_conversation(pair: Pair) -> None:
+    """In another conversation it stands for another message, and after one was deleted for nothing there."""
+    served, _ = pair
+
+    async def put(name: str) -> dict[str, Any]:
+        keyed = {"Idempotency-Key": "k"}
+        return await call(served, "POST", conversation=name, json={"content": "Hello"}, headers=keyed, status=202)
+
+    await chunks(served, chat_body(), conversation="other")
+    assert len({(await put(name))["id"] for name in ("notes", "other")}) == 2
+    async with served.http.delete(f"{served.url}/v1/conversations/notes") as response:
+        assert response.status == 200
+    await chunks(served, chat_body())
+    assert (await put("notes"))["position"] == 1
+    assert await waiting(served) == ["Hello"]
+
+
 async def test_a_conversation_that_nobody_knows_is_not_there(pair: Pair) -> None:
     """Nothing is put in the queue of one, and nothing is listed."""
     served, _ = pair

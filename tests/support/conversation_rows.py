@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import create_engine, insert, select
+from sqlalchemy import create_engine, insert, inspect, select
 
 from elbowroom.store.sql.schema import (
     compactions,
@@ -13,11 +13,12 @@ from elbowroom.store.sql.schema import (
     messages,
     metadata,
     queue,
+    queue_receipts,
     step_usage,
     turns,
 )
 
-TABLES = (conversations, turns, messages, message_parts, step_usage, compactions, queue)
+TABLES = (conversations, turns, messages, message_parts, step_usage, compactions, queue, queue_receipts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,13 @@ class Stored:
 
 
 def put(path: Path, *stored: Stored) -> None:
-    """Write conversations, each with one row in every table and so many messages, into a file that has the tables."""
+    """Write conversations, each with one row in each table that a file has, and so many messages."""
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
         for one in stored:
             for name, rows in _rows(one).items():
-                connection.execute(insert(metadata.tables[name]), rows)
+                if inspect(connection).has_table(name):
+                    connection.execute(insert(metadata.tables[name]), rows)
     engine.dispose()
 
 
@@ -75,4 +77,5 @@ def _rows(one: Stored) -> dict[str, list[dict[str, Any]]]:
         "step_usage": [{"turn": turn, "model": '""', "at": 0.0} | tokens],
         "compactions": [{"conversation": one.id} | compacted],
         "queue": [{"conversation": one.id} | waits],
+        "queue_receipts": [{"id": f"{one.id},queued", "conversation": one.id, "fingerprint": ""}],
     }

@@ -183,6 +183,7 @@ THREATS: Final[dict[str, str]] = {
     "foreign origins": "A page with another origin, or one dressed up as ours, asks or reads.",
     "token": "No token, a wrong one, a part of one, or one that is guessed by time.",
     "pairing": "A code is guessed or used again, a token is stolen, or a plugin beside ours uses it.",
+    "people": "Somebody reads or changes what is another person's.",
     "open address": "It listens for other machines.",
     "paths out of the vault": "`..`, links, devices, other spellings.",
     "vaults over HTTP": "A request has the plugin written into a folder that it names.",

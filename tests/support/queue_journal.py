@@ -25,6 +25,12 @@ class QueueJournal:
         """Return what waits; what a turn had taken waits again."""
         return [replace(item, turn="") for item in self.kept().values()] if self.works else []
 
+    async def receipt(self, conversation: str, message: str) -> str | None:
+        """Return the fingerprint of the message that was ever put in the queue of a conversation under this id."""
+        items = [change.item for change in self.changes if isinstance(change, Queued)]
+        found = (item.fingerprint for item in items if (item.conversation, item.id) == (conversation, message))
+        return next(found, None)
+
     def kept(self) -> dict[str, QueuedMessage]:
         """Return what is in the queue by id, in order, with the turns that have taken it."""
         kept: dict[str, QueuedMessage] = {}

@@ -1,6 +1,6 @@
 """Several elbowrooms that share a database on a real PostgreSQL server, in front of one simulated LM Studio."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,14 @@ AGENT = f'[[agents]]\nid = "writer"\nmodel = "{MODEL}"\n'
 
 @asynccontextmanager
 async def several_servers(
-    folder: Path, count: int = 2, *, window: int = 8192, agents: str = AGENT, store: str = "", **studio_options: Any
+    folder: Path,
+    count: int = 2,
+    *,
+    window: int = 8192,
+    agents: str = AGENT,
+    store: str = "",
+    environ: Mapping[str, str] | None = None,
+    **studio_options: Any,
 ) -> AsyncIterator[tuple[list[Served], SimulatedLMStudio]]:
     """Run so many servers, each with settings and a folder of its own."""
     async with AsyncExitStack() as stack:
@@ -28,5 +35,5 @@ async def several_servers(
         for number in range(count):
             own = folder / f"server-{number}"
             own.mkdir()
-            servers.append(await stack.enter_async_context(serve(own, settings)))
+            servers.append(await stack.enter_async_context(serve(own, settings, environ=environ)))
         yield servers, studio

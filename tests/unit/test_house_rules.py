@@ -44,9 +44,9 @@ INSIDE = {
         "| manager put_back masking repeats | fitting | planner | reuse | answers"
     ),
     "store": (
-        "base questions said | lock identity place | changes packed message_parts inspection | index "
+        "base questions said tokens | lock identity place | changes packed message_parts inspection | index "
         "| unwritten | backlog sql sql.dialect sql.search sql.sharing sql.moving | write_behind "
-        "| rows outputs stand_by sharing | conversations | store"
+        "| rows outputs stand_by sharing people | conversations | store"
     ),
     "agents": (
         "sdk catalog request broken_json | answer | running | admission | conversations | tools tools.outputs "
@@ -54,8 +54,9 @@ INSIDE = {
         "| answering dry_run by_hand"
     ),
     "server": (
-        "state encode | guard metrics | request middleware page model_rows models | event_stream | dialect | chat "
-        "conversations | responses messages passing settings quality pairing doctor vault obsidian mcp | app | listen"
+        "state encode | guard | metrics | request middleware page model_rows models | event_stream | dialect | chat "
+        "conversations | responses messages passing people | settings quality pairing doctor vault obsidian mcp "
+        "| app | listen"
     ),
 }
 """The order inside a room: what stands left of a bar may be imported by what stands right of it, not the reverse."""

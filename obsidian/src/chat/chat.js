@@ -25,6 +25,11 @@ export class Chat extends Events {
 	context = null;
 	/** @type {import("../server/server.js").QueuedRow[]} */
 	queue = [];
+	/**
+	 * What waited for an answer that was stopped, here or by another program: nobody has read it.
+	 * @type {import("../server/server.js").QueuedRow[]}
+	 */
+	dropped = [];
 	/** What happens beside the answer, in words; empty for nothing. */
 	notice = "";
 	/** @type {ServerError | null} */
@@ -65,6 +70,12 @@ export class Chat extends Events {
 	/** Whether an answer is being written, here or for another program. */
 	get isBusy() {
 		return this.isRunning || this.state === "elsewhere";
+	}
+
+	/** Whether another question would be so much that elbowroom summarises before it comes, while nobody waits. */
+	get isDue() {
+		const { tokens = 0, turn, trigger } = this.context ?? {};
+		return Boolean(trigger && tokens + (turn ?? 0) >= trigger);
 	}
 
 	/** Whether an answer is being written, or a question waits until elbowroom is back. */
@@ -118,7 +129,7 @@ export class Chat extends Events {
 			if (this.state === "unread") this.#now("read");
 			this.#take(row);
 			if (!this.isPicked) this.model = row.agent || this.model;
-			this.queue = queue;
+			Object.assign(this, { queue: queue.data, dropped: queue.dropped });
 			this.#show(itemsOf(rows));
 			this.problem = null;
 		} catch (error) {
@@ -205,7 +216,7 @@ export class Chat extends Events {
 	async #readQueue() {
 		const queue = await this.server.queued(this.id);
 		if (this.isClosed) return;
-		this.queue = queue;
+		Object.assign(this, { queue: queue.data, dropped: queue.dropped });
 		this.changed("state");
 	}
 
@@ -420,8 +431,9 @@ export class Chat extends Events {
 		if (!this.isKept || this.isRunning || this.isClosed) return;
 		if (this.isAway || this.state === "unread") return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
-		const isNew = row && (row.status === "running" || versionOf(row) !== this.version);
-		if (isNew && !this.isClosed && !this.isRunning) await this.load();
+		if (this.isClosed || this.isRunning) return;
+		if (row && (row.status === "running" || versionOf(row) !== this.version)) await this.load();
+		else this.#schedule();
 	}
 
 	/** @param {import("../server/server.js").ConversationRow} row */
@@ -467,12 +479,13 @@ export class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (!this.isClosed && (this.isBusy || this.isAway)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.isClosed && (this.isBusy || this.isAway || this.isDue)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
 		if (this.isAway && !this.isRunning) await this.#lookForIt();
-		else if (this.isKept) await this.#lookAtIt();
+		else if (this.isBusy) await this.#lookAtIt();
+		else return this.lookAgain();
 		if (this.isClosed) return;
 		this.changed("state");
 		this.#schedule();
@@ -544,6 +557,6 @@ function newName() {
  * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
  * @param {import("../server/server.js").ConversationRow} row
  */
-function versionOf({ updated, usage }) {
-	return JSON.stringify([updated, usage]);
+function versionOf({ updated, usage, context }) {
+	return JSON.stringify([updated, usage, context?.tokens]);
 }

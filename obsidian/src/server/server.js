@@ -17,6 +17,7 @@ import { answers, isObject, readAs } from "./answers.js";
  * @property {number} window
  * @property {number | null} [trigger] From here on the older part is summarised.
  * @property {number | null} [stop_at] Here an answer is stopped for that.
+ * @property {number | null} [turn] What a question with its answer usually takes.
  */
 
 /**
@@ -280,11 +281,12 @@ export class Server {
 	}
 
 	/**
+	 * Reads what waits, and what has waited for an answer that was stopped.
 	 * @param {string} id
-	 * @returns {Promise<QueuedRow[]>}
+	 * @returns {Promise<{ data: QueuedRow[], dropped: QueuedRow[] }>}
 	 */
 	async queued(id) {
-		return (await this.json(answers.queued, `${route(id)}/queue`)).data;
+		return this.json(answers.queued, `${route(id)}/queue`);
 	}
 
 	/**

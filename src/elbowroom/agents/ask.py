@@ -96,8 +96,7 @@ async def beside(
     prompt, wanted = 0, body["max_tokens"] + (thinking_room if facts.may_think else 0)
     most = wanted
     if provider.manages_context:
-        count = await history.count_sent(messages)
-        prompt = count.tokens + count.error_bound
+        prompt = (await history.count_sent(messages)).at_most
         most = min(wanted, window - prompt - MARGIN)
     has_room = most >= min(wanted, least)
     switches = facts.thinking_switch == "at the end" or (facts.thinking_switch == "elsewhere" and not keeps_prefix)

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from elbowroom.agents.answer import AnswerEvent, Compacted, Notice
 from elbowroom.context.conversation import ContextFill
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, TooManyAtOnce
 
 ENDING_SECONDS: Final = 5.0
 """How long a stopped turn may take to end; it closes what it has open within milliseconds, as a rule."""
@@ -193,10 +193,12 @@ class Running:
     """The registry of one server's running requests, on its event loop. It is open until it is closed.
 
     While it `is_leaving`, the server has been asked to stop: who chooses between servers is to choose another one.
-    `refilled` counts how often the window of a conversation has become another size behind its answer.
+    `refilled` counts how often the window of a conversation has become another size behind its answer. Of one person at
+    most `most_of_one` chats run at a time, with 0 any number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_of_one: int = 0) -> None:
+        self.most_of_one = most_of_one
         self._answers: list[RunningAnswer] = []
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -212,16 +214,22 @@ class Running:
         return len(self._answers)
 
     @contextmanager
-    def entered(self, chat: ChatKey | None = None) -> Iterator[RunningAnswer]:
+    def entered(self, chat: ChatKey | None = None, owner: str = "") -> Iterator[RunningAnswer]:
         """Run an answer in the current task; `chat` is the key by which tasks wait for it, if they do.
 
-        Raises ServerStopping where the server is closed, or stops before the answer's end. A client that leaves
-        cancels the task instead.
+        Raises TooManyAtOnce where as many as may of an `owner` run, and ServerStopping where the server is closed, or
+        stops before the answer's end. A client that leaves cancels the task instead.
         """
         self.check_open()
+        if (
+            owner
+            and self.most_of_one
+            and len([each for each in self._answers if each.owner == owner]) >= self.most_of_one
+        ):
+            raise TooManyAtOnce(self.most_of_one)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a handler runs in a task
-        answer = RunningAnswer(task, asyncio.get_running_loop().create_future())
+        answer = RunningAnswer(task, asyncio.get_running_loop().create_future(), owner)
         self._answers.append(answer)
         self._is_empty.clear()
         try:

@@ -177,7 +177,7 @@ class TaskStep:
         prompt = await self._send_until_it_fits(prompt)
         reply = await self.stream.close()
         await prompt.learn(self.stream.usage, reply)
-        if cut := prompt.truncation(self.stream.usage):
+        if cut := prompt.truncation(self.stream.usage, self.budget.window):
             log.warning("%s was sent a task of %d tokens and read only %d.", self.info.id, cut.counted, cut.read)
 
     async def _send_until_it_fits(self, prompt: PromptSize) -> PromptSize:
@@ -185,7 +185,7 @@ class TaskStep:
         retries = MOST_RETRIES
         while True:
             try:
-                await self._send(self._body(prompt), prompt.at_most)
+                await self._send(self._body(prompt), prompt.count.at_most)
                 return prompt
             except ContextOverflow as refusal:
                 if not retries or self._has_said:
@@ -227,7 +227,7 @@ class TaskStep:
         prompt = await self._without_middles(self.messages, self.order)
         if self.order and not self._fits(prompt):
             prompt = await self._with_digest()
-        log.info("A task of %d tokens for %s was cut to %d.", whole.at_most, self.info.id, prompt.at_most)
+        log.info("A task of %d tokens for %s was cut to %d.", whole.count.at_most, self.info.id, prompt.count.at_most)
         return prompt
 
     async def _offer_fewer_tools(self) -> None:
@@ -237,7 +237,7 @@ class TaskStep:
             self.shape = replace(self.shape, request=request, tools=request.tools)
             self.counter = self.counter.with_body(self.shape.body(()))
             size = await self._measured(self._alone)
-            if leaves_room(size.at_most, self.budget.window):
+            if leaves_room(size.count.at_most, self.budget.window):
                 return
 
     async def _without_middles(self, messages: Sequence[Message], order: str) -> PromptSize:
@@ -296,37 +296,38 @@ class TaskStep:
         return PromptSize(await self.counter.count(body["messages"]), self.counter.counter, body)
 
     def _occupied(self, prompt: PromptSize) -> int:
-        return self.budget.occupied(prompt.at_most)
+        return self.budget.occupied(prompt.count.at_most)
 
     def _fits(self, prompt: PromptSize) -> bool:
         return self._occupied(prompt) <= self.budget.window
 
     def _leaves_room(self, prompt: PromptSize) -> bool:
         """Tell whether an answer has room, though perhaps a shorter one than the client has asked for."""
-        return replace(self.budget, max_tokens=None).occupied(prompt.at_most) <= self.budget.window
+        window = self.budget.window
+        return replace(self.budget, max_tokens=None).occupied(prompt.count.within(window)) <= window
 
     def _body(self, prompt: PromptSize) -> dict[str, Any]:
         """Return the body with a limit for the answer: the client's, else the reserve, and what is left at most."""
-        asked = self.shape.max_tokens or self.budget.reserve(prompt.at_most)
-        left = max(1, self.budget.window - prompt.at_most)
+        asked = self.shape.max_tokens or self.budget.reserve(prompt.count.at_most)
+        left = max(1, self.budget.window - prompt.count.within(self.budget.window))
         return {**prompt.body, "max_tokens": min(asked, left)}
 
     def _learn(self, refusal: ContextOverflow, prompt: PromptSize) -> None:
         """Shrink the budget to the window that the engine names, or below the refused prompt."""
-        log.warning("%s refused a task of %d tokens: %s", self.info.id, prompt.at_most, refusal)
-        window = min(refusal.window or prompt.at_most, prompt.at_most)
+        log.warning("%s refused a task of %d tokens: %s", self.info.id, prompt.count.at_most, refusal)
+        window = min(refusal.window or prompt.count.at_most, prompt.count.at_most)
         if refusal.window is not None:
             self.shared.windows.learn(self.info, self.info.loaded_context or self.budget.window, refusal.window)
         self.budget = replace(self.budget, window=max(1, window))
 
     def _overflow(self, prompt: PromptSize) -> ContextOverflow:
         window = self.budget.window
-        reserve = replace(self.budget, max_tokens=None).reserve(prompt.at_most)
+        reserve = replace(self.budget, max_tokens=None).reserve(prompt.count.at_most)
         return ContextOverflow(
             f"Load the model with a larger context length. This model's maximum context length is {window} tokens. The "
-            f"task needs {prompt.at_most} without any history in it, and {reserve} for its answer.",
+            f"task needs {prompt.count.at_most} without any history in it, and {reserve} for its answer.",
             window=window,
-            prompt_tokens=prompt.at_most,
+            prompt_tokens=prompt.count.at_most,
         )
 
     @property

@@ -70,7 +70,8 @@ class Budget:
 
         The client's max_tokens, else a fifth of what is left; at least min(1000, window / 8), at most window / 4. That
         counts as one answer more beside those that there were: the reply gets what nine of ten have taken, and never
-        more than the client's max_tokens. A rare longer one goes on after a compaction.
+        more than the client's max_tokens. A rare longer one goes on after a compaction. So do all where usual ones are
+        longer than what a compaction leaves: then no room is kept for them that would not be enough.
         """
         wanted = self._asked or (self.window - prompt) // 5
         unknown = max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
@@ -78,6 +79,8 @@ class Budget:
             return unknown
         part, whole = USUAL_ANSWERS
         usual = sorted((*self.answers, unknown))[-(-(len(self.answers) + 1) * part // whole) - 1]
+        if usual > self.stop_at - self.target(0):
+            usual = unknown
         return max(1, min(usual, most_reserve(self.window), self._asked or usual))
 
     def occupied(self, prompt: int) -> int:
@@ -151,20 +154,27 @@ NO_WINDOW: Final = Budget(1)
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The sizes of one prompt: the whole, and the part of it that no compaction can free.
+    """The sizes of one prompt, each the most that it may be: the whole, and the part that no compaction can free.
 
-    `fixed` is the prompt with only system, tools and pinned messages in it.
+    `fixed` is the prompt with only system, tools and pinned messages in it. `least` is the fewest tokens that may be
+    left of it when all is freed that can be, None where that was not measured since the most fit.
     """
 
     prompt: int
     fixed: int
+    least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The request fits; `is_tight` says that the fixed cost alone takes more than half of the window."""
+    """The request fits; `is_tight` says that the fixed cost alone takes more than half of the window.
+
+    Where it `is_doubtful`, the engine has to judge: by the most tokens that it may have it does not fit, by the fewest
+    it does, and nothing more can be freed.
+    """
 
     is_tight: bool = False
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +195,7 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The request cannot fit, whatever is compacted; `needed` is the smallest prompt that it can have."""
+    """The request surely does not fit, whatever is compacted; `needed` is the smallest prompt that it can have."""
 
     needed: int
 
@@ -196,7 +206,8 @@ Decision = Send | Compact | Refuse
 def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decision:
     """Decide about one model step. With `auto` off nothing is compacted, and a prompt that does not fit is refused.
 
-    Where the fixed cost alone is past an early trigger, the usual one counts.
+    What may not fit is compacted first; only what surely does not fit then is refused. Where the fixed cost alone is
+    past an early trigger, the usual one counts.
     """
     smallest = min(measure.fixed, measure.prompt)
     fixed = budget.occupied(smallest)
@@ -206,15 +217,14 @@ def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decisio
     fits = measure.prompt < budget.window
     if budget.occupied(measure.prompt) < budget.trigger:
         return Send(is_tight)
-    if not auto:
-        return Send(is_tight) if fits else Refuse(measure.prompt)
-    if smallest >= budget.window:
-        return Refuse(smallest)
-    if fixed < budget.trigger:
+    left = smallest if auto else measure.prompt
+    if left >= budget.window and (measure.least is None or measure.least >= budget.window):
+        return Refuse(left)
+    if fixed < budget.trigger and auto:
         target = budget.target(fixed)
         return Compact(target, target - fixed >= least_room(budget), is_tight)
-    if fits and (measure.prompt == smallest or budget.occupied(measure.prompt) <= budget.window):
-        return Send(is_tight)
+    if measure.prompt == left or budget.occupied(measure.prompt) <= budget.window:
+        return Send(is_tight, is_doubtful=not fits)
     return Compact(max(fixed, (fixed + budget.window) // 2), asks_pruner=False, is_tight=is_tight)
 
 

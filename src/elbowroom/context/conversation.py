@@ -1,5 +1,7 @@
 """What is kept of conversations: the changes that are noted, what can be read again, and their store's protocol."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
@@ -244,10 +246,16 @@ class QueuedMessage:
     at: float
     turn: str = ""
 
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash by which it is known whether the same was asked for again."""
+        asked = json.dumps([self.message, self.mode], sort_keys=True).encode()
+        return hashlib.blake2b(asked, digest_size=16).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A message that is put at the end of the queue."""
+    """A message that is put at the end of the queue, unless one of its id ever was; that it was is kept beside it."""
 
     item: QueuedMessage
 

@@ -16,9 +16,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Asks for the tokens of a whole prompt with these messages, tools and template included: an int."""
+    """Asks for the tokens of a whole prompt with these messages, tools and template included: an int.
+
+    That is the most that it may have, or `at_least` the fewest, where the count is an estimate.
+    """
 
     messages: Sequence[Message]
+    at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +125,13 @@ class Aside:
 class Tell:
     """Tells the person in a notice of this kind, with the sizes before and after where there are some."""
 
-    kind: Literal["results cut", "results shortened", "compacted"]
+    kind: Literal["results cut", "results shortened", "compacted", "tight"]
     text: str
     before: int | None = None
     after: int | None = None
 
 
-def counted(messages: Sequence[Message]) -> Work[int]:
-    """Return how many tokens the whole request with these messages may have."""
-    tokens: int = yield Count(messages)
+def counted(messages: Sequence[Message], *, at_least: bool = False) -> Work[int]:
+    """Return how many tokens the whole request with these messages may have, at most or `at_least`."""
+    tokens: int = yield Count(messages, at_least)
     return tokens

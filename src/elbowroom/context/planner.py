@@ -22,6 +22,10 @@ from elbowroom.errors import ContextOverflow
 
 log = logging.getLogger(__name__)
 COMPACTED: Final = "Context compacted, continuing..."
+MAY_NOT_FIT: Final = (
+    "Send less text, or load the model with more context, if the answer misses something: {least:,} to {most:,} tokens "
+    "by our estimate are sent into {window:,}."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,11 @@ class Planner:
         is_large = (must_shrink or self.is_new) and occupied > budget.window // 2
         matters = occupied >= budget.trigger or is_large or (must_shrink and is_stopped)
         fixed = (yield from self._fixed(history)) if matters else 0
-        measure = Measure(prompt, fixed)
+        least = None
+        if (min(fixed, prompt) if manager.auto else prompt) >= budget.window:
+            rest = history.smallest() if manager.auto else history.messages
+            least = yield from counted(rest, at_least=True)
+        measure = Measure(prompt, fixed, least)
         decision = manager.before_request(measure)
         decision = manager.with_room(decision, measure, must_shrink=must_shrink, is_stopped=is_stopped)
         if purpose.foresees and isinstance(decision, Compact):
@@ -201,13 +209,8 @@ class Planner:
                 self.refusal = None
             if outcome is None:
                 return (yield from self.carry_out((yield from self.first_decision()), has_said=has_said))
-        if self.refusal is None and (  # else the engine has refused the very same prompt
-            isinstance(decision, Send)
-            or (
-                not isinstance(decision, Refuse)
-                and (yield from counted(self._history.messages)) < self.manager.budget.window
-            )
-        ):
+        # Where it has refused, the engine has judged the very same prompt.
+        if self.refusal is None and (yield from self._may_be_sent(decision, has_said=has_said)):
             return True
         if has_said:
             return False
@@ -215,6 +218,22 @@ class Planner:
             self.refusal = None
             return (yield from self.carry_out((yield from self.first_decision()), has_said=has_said))
         raise self.refusal or (yield Ask.OVERFLOW)
+
+    def _may_be_sent(self, decision: Decision, *, has_said: bool) -> Work[bool]:
+        """Tell whether the history is sent; where it may not fit, the person is told, and the engine judges.
+
+        A reply that has begun ends instead: an engine that cuts would go on with half of what was said.
+        """
+        if isinstance(decision, Refuse) or (isinstance(decision, Send) and not decision.is_doubtful):
+            return not isinstance(decision, Refuse)
+        messages, window = self._history.messages, self.manager.budget.window
+        if (most := (yield from counted(messages))) < window:
+            return True
+        least = yield from counted(messages, at_least=True)
+        if has_said or least >= window:
+            return False
+        yield Tell("tight", MAY_NOT_FIT.format(least=least, most=most, window=window))
+        return True
 
     def could_be_freed(self) -> Work[int]:
         """Return how many tokens of the history a compaction could free at most."""

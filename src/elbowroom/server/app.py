@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -20,8 +19,6 @@ from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.agents.running import Running
 from elbowroom.agents.tools import Toolbox
 from elbowroom.agents.turn import Shared
-from elbowroom.connect.devices import FILE_NAME as PAIRED
-from elbowroom.connect.devices import PairedDevices
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import FILE_NAME, SeenModels
 from elbowroom.providers.upstream import open_session
@@ -36,7 +33,7 @@ from elbowroom.server.conversations import (
     add_search_route,
 )
 from elbowroom.server.doctor import add_doctor_route
-from elbowroom.server.guard import HEALTH, READY, RULES, for_own_page, guard, rules_of
+from elbowroom.server.guard import HEALTH, READY, RULES, for_owner, guard, rules_of
 from elbowroom.server.mcp import add_mcp_routes
 from elbowroom.server.messages import add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
@@ -46,13 +43,13 @@ from elbowroom.server.obsidian import add_obsidian_routes
 from elbowroom.server.page import add_page_routes, show_logs
 from elbowroom.server.pairing import add_pairing_routes
 from elbowroom.server.passing import add_passed_routes
+from elbowroom.server.people import add_people_routes
 from elbowroom.server.quality import add_quality_routes
 from elbowroom.server.request import MAX_BODY_BYTES
 from elbowroom.server.responses import add_item_routes, add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
 from elbowroom.server.state import (
     CATALOG,
-    DEVICES,
     ENVIRONMENT,
     PROVIDERS,
     SEEN,
@@ -69,7 +66,7 @@ from elbowroom.settings.fields import data_dir
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.model import ServerSettings
 from elbowroom.settings.shared import SharedAgents
-from elbowroom.store import Place, Together, open_store, store_place
+from elbowroom.store import Together, open_store, store_place
 
 BASE = r"/{base:(?:/|v1/|chat/completions/)*}"
 """What people paste as a base address, in front of a route: nothing, /v1, /v1/, /v1/v1, or a route's own path."""
@@ -103,7 +100,6 @@ def create_app(
     app[COUNTED] = counted = Metrics()
     place = store_place(live.current().settings.store, environ)
     app[SEEN] = SeenModels(data_dir(environ) / FILE_NAME if place else None)
-    app[DEVICES] = PairedDevices(_folder_of(place, environ) / PAIRED if place else None)
     store = open_store(live.current().settings.store, environ, counted)
     if isinstance(store.servers, Together) and live.current().settings.store.agents == "database":
         live.shared = SharedAgents(store.servers)
@@ -133,7 +129,7 @@ def create_app(
                 ),
             )
             # Each is closed before those to its left.
-            for opened in (providers, store, own_tools, app[SHARED], app[AHEAD], app[DEVICES]):
+            for opened in (providers, store, own_tools, app[SHARED], app[AHEAD]):
                 closing.push_async_callback(opened.aclose)
             yield
 
@@ -148,15 +144,10 @@ def create_app(
     return app
 
 
-def _folder_of(place: Place, environ: Mapping[str, str]) -> Path:
-    """Return the folder of what is kept beside the database, which is a server's own where that is on another one."""
-    return place.parent if isinstance(place, Path) else data_dir(environ)
-
-
 def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
     app.router.add_get(HEALTH, health)
     app.router.add_get(READY, ready)
-    app.router.add_get("/api/logs", for_own_page(show_logs))
+    app.router.add_get("/api/logs", for_owner(show_logs))
     add_live_route(app)
     add_metrics_route(app)
     add_lmstudio_routes(app)
@@ -175,6 +166,7 @@ def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, 
     add_obsidian_routes(app)
     add_quality_routes(app)
     add_pairing_routes(app)
+    add_people_routes(app)
     add_doctor_route(app)
     add_response_routes(app, BASE, END)
     add_item_routes(app, BASE, END)

@@ -17,6 +17,7 @@ from elbowroom.context.transcript import Message
 from elbowroom.server.dialect import answered
 from elbowroom.server.encode import FrameEncoder, PassedEncoder
 from elbowroom.server.event_stream import EventStream
+from elbowroom.server.guard import page_address
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import OBSIDIAN, owner_of, read_chat_request
 from elbowroom.server.state import CATALOG, SHARED, run_settings_of
@@ -49,6 +50,7 @@ def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> Frame
         wants_usage=chat.wants_usage,
         shows_text_only=_shows_text_only(request),
         is_open_webui=chat.caller.is_open_webui,
+        page=page_address(request) if chat.caller.is_open_webui else "",
     )
 
 
@@ -89,7 +91,7 @@ async def sized(request: web.Request, target: Target, chat: ChatRequest) -> Size
 async def seal_of(request: web.Request, target: Target, body: Mapping[str, Any]) -> Seal:
     """Return what makes and opens the compaction items of whoever sends this body."""
     agent = target.agent.id if target.agent is not None else ""
-    return Seal(await request.app[SHARED].store.secret(), owner_of(request.headers, body), agent)
+    return Seal(await request.app[SHARED].store.secret(), owner_of(request, body), agent)
 
 
 async def unsealed(shared: Shared, seal: Seal, item: Any, where: str) -> list[Message]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +10,12 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Compacted, Notice, ToolCall
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.context.seam import notice_line
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
@@ -24,6 +27,8 @@ THOUGHTS: Final = "reasoning_content"
 """The field of a chat message for the assistant's thoughts, for servers that know it."""
 STOPPABLE = " Stop ends it."
 """Ends the line of a compaction, which may stay as it is: nobody can change it once a person has stopped."""
+REFERENCE = re.compile(r"\[\d")
+"""The beginning of what Open WebUI draws as a button in an answer that has sources, and leaves out beyond the last."""
 NO_FINISH = ',"finish_reason":null}]}\n\n'
 AFTER_WORDS = "}" + NO_FINISH
 
@@ -40,7 +45,8 @@ class FrameEncoder:
     `shows_text_only` also gets it as a line of text. Such clients are Obsidian's plugins, each of which reads streams
     in its own way: none of them may stumble over a comment, miss an error or wait for an end that does not come. Open
     WebUI reads the usage at the `finish_reason`, and shows the last status of an answer for ever, as it came: where a
-    person stops the answer nobody can close that any more, so none is left open.
+    person stops the answer nobody can close that any more, so none is left open. Its browser reaches elbowroom's page
+    at `page`.
     """
 
     def __init__(
@@ -51,11 +57,13 @@ class FrameEncoder:
         wants_usage: bool = False,
         shows_text_only: bool = False,
         is_open_webui: bool = False,
+        page: str = "",
     ) -> None:
         self._notices = notices
         self._shows_text_only = shows_text_only
         self._wants_usage = wants_usage
         self._is_open_webui = is_open_webui
+        self._page = page
         self._head = {
             "id": new_completion_id(),
             "object": "chat.completion.chunk",
@@ -67,6 +75,8 @@ class FrameEncoder:
         self._before_words = self._prefix + '{"content":'
         self._calls = 0
         self._open: Notice | None = None
+        self._compacted: Notice | None = None
+        self._conversation = ""
         self._has_begun = False
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
@@ -100,6 +110,8 @@ class FrameEncoder:
             **answer.engine,
         }
         frames = [self._beginning(), self._closing() if self._open else ""]
+        if self._compacted is not None:
+            frames.append(self._source(answer, self._compacted))
         if self._is_open_webui and not self._wants_usage and answer.usage is not None:
             finish["usage"] = answer.usage
         frames.append(f"data: {to_json(finish)}\n\n")
@@ -135,8 +147,9 @@ class FrameEncoder:
         completion = {**self._head, "object": "chat.completion", "choices": [choice], **answer.engine}
         return completion if answer.usage is None else {**completion, "usage": answer.usage}
 
-    def began(self, turn: object) -> None:
-        """Take the turn that answers, of which no chunk tells."""
+    def began(self, turn: TurnRecorder) -> None:
+        """Take the turn that answers, whose conversation the source of an answer leads to."""
+        self._conversation = turn.conversation
 
     def keep_alive(self) -> bytes:
         """Return a frame that fills a silence: a comment, or an empty text where a client takes every line for JSON."""
@@ -176,6 +189,8 @@ class FrameEncoder:
         """Return a notice in the chosen form; some are never written as a line, as they would fill the text."""
         if notice.progress is None:
             self._open = None if notice.is_done else notice
+        if notice.kind == "compacted":
+            self._compacted = notice
         if self._notices in ("auto", "event"):
             line = self._line(notice.text) if self._shows_text_only and not notice.is_status_only else ""
             return self._statuses(notice) + line
@@ -196,25 +211,37 @@ class FrameEncoder:
         return self._status(notice) + self._status(replace(closed, text=notice.text + size + end))
 
     def _status(self, notice: Notice) -> str:
-        """Return the status chunk: an empty choice, which any client can read, and the event that Open WebUI shows."""
+        """Return the chunk of a status."""
         told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
         if notice.progress is not None:
             told |= {key: value for key, value in asdict(notice.progress).items() if value}
         if notice.passages:
             told["passages"] = [{"role": each.role, "text": each.text, "at": each.at} for each in notice.passages]
-        chunk: dict[str, Any] = {
-            **self._head,
-            "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": None}],
-            "event": {
-                "type": "status",
-                "data": {
-                    "description": notice.text,
-                    "done": notice.is_done,
-                    **({"hidden": True} if notice.is_hidden else {}),
-                },
-            },
-            "elbowroom": {"kind": notice.kind, **told},
-        }
+        hidden = {"hidden": True} if notice.is_hidden else {}
+        data = {"description": notice.text, "done": notice.is_done, **hidden}
+        return self._event("status", data, elbowroom={"kind": notice.kind, **told})
+
+    def _source(self, answer: Answer, made: Notice) -> str:
+        """Return the chunk from which Open WebUI makes a link to the last compaction of an answer, on the page.
+
+        It is a source whose name is no address, as Open WebUI asks a foreign host for the icon of an address, here
+        and in a status with links. The only text of it is the address: words would be added to the link. An answer
+        that goes on after its calls, or that has references, would have them lead to the wrong place.
+        """
+        is_known = self._page and self._conversation and self._notices in ("auto", "event")
+        if not is_known or answer.tool_calls or REFERENCE.search("".join(answer.text)):
+            return ""
+        freed = (made.before or 0) - (made.after or 0)
+        url = f"{self._page}#/conversations/{quote(self._conversation)}?freed={freed}"
+        name = f"elbowroom: {freed:,} tokens freed"
+        # `url` is what 0.12.4 links, `source_url` what newer ones link without an icon.
+        about = {"source": f"elbowroom {freed}", "name": name, "source_url": url}
+        return self._event("source", {"source": {"name": name, "url": url}, "document": [url], "metadata": [about]})
+
+    def _event(self, kind: str, data: Mapping[str, Any], **told: Any) -> str:
+        """Return an empty choice, which any client can read, with an event that Open WebUI shows."""
+        choice = {"index": 0, "delta": {"content": ""}, "finish_reason": None}
+        chunk = {**self._head, "choices": [choice], "event": {"type": kind, "data": data}, **told}
         return f"data: {to_json(chunk)}\n\n"
 
     def _tool_call(self, call: ToolCall) -> str:

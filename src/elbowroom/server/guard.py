@@ -3,26 +3,31 @@
 Host stops DNS rebinding, Origin other people's web pages, the content type forms that need no preflight.
 """
 
+import asyncio
 import hmac
+import importlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Final
 
 from aiohttp import hdrs, web
 
-from elbowroom.connect.devices import TOKENS_BEGIN, Device
 from elbowroom.connect.pairing import ROUTE as PAIRING
 from elbowroom.errors import Forbidden, RequestError, Unauthorized, UnsupportedMediaType
 from elbowroom.logs.redaction import REDACTOR
-from elbowroom.server.state import DEVICES, SETTINGS, SHARED, Following
+from elbowroom.server.state import SETTINGS, SHARED, Following
 from elbowroom.settings.load import LoadedSettings
+from elbowroom.store import TOKENS_BEGIN, Role, Token
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEALTH, READY = "/health", "/ready"
 """What anybody may ask, under any name: monitors and load balancers do."""
-ALWAYS_ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "host.docker.internal"})
+DOCKER: Final = "host.docker.internal"
+"""What a program in Docker calls this machine."""
+ALWAYS_ALLOWED_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", DOCKER})
 ALWAYS_ALLOWED_ORIGINS = re.compile(
     r"app://obsidian\.md|capacitor://localhost|https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?"
 )
@@ -36,12 +41,14 @@ PAGE: Final = "/"
 PARTS: Final = "/page/"
 CONVERSATION: Final = "X-Conversation-Id"
 REQUEST_ID: Final = "X-Request-Id"
+OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
+"""The header in which Open WebUI proves who asks; what reads it takes a tenth of a second to load."""
 ANTHROPIC: Final = "anthropic-version"
 MESSAGES: Final = re.compile(r"/(?:v1/|/)*messages(?:/count_tokens)?/*")
 CLAIM: Final = f"{PAIRING}/claim"
 """Needs no token, since the code that is sent there is one."""
-DEVICE: Final = web.RequestKey("DEVICE", Device)
-"""The paired program that sends a request."""
+HOLDER: Final = web.RequestKey("HOLDER", Token)
+"""Whose token a request has; it is missing where that is the server's own, or nobody asks for one."""
 WHERE_CODES_ARE: Final = (
     "Make a code on elbowroom's page under Connect, or with `elbowroom obsidian pair`, and type it into the settings "
     "of the plugin."
@@ -53,11 +60,12 @@ EXPOSED = f"{hdrs.RETRY_AFTER}, {CONVERSATION}, {REQUEST_ID}"
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Which hosts, origins and token the settings accept."""
+    """Which hosts, origins and token the settings accept, and the secret with which Open WebUI signs its users."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
     token: bytes | None
+    open_webui_secret: str | None
 
     def allows_host(self, host: str, address: str) -> bool:
         """Tell whether a Host header names this server; `address` is where the connection arrived.
@@ -85,6 +93,7 @@ def rules_of(loaded: LoadedSettings, environ: Mapping[str, str]) -> AccessRules:
         frozenset(host.lower() for host in server.allowed_hosts) | {f"{server.host}:{server.port}".lower()},
         frozenset(server.allowed_origins),
         token.encode() if token else None,
+        secret.reveal(loaded.folder, environ) if (secret := server.open_webui_secret) is not None else None,
     )
 
 
@@ -106,13 +115,15 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204)
         _check_content_type(request)
-        _check_token(request, rules)
+        await _check_token(request, rules)
+    if OPEN_WEBUI_JWT in request.headers and "jwt" not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, "jwt")
     request.app[SHARED].running.check_open()
     if not leads_to_page:
         await request.app[SETTINGS].ready()
-    if DEVICE not in request:
+    if HOLDER not in request:
         return await handler(request)
-    with request.app[DEVICES].asking(request[DEVICE]):
+    with request.app[SHARED].store.people.asking(request[HOLDER]):
         return await handler(request)
 
 
@@ -153,6 +164,12 @@ def is_own(origin: str, request: web.Request) -> bool:
     return origin in (f"http://{request.host}", f"https://{request.host}")
 
 
+def page_address(request: web.Request) -> str:
+    """Return the address of elbowroom's page for a browser on the machine of the program that asks."""
+    host = f"127.0.0.1{request.host.removeprefix(DOCKER)}" if request.host.startswith(DOCKER) else request.host
+    return f"{request.scheme}://{host}{PAGE}"
+
+
 def _check_content_type(request: web.Request) -> None:
     if request.method not in METHODS_WITH_BODY:
         return
@@ -160,16 +177,17 @@ def _check_content_type(request: web.Request) -> None:
         raise UnsupportedMediaType("The body has to be JSON: send Content-Type: application/json.")
 
 
-def _check_token(request: web.Request, rules: AccessRules) -> None:
-    """Check the token, and take note of the paired program whose it is."""
+async def _check_token(request: web.Request, rules: AccessRules) -> None:
+    """Check the token, and take note of whose it is."""
     given = _token_of(request)
     if rules.token is not None and hmac.compare_digest(given.encode("utf-8", "surrogateescape"), rules.token):
         return
-    if given.startswith(TOKENS_BEGIN) and (device := request.app[DEVICES].using(given)) is not None:
-        request[DEVICE] = device
+    people = request.app[SHARED].store.people
+    if given.startswith(TOKENS_BEGIN) and (holder := await people.holder(given)) is not None:
+        request[HOLDER] = holder
     elif rules.token is not None and not (request.path == CLAIM and request.method == hdrs.METH_POST):
         if given.startswith(TOKENS_BEGIN):
-            raise _not_paired()
+            raise _unknown()
         raise Unauthorized("This elbowroom asks for its token: send it as Authorization: Bearer <token>.")
 
 
@@ -178,50 +196,90 @@ def _token_of(request: web.Request) -> str:
     return value.strip() if scheme.lower() == "bearer" else request.headers.get("X-Api-Key", "")
 
 
-def _not_paired() -> Unauthorized:
-    return Unauthorized(f"This program is not paired with elbowroom, or not any more. {WHERE_CODES_ARE}")
+def _unknown() -> Unauthorized:
+    return Unauthorized(
+        f"This program is not paired with elbowroom, or not any more. {WHERE_CODES_ARE} A person gets a token from "
+        "whoever runs elbowroom."
+    )
 
 
 def for_own_page(answer: Answer) -> Answer:
-    """Refuse requests of web pages other than elbowroom's own; programs name no origin and pass.
+    """Refuse requests of web pages other than elbowroom's own, and of paired programs; others name no origin and pass.
 
-    Settings name programs to start and addresses to send keys to, so a page that may chat may not change them, nor
-    may a program that is paired.
+    What is answered is the person's own who asks.
     """
+    return _for(answer, "owner", "member", "gateway")
+
+
+def for_owner(answer: Answer) -> Answer:
+    """Refuse requests as `for_own_page` does, and those of people who are no owners.
+
+    Settings name programs to start and addresses to send keys to, so a page or a person that may chat may not change
+    them, nor may a program that is paired.
+    """
+    return _for(answer, "owner")
+
+
+def for_paired(answer: Answer) -> Answer:
+    """Refuse requests as `for_owner` does, but let programs in that are paired; no page of `allowed_origins` is."""
+    return _for(answer, "owner", "paired")
+
+
+def for_roles(answer: Answer, *roles: Role) -> Answer:
+    """Refuse requests of people and programs with other roles, from whatever page."""
 
     @wraps(answer)
     async def checked(request: web.Request) -> web.Response:
-        _check_unpaired(request)
-        if DEVICE in request:
-            raise Forbidden(
-                f"{request[DEVICE].name} is paired with elbowroom and may chat, see settings and change those of "
-                "compactions. This is for elbowroom's own page.",
-                code="not_for_paired",
-            )
-        _check_own_page(request)
+        _check_role(request, roles)
         return await answer(request)
 
     return checked
 
 
-def for_paired(answer: Answer) -> Answer:
-    """Refuse requests as `for_own_page` does, but let programs in that are paired; no page of `allowed_origins` is."""
-
+def _for(answer: Answer, *roles: Role) -> Answer:
     @wraps(answer)
     async def checked(request: web.Request) -> web.Response:
-        _check_unpaired(request)
-        origins = request.headers.getall(hdrs.ORIGIN, [])
-        may_be_paired = all(map(ALWAYS_ALLOWED_ORIGINS.fullmatch, origins))
-        if DEVICE not in request and may_be_paired and not _is_own_page(request):
-            raise Forbidden(
-                f"What runs at {origins[0]!r} may see and change settings once it is paired. {WHERE_CODES_ARE}",
-                code="pairing_needed",
-            )
-        if DEVICE not in request or not may_be_paired:
+        if HOLDER not in request and _token_of(request).startswith(TOKENS_BEGIN):  # which may chat without a token
+            raise _unknown()
+        _check_role(request, roles)
+        if "paired" in roles:
+            _check_paired_page(request)
+        else:
             _check_own_page(request)
         return await answer(request)
 
     return checked
+
+
+def _check_role(request: web.Request, roles: Collection[Role]) -> None:
+    holder = request.get(HOLDER)
+    if holder is None or holder.role in roles:
+        return
+    if holder.role == "paired":
+        raise Forbidden(
+            f"{holder.name} is paired with elbowroom and may chat, see settings and change those of compactions. This "
+            "is for elbowroom's own page.",
+            code="not_for_paired",
+        )
+    raise Forbidden(
+        f"{holder.name} is a {holder.role} here, and may chat and see what is {holder.name}'s own. This is for owners.",
+        code="not_for_members",
+    )
+
+
+def _check_paired_page(request: web.Request) -> None:
+    """Let a paired program in from the origins that need no setting, others as elbowroom's own page."""
+    origins = request.headers.getall(hdrs.ORIGIN, [])
+    holder = request.get(HOLDER)
+    is_paired = holder is not None and holder.role == "paired"
+    may_be_paired = all(map(ALWAYS_ALLOWED_ORIGINS.fullmatch, origins))
+    if not is_paired and may_be_paired and not _is_own_page(request):
+        raise Forbidden(
+            f"What runs at {origins[0]!r} may see and change settings once it is paired. {WHERE_CODES_ARE}",
+            code="pairing_needed",
+        )
+    if not is_paired or not may_be_paired:
+        _check_own_page(request)
 
 
 def check_may_pair(request: web.Request) -> None:
@@ -231,12 +289,6 @@ def check_may_pair(request: web.Request) -> None:
         raise Forbidden(
             f"Web pages from {origins[0]!r} cannot be paired with elbowroom; programs such as Obsidian can."
         )
-
-
-def _check_unpaired(request: web.Request) -> None:
-    """Raise Unauthorized for the token of a program that is not paired, which may chat where no token is set."""
-    if request.app[RULES].get().token is None and DEVICE not in request and _token_of(request).startswith(TOKENS_BEGIN):
-        raise _not_paired()
 
 
 def _check_own_page(request: web.Request) -> None:
@@ -262,6 +314,12 @@ def speaks_anthropic(request: web.Request) -> bool:
 def is_page(path: str) -> bool:
     """Tell whether a path leads to the page or a part of it, which everybody may read: it holds nobody's data."""
     return path == PAGE or path.startswith(PARTS)
+
+
+def person_of(request: web.Request) -> str:
+    """Return the person who does something here; empty for the holder of the server's own token, or where is none."""
+    holder = request.get(HOLDER)
+    return holder.person if holder is not None else ""
 
 
 def add_cors_headers(request: web.Request, response: web.StreamResponse, origin: str) -> None:

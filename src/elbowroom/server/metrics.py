@@ -17,6 +17,7 @@ from elbowroom.caches import cache_sizes
 from elbowroom.context.conversation import ContextFill, StepUsage
 from elbowroom.context.observations import Observations
 from elbowroom.providers.machines import Machine
+from elbowroom.server.guard import for_roles
 from elbowroom.server.state import PROVIDERS, SHARED, STARTED
 
 SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
@@ -316,7 +317,7 @@ COUNTED: web.AppKey[Metrics] = web.AppKey("COUNTED", Metrics)
 
 def add_metrics_route(app: web.Application) -> None:
     """Add the route."""
-    app.router.add_get(METRICS, show_metrics)
+    app.router.add_get(METRICS, for_roles(show_metrics, "owner"))
 
 
 async def show_metrics(request: web.Request) -> web.Response:

@@ -21,6 +21,7 @@ from elbowroom.errors import (
     RequestTimeout,
     StoreAway,
     StoreOpening,
+    TooManyAtOnce,
     TooManyRequests,
     Unauthorized,
     UpstreamBusy,
@@ -145,9 +146,8 @@ def failure_response(error: ElbowroomError, request: web.Request) -> web.Respons
     request_facts().failed(error)
     shown = error.as_anthropic() if speaks_anthropic(request) else error.as_openai()
     response = web.json_response(shown, status=error.status)
-    if (
-        isinstance(error, TooManyRequests | ServerStopping | StoreOpening | StoreAway | UpstreamBusy | ContextOverflow)
-        and error.retry_after is not None
+    if isinstance(error, TooManyRequests | TooManyAtOnce | ServerStopping | StoreOpening | StoreAway) or (
+        isinstance(error, UpstreamBusy | ContextOverflow) and error.retry_after is not None
     ):
         response.headers[hdrs.RETRY_AFTER] = str(error.retry_after)
     if isinstance(error, Unauthorized):

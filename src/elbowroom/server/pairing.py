@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from elbowroom.connect.devices import Device
 from elbowroom.connect.pairing import ROUTE, VALID_SECONDS, PairingCode
 from elbowroom.errors import NotFound, RequestError
-from elbowroom.server.guard import CLAIM, check_may_pair, for_own_page
+from elbowroom.server.guard import CLAIM, check_may_pair, for_owner, person_of
+from elbowroom.server.people import note
 from elbowroom.server.request import read_json
-from elbowroom.server.state import DEVICES
+from elbowroom.server.state import SHARED
 
 MOST_BYTES: Final = 4096
 LONGEST_NAME: Final = 80
@@ -24,27 +24,28 @@ log = logging.getLogger(__name__)
 def add_pairing_routes(app: web.Application) -> None:
     """Add the routes."""
     routes = PairingRoutes()
-    app.router.add_get(ROUTE, for_own_page(list_devices))
-    app.router.add_post(ROUTE, for_own_page(routes.make_code))
+    app.router.add_get(ROUTE, for_owner(list_devices))
+    app.router.add_post(ROUTE, for_owner(routes.make_code))
     app.router.add_post(CLAIM, routes.claim)
-    app.router.add_delete(f"{ROUTE}/{{id}}", for_own_page(revoke))
+    app.router.add_delete(f"{ROUTE}/{{id}}", for_owner(revoke))
 
 
 class PairingRoutes:
-    """Has the one code that is valid."""
+    """Has the one code that is valid, and whose the program is that uses it."""
 
     def __init__(self) -> None:
         self._code = PairingCode()
+        self._person = ""
 
     async def make_code(self, request: web.Request) -> web.Response:
         """Make a code; one that was made before is not valid any more."""
-        expires = int(time.time()) + VALID_SECONDS
+        expires, self._person = int(time.time()) + VALID_SECONDS, person_of(request)
         return _answer({"code": self._code.make(), "expires": expires}, 201)
 
     async def claim(self, request: web.Request) -> web.Response:
-        """Pair the program that sends the code, and answer with its token, which is told only now.
+        """Pair the program that sends the code with whoever made it, and answer with its token, told only now.
 
-        Needs no token. Raises Forbidden, Gone, TooManyTries, Conflict and SettingsNotSaved.
+        Needs no token. Raises Forbidden, Gone, TooManyTries, Conflict and StoreUnwritable.
         """
         check_may_pair(request)
         body = await read_json(request, MOST_BYTES)
@@ -52,20 +53,26 @@ class PairingRoutes:
             raise RequestError('The body has to be a JSON object, such as {"code": "ABCD-2345", "name": "Phone"}.')
         name = _name(body)
         self._code.use(_code(body))
-        device, token = await request.app[DEVICES].add(name)
-        log.info("%s was paired.", device.name)
-        return _answer({"token": token, "id": device.id, "name": device.name}, 201)
+        people = request.app[SHARED].store.people
+        paired, token = await people.pair(self._person, name)
+        await people.note(self._person, "added", f"paired {name}")
+        log.info("%s was paired.", paired.name)
+        return _answer({"token": token, "id": paired.id, "name": paired.name}, 201)
 
 
 async def list_devices(request: web.Request) -> web.Response:
     """List what is paired, the one paired last first."""
-    return _answer({"data": [_described(device) for device in request.app[DEVICES].listed()]})
+    paired = await request.app[SHARED].store.people.all(["paired"])
+    shown = ("id", "name", "created", "last_used")
+    return _answer({"data": [{name: token.described[name] for name in shown} for token in paired]})
 
 
 async def revoke(request: web.Request) -> web.Response:
     """Revoke the token of a paired program."""
-    if not await request.app[DEVICES].remove(request.match_info["id"]):
+    gone = await request.app[SHARED].store.people.revoke(request.match_info["id"], ["paired"])
+    if gone is None:
         raise NotFound("Nothing is paired under this id; it may have been revoked already.", code="not_paired")
+    await note(request, "removed", f"paired {gone.name}")
     return web.Response(status=204)
 
 
@@ -85,11 +92,6 @@ def _name(body: dict[str, Any]) -> str:
     if not line.strip(JOINER):
         raise RequestError("name has to have a letter that can be seen.", param="name")
     return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1].rstrip()}…"
-
-
-def _described(device: Device) -> dict[str, Any]:
-    last_used = None if device.last_used is None else int(device.last_used)
-    return {"id": device.id, "name": device.name, "created": int(device.created), "last_used": last_used}
 
 
 def _answer(value: dict[str, Any], status: int = 200) -> web.Response:

@@ -18,7 +18,8 @@ from elbowroom.errors import ElbowroomError, Forbidden, NotFound, RequestError
 from elbowroom.providers.base import ModelInfo, ModelManagement, Provider
 from elbowroom.providers.lmstudio import find_owner
 from elbowroom.providers.machines import Machine, Machines
-from elbowroom.server.guard import DEVICE, for_own_page, for_paired
+from elbowroom.server.guard import HOLDER, for_owner, for_paired, for_roles
+from elbowroom.server.people import keys_of, note
 from elbowroom.server.request import read_json
 from elbowroom.server.state import PROVIDERS, SETTINGS, SHARED
 from elbowroom.settings.change import SettingsChanger, add_agent, change_agent, remove_agent
@@ -28,6 +29,7 @@ from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.merge import restart_needed, shown_sources, shown_values
 from elbowroom.settings.model import ProviderSettings, Settings
 from elbowroom.settings.references import TOOL_DESCRIPTIONS
+from elbowroom.store import Role
 
 MAX_SETTINGS_BYTES: Final = 1024 * 1024
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ WINDOW_SOURCES: Final[Mapping[str, str]] = {
 }
 LEARNED: Final = "learned from what the engine reported, smaller than it says"
 MODELS: Final = "/api/v1/models"
+MANAGERS: Final[tuple[Role, ...]] = ("owner", "gateway", "paired")
+"""Who loads and unloads models, which takes them from all others; a gateway asks for its own administrators."""
 
 
 def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
@@ -47,14 +51,14 @@ def add_settings_routes(app: web.Application, live: LiveSettings, environ: Mappi
     app.router.add_get("/api/settings", for_paired(routes.show))
     app.router.add_patch("/api/settings", for_paired(routes.change))
     app.router.add_get("/api/agents", for_paired(routes.list_agents))
-    app.router.add_post("/api/agents", for_own_page(routes.add_agent))
-    app.router.add_post("/api/agents/check", for_own_page(check_agent))
-    app.router.add_post("/api/agents/toml", for_own_page(read_agent))
-    app.router.add_get("/api/agents/{id}/toml", for_own_page(routes.export_agent))
+    app.router.add_post("/api/agents", for_owner(routes.add_agent))
+    app.router.add_post("/api/agents/check", for_owner(check_agent))
+    app.router.add_post("/api/agents/toml", for_owner(read_agent))
+    app.router.add_get("/api/agents/{id}/toml", for_owner(routes.export_agent))
     app.router.add_patch("/api/agents/{id}", for_paired(routes.change_agent))
-    app.router.add_delete("/api/agents/{id}", for_own_page(routes.remove_agent))
+    app.router.add_delete("/api/agents/{id}", for_owner(routes.remove_agent))
     app.router.add_get("/api/providers", for_paired(list_providers))
-    app.router.add_get("/api/tools", for_own_page(list_tools))
+    app.router.add_get("/api/tools", for_owner(list_tools))
 
 
 class SettingsRoutes:
@@ -88,6 +92,7 @@ class SettingsRoutes:
         patch = await _read_object(request)
         _check_paired(request, patch, "compaction")
         await asyncio.to_thread(self._changer.change, lambda _: patch)
+        await note(request, "changed", "settings", [*keys_of(patch)])
         return await self.show(request)
 
     async def list_agents(self, request: web.Request) -> web.Response:
@@ -101,6 +106,7 @@ class SettingsRoutes:
         """Add an agent and answer with it."""
         agent = await _read_object(request)
         agent_id = await asyncio.to_thread(add_agent, self._changer, agent)
+        await note(request, "added", f"agent {agent_id}")
         return web.json_response(await self._judged(request, agent_id), status=201)
 
     async def change_agent(self, request: web.Request) -> web.Response:
@@ -108,11 +114,13 @@ class SettingsRoutes:
         patch = await _read_object(request)
         _check_paired(request, patch, "tool_output")
         agent_id = await asyncio.to_thread(change_agent, self._changer, request.match_info["id"], patch)
+        await note(request, "changed", f"agent {agent_id}", [*keys_of(patch)])
         return web.json_response(await self._judged(request, agent_id))
 
     async def remove_agent(self, request: web.Request) -> web.Response:
         """Remove an agent. Raises where another one refers to it."""
         await asyncio.to_thread(remove_agent, self._changer, request.match_info["id"])
+        await note(request, "removed", f"agent {request.match_info['id']}")
         return web.Response(status=204)
 
     async def export_agent(self, request: web.Request) -> web.Response:
@@ -203,10 +211,11 @@ def _check_paired(request: web.Request, patch: Mapping[str, Any], allowed: str) 
     Other keys name programs to start and addresses to send keys to, and whatever runs beside the program may have its
     token.
     """
+    holder = request.get(HOLDER)
     for key in patch:
-        if DEVICE in request and key != allowed:
+        if holder is not None and holder.role == "paired" and key != allowed:
             raise Forbidden(
-                f"{request[DEVICE].name} is paired with elbowroom and may change {allowed} here, not {key[:80]!r}. "
+                f"{holder.name} is paired with elbowroom and may change {allowed} here, not {key[:80]!r}. "
                 "Change that on elbowroom's own page.",
                 code="not_for_paired",
                 param=key[:80],
@@ -297,9 +306,9 @@ def _model(kind: str, info: ModelInfo, windows: LearnedWindows) -> dict[str, Any
 def add_lmstudio_routes(app: web.Application) -> None:
     """Add LM Studio's own routes, which have no base address before them."""
     app.router.add_get(MODELS, list_downloaded)
-    app.router.add_post(f"{MODELS}/load", load)
-    app.router.add_post(f"{MODELS}/unload", unload)
-    app.router.add_post(f"{MODELS}/download", download)
+    app.router.add_post(f"{MODELS}/load", for_roles(load, *MANAGERS))
+    app.router.add_post(f"{MODELS}/unload", for_roles(unload, *MANAGERS))
+    app.router.add_post(f"{MODELS}/download", for_roles(download, *MANAGERS))
     app.router.add_get(f"{MODELS}/download/status/{{job_id}}", download_status)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from aiohttp import web
 
@@ -10,13 +10,17 @@ from elbowroom.agents.admission import QUIET_SECONDS
 from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.request import Caller
 from elbowroom.agents.turn import RunSettings, Shared
-from elbowroom.connect.devices import PairedDevices
 from elbowroom.providers.registry import Providers
 from elbowroom.providers.seen import SeenModels
 from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.load import LoadedSettings
+from elbowroom.store import owner_key
 
 T = TypeVar("T")
+FIND: Final = "find"
+"""What another server is asked, where it may run a conversation that is not in the database yet."""
+PATIENCE_SECONDS: Final = 1.0
+"""How long another server may take to tell what runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,6 @@ class Timing:
     quiet: float = QUIET_SECONDS
 
 
-DEVICES: web.AppKey[PairedDevices] = web.AppKey("DEVICES", PairedDevices)
 SEEN: web.AppKey[SeenModels] = web.AppKey("SEEN", SeenModels)
 SETTINGS: web.AppKey[LiveSettings] = web.AppKey("SETTINGS", LiveSettings)
 ENVIRONMENT: web.AppKey[Mapping[str, str]] = web.AppKey("ENVIRONMENT", Mapping)
@@ -77,6 +80,7 @@ def run_settings_of(app: web.Application, caller: Caller, target: Target | None 
     settings, shared = app[SETTINGS].current().settings, app[SHARED]
     memory = settings.memory
     shared.admission.max_waiting = settings.server.max_waiting
+    shared.running.most_of_one = settings.server.chats_at_once
     if caller.is_temporary and shared.temporary is not None:
         shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
     run = RunSettings(
@@ -97,14 +101,16 @@ def run_settings_of(app: web.Application, caller: Caller, target: Target | None 
 async def find_conversation(shared: Shared, owner: str, name: str) -> str | None:
     """Return the id of the owner's conversation with this id or else this name, running or kept; None without one.
 
-    Raises StoreOpening and StoreAway.
+    One that another server has just begun may not be in the database yet: then that one is asked. Raises
+    StoreOpening and StoreAway.
     """
     if (running := shared.running.find(owner, name)) is not None:
         return running
     await shared.store.ready()
     async with shared.store.in_time():
         row = await shared.store.conversations.find(owner, name)
-    if row is None:
-        shared.store.check_reachable()
-        return None
-    return row.id
+    if row is not None:
+        return row.id
+    shared.store.check_reachable()
+    servers, asked = shared.store.servers, {"owner": owner_key(owner), "name": name}
+    return (await servers.ask_any(await servers.others(), FIND, asked, PATIENCE_SECONDS)).get("found")

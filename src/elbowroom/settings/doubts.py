@@ -23,6 +23,7 @@ NEW_TOKEN = "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"  # n
 SECRET_WORDS = re.compile(r"key|token|secret|passw|auth|credential", re.IGNORECASE)
 HOST_KEY: Key = ("server", "host")
 TOKEN_KEY: Key = ("server", "token")
+SIGNING_KEY: Key = ("server", "open_webui_secret")
 PORT_KEY: Key = ("server", "port")
 EVERYWHERE: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # read, not bound to
 
@@ -39,7 +40,8 @@ def is_loopback(host: str) -> bool:
 
 def secrets_of(settings: Settings) -> dict[Key, SecretRef]:
     """Return every secret of the settings by its key."""
-    keys = {("providers", index, "api_key"): provider.api_key for index, provider in enumerate(settings.providers)}
+    keys: dict[Key, SecretRef | None] = {SIGNING_KEY: settings.server.open_webui_secret}
+    keys |= {("providers", index, "api_key"): provider.api_key for index, provider in enumerate(settings.providers)}
     return (
         {TOKEN_KEY: settings.server.token}
         | {key: secret for key, secret in keys.items() if secret is not None}
@@ -67,19 +69,18 @@ def _unreadable_secrets(
 ) -> Iterator[Problem]:
     for key, secret in secrets_of(settings).items():
         try:
-            secret.reveal(folder, environ)
+            value = secret.reveal(folder, environ)
         except SettingsError as error:
             message = f"{key_text(key)} = {secret} is not accepted: {error}"
             yield Problem(key, message, f"{sources.get(key, 'default')}: {message}")
+            continue
+        if value is None and key in (TOKEN_KEY, SIGNING_KEY) and (source := sources.get(key)):
+            message = f"{key_text(key)} = {secret} names a variable that is not set. Set it, or remove the line."
+            yield Problem(key, message, f"{source}: {message}")
 
 
 def _missing_token(settings: Settings, sources: Mapping[Key, str]) -> Iterator[Problem]:
-    if source := sources.get(TOKEN_KEY):
-        message = (
-            f"server.token = {settings.server.token} names a variable that is not set. Set it, or remove the line."
-        )
-        yield Problem(TOKEN_KEY, message, f"{source}: {message}")
-    elif not is_loopback(settings.server.host):
+    if not is_loopback(settings.server.host):
         needed = f"listening on {settings.server.host} lets other machines in, so it needs a token."
         yield Problem(
             HOST_KEY,

@@ -196,6 +196,7 @@ class ServerSettings(Section):
     host: Annotated[str, Field(min_length=1), AfterValidator(_bare_host)] = "127.0.0.1"
     port: Whole = Field(2345, ge=0, le=65535)
     token: SecretRef = DEFAULT_TOKEN
+    open_webui_secret: SecretRef | None = None
     allowed_hosts: Names = ()
     allowed_origins: Names = ()
     client_tools: ClientTools = "auto"
@@ -204,6 +205,7 @@ class ServerSettings(Section):
     task_history: TaskHistory = "ends"
     side_requests: bool = True
     max_waiting: Whole = Field(1000, ge=0, le=100_000)
+    chats_at_once: Whole = Field(0, ge=0, le=1000)
     stop_notice_seconds: Whole = Field(0, ge=0, le=600)
     drain_seconds: Whole = Field(5, ge=0, le=86_400)
 

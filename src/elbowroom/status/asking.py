@@ -117,6 +117,27 @@ def other_token(place: Place) -> ElbowroomError:
     )
 
 
+def ask_once(
+    place: Place, path: str, method: str = "GET", body: Fields | None = None
+) -> tuple[int, dict[str, Any]] | None:
+    """Return the status and the JSON object that the server at a place answers; None where no server runs.
+
+    Raises ElbowroomError if it cannot be asked, or refuses the token.
+    """
+    connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
+    try:
+        status, answer = request_json(connection, place, path, method, body)
+    except ConnectionRefusedError:
+        return None
+    except (OSError, http.client.HTTPException) as error:
+        raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
+    finally:
+        connection.close()
+    if status == 401:
+        raise other_token(place)
+    return status, answer
+
+
 def _asked(connection: http.client.HTTPConnection, place: Place) -> Snapshot:
     _, health = request_json(connection, place, "/health")
     if health.get("status") not in ("ok", "stopping") or not isinstance(health.get("version"), str):

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import http.client
 import json
 import os
 import sys
@@ -18,15 +17,7 @@ from elbowroom.errors import ElbowroomError, NotFound
 from elbowroom.logs.formats import escaped
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.load import Flags, LoadedSettings, usable_settings
-from elbowroom.status.asking import (
-    PATIENCE_SECONDS,
-    Place,
-    check_name,
-    no_elbowroom,
-    other_token,
-    request_json,
-    told,
-)
+from elbowroom.status.asking import Place, ask_once, check_name, no_elbowroom, told
 
 ROUTE = "/api/memories"
 OPENING_SECONDS = 60.0
@@ -97,17 +88,10 @@ def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
     """Let the server there do it; return the memories that it lists, or None where no server runs."""
     query = f"?{urlencode({'agent': wish.agent})}" if wish.agent else ""
     method, path = ("DELETE", f"{ROUTE}/{quote(wish.id, safe='')}") if wish.deletes else ("GET", ROUTE)
-    connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
-    try:
-        status, answer = request_json(connection, place, path + query, method)
-    except ConnectionRefusedError:
+    answered = ask_once(place, path + query, method)
+    if answered is None:
         return None
-    except (OSError, http.client.HTTPException) as error:
-        raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
-    finally:
-        connection.close()
-    if status == 401:
-        raise other_token(place)
+    status, answer = answered
     failure = answer.get("error")
     if isinstance(failure, dict) and failure.get("message"):
         raise _no_such_memory(wish) if status == 404 and wish.deletes else ElbowroomError(str(failure["message"]))
@@ -119,7 +103,7 @@ def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
 
 def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) -> list[dict[str, Any]]:
     """Do it in the store, which no server may have open meanwhile."""
-    from elbowroom.server.request import USER, owner_of
+    from elbowroom.server.request import USER, named_user
     from elbowroom.store import only_process, open_store, store_place
 
     async def work() -> list[dict[str, Any]]:
@@ -127,7 +111,7 @@ def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) ->
         try:
             await store.ready(OPENING_SECONDS)
             agents = [wish.agent] if wish.agent else [agent.id for agent in loaded.settings.agents]
-            done = await _done(store.memories, wish, owner_of({USER: wish.user}), agents)
+            done = await _done(store.memories, wish, named_user({USER: wish.user}), agents)
             if store.is_failing:
                 raise ElbowroomError(f"The database {database} cannot be used now; the log above says why.")
             return done

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elbowroom.context.outputs import utf8
+from elbowroom.context.reuse import ReadPrompt
 from elbowroom.settings.model import StoreSettings
 
 log = logging.getLogger(__name__)
 UNKNOWN: Final = "the log of the server says why"
-SCHEMA_VERSION: Final = 12
+SCHEMA_VERSION: Final = 14
 """Rises with every change of the tables; a file with a higher one was written by a newer elbowroom."""
 VERSION_TABLE: Final = "schema_version"
 UNFINISHED: Final = "a copy into it has not come to its end; run the same `elbowroom store copy` again"
@@ -192,11 +193,13 @@ class Servers:
         drain: Callable[[], Awaitable[None]] | None = None,
         lapse: Callable[[], object] | None = None,
         waking: Callable[[float], object] | None = None,
+        busy: Callable[[], object] | None = None,
     ) -> None:
         """Answer what others ask of this server by these operations.
 
         `drain` is called whenever one of them wakes it, and at least once a second, and `lapse` when others may have
         taken it for dead for a while; `waking` with the seconds for which the whole process had stood still then.
+        While it is `busy`, it looks more often for what it is asked.
         """
 
     async def in_step(self, work: Callable[[], Awaitable[object]]) -> None:
@@ -224,6 +227,12 @@ class Servers:
         """Ask several servers at once, and return what those answer that do."""
         return []
 
+    async def ask_any(
+        self, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float = ANSWERED_SECONDS
+    ) -> Mapping[str, Any]:
+        """Ask several servers at once, and return the first answer that tells anything; nothing where none does."""
+        return {}
+
     async def hold(
         self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
     ) -> WindowTokens:
@@ -233,6 +242,13 @@ class Servers:
         the seconds waited, and may raise. Where the database does not tell, each server goes by its own requests.
         """
         return ALL_TOKENS
+
+    def note_read(self, conversation: str, prompt: ReadPrompt) -> None:
+        """Let the others know which model has read the last prompt of a conversation."""
+
+    async def last_read(self, conversation: str) -> ReadPrompt | None:
+        """Return the last prompt of a conversation that any server had read; None where that is not known."""
+        return None
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:

@@ -150,6 +150,15 @@ class Queue(OfAll[list[QueuedMessage]]):
 
 
 @dataclass(frozen=True, slots=True)
+class Receipt(OfOne[str | None]):
+    """What is the fingerprint of the message that was ever put in a conversation's queue under this id?"""
+
+    is_of_turn = True
+    conversation: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rows(OfAll[list[ConversationRow]]):
     """Which conversations are there, the one used last first, only those used before that moment?
 
@@ -284,6 +293,7 @@ class AskedConversations(ABC):
     pins = asked(Pins)
     times = asked(Times)
     queue = asked(Queue)
+    receipt = asked(Receipt)
     rows = asked(Rows)
     saved = asked(Saved)
     find = asked(Find)

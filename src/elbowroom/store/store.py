@@ -18,6 +18,7 @@ from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.lock import secret_beside
 from elbowroom.store.outputs import WriteBehindToolOutputs
+from elbowroom.store.people import People
 from elbowroom.store.place import Place, ServerPlace, place_of
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.sharing import Together
@@ -40,6 +41,7 @@ class Store:
         self.tool_outputs = WriteBehindToolOutputs(behind)
         self.memories = WriteBehindMemories(behind, servers)
         self.conversations = WriteBehindConversations(behind, servers=servers)
+        self.people = People(behind, servers)
         self.servers = servers
         self._behind = behind
         self._place = place

@@ -30,6 +30,23 @@ class TokenCount:
     conversation: bytes = field(default=b"", repr=False, compare=False)
 
     @property
+    def at_most(self) -> int:
+        """Return the most tokens that it may be: what has to fit a window."""
+        return self.tokens + self.error_bound
+
+    @property
+    def at_least(self) -> int:
+        """Return the fewest tokens that it may be: what surely does not fit where these do not."""
+        return max(0, self.tokens - self.error_bound)
+
+    def within(self, window: int) -> int:
+        """Return what a prompt of this size is taken to fill of a window that it is sent into.
+
+        That is the most it may be; where so much would leave no room, though it may fit, it is the least.
+        """
+        return self.at_most if self.at_most < window else self.at_least
+
+    @property
     def is_exact(self) -> bool:
         """Whether the engine will count the same number."""
         return self.method in ("exact", "engine") and self.error_bound == 0

@@ -52,7 +52,7 @@ async def test_what_was_measured_is_not_counted_again_when_it_is_sent() -> None:
     prompt = await counter.prompt([USER, ANSWER])
     sent = await counter.sent([USER, ANSWER])
     size = await counter.size({"messages": list(sent)})
-    assert prompt == size.at_most == len("Which harbour?The old one.")
+    assert prompt == size.count.at_most == len("Which harbour?The old one.")
     assert way.asked == [sent]
 
 

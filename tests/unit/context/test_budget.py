@@ -174,10 +174,11 @@ RANKS: dict[type[Decision], int] = {Send: 0, Compact: 1, Refuse: 2}
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Budget, Measure]:
-    """Any budget with any prompt up to twice the window."""
+    """Any budget with any prompt up to twice the window, counted or estimated."""
     budget = draw(BUDGETS)
     prompt = draw(st.integers(0, 2 * budget.window))
-    return budget, Measure(prompt, draw(st.integers(0, prompt)))
+    fixed = draw(st.integers(0, prompt))
+    return budget, Measure(prompt, fixed, draw(st.none() | st.integers(0, fixed)))
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,30 @@ def test_without_auto_nothing_is_compacted(measure: Measure, decision: Decision)
     assert plan_step(measure, W8K, auto=False) == decision
 
 
+@pytest.mark.parametrize(
+    ("measure", "auto", "decision"),
+    [
+        (Measure(8192, 8192, 8191), True, Send(is_tight=True, is_doubtful=True)),  # nothing can go, and it may fit
+        (Measure(8192, 8192, 8192), True, Refuse(8192)),
+        (Measure(9900, 9900, 7000), True, Send(is_tight=True, is_doubtful=True)),
+        (
+            Measure(20_000, 9900, 7000),
+            True,
+            Compact(10_900, asks_pruner=False, is_tight=True),
+        ),  # what can go goes first
+        (Measure(20_000, 9900, 8192), True, Refuse(9900)),
+        (Measure(20_000, 300, 8192), True, Compact(4215)),  # no matter what the rest has at least
+        (Measure(8191, 8191, 7000), True, Send(is_tight=True)),  # it surely fits
+        (Measure(9000, 300, 8000), False, Send(is_doubtful=True)),
+        (Measure(9000, 300, 8192), False, Refuse(9000)),
+        (Measure(8191, 300, 7000), False, Send()),
+    ],
+)
+def test_what_may_fit_is_not_refused(measure: Measure, decision: Decision, *, auto: bool) -> None:
+    """An estimate refuses only what by its fewest tokens does not fit; all that can be freed is freed before."""
+    assert plan_step(measure, W8K, auto=auto) == decision
+
+
 def test_tool_schemas_above_the_trigger_never_call_a_pruning_agent() -> None:
     """C02: 29,000 tokens of tools in a window of 32,768."""
     assert plan_step(Measure(29_500, 29_100), Budget(32_768)) == Send(is_tight=True)
@@ -244,15 +269,20 @@ def test_nothing_that_overflows_is_sent_and_nothing_that_could_fit_is_refused(
 ) -> None:
     """C19: for all inputs there is a decision, and it keeps the window."""
     budget, measure = situation
+    least = measure.least if measure.least is not None else measure.fixed if auto else measure.prompt
     match plan_step(measure, budget, auto=auto):
-        case Send():
+        case Send(is_doubtful=False):
             assert measure.prompt < budget.window
+        case Send():
+            assert least < budget.window <= measure.prompt
+            assert measure.fixed == measure.prompt or not auto
         case Compact(target):
             assert auto
-            assert measure.fixed < budget.window
+            assert min(least, measure.fixed) < budget.window
             assert budget.occupied(measure.fixed) <= target <= budget.occupied(measure.prompt)
         case Refuse(needed):
             assert needed >= budget.window
+            assert least >= budget.window
             assert needed == (measure.fixed if auto else measure.prompt)
 
 
@@ -265,7 +295,7 @@ def test_compacted_to_the_target_is_sent_at_once(situation: tuple[Budget, Measur
         return
     after = data.draw(st.integers(measure.fixed, measure.prompt))
     if budget.occupied(after) <= min(decision.target, budget.window):
-        assert isinstance(plan_step(Measure(after, measure.fixed), budget), Send)
+        assert isinstance(plan_step(replace(measure, prompt=after), budget), Send)
 
 
 @given(situations())
@@ -283,7 +313,7 @@ def test_pruning_agent_is_asked_only_where_a_summary_has_room(situation: tuple[B
 def test_longer_history_never_makes_it_easier(situation: tuple[Budget, Measure], more: int, auto: bool) -> None:
     """With the same fixed cost, a longer prompt is sent, compacted, refused in this order."""
     budget, measure = situation
-    longer = Measure(measure.prompt + more, measure.fixed)
+    longer = replace(measure, prompt=measure.prompt + more)
     first, second = (plan_step(each, budget, auto=auto) for each in (measure, longer))
     assert RANKS[type(first)] <= RANKS[type(second)]
 

@@ -14,7 +14,7 @@ import pytest
 from elbowroom.context.budget import Budget, Compact, Refuse, Send
 from elbowroom.context.compaction import Cannot, Compaction
 from elbowroom.context.costs import Engine
-from elbowroom.context.effects import Aside, Ask, Count, KeepText
+from elbowroom.context.effects import Aside, Ask, Count, KeepText, Tell
 from elbowroom.context.fitting import Keep, Note, Shortener, TakeResults
 from elbowroom.context.ledger import Written
 from elbowroom.context.manager import AgentContextManager
@@ -81,6 +81,7 @@ class World:
     seen: list[Any] = field(default_factory=list)
     counts: int = 0
     is_offered: bool = False
+    doubt: int = 0
 
     def run(self, plan: Work[T]) -> T:
         """Carry a plan out."""
@@ -104,7 +105,7 @@ class World:
             raise self.failure
         if isinstance(effect, Count):
             self.counts += 1
-            return size(effect.messages) + (self.tool if self.is_offered else 0)
+            return size(effect.messages) + (self.tool if self.is_offered else 0) - effect.at_least * self.doubt
         if isinstance(effect, Aside):
             return effect.work()
         if effect is Ask.PINS:
@@ -260,6 +261,49 @@ def test_whether_a_prompt_is_sent(length: int, rung: Rung | None, put_back: int,
         with pytest.raises(ContextOverflow):
             world.run(plan)
         assert world.did.count("LESS") == put_back + 1
+
+
+@pytest.mark.parametrize(
+    ("length", "last", "doubt", "auto", "has_said", "is_sent"),
+    [
+        (4100, 4100, 200, True, False, True),  # one message, and nothing else to free
+        (4100, 4100, 200, True, True, False),  # an answer that has begun ends instead
+        (4100, 4100, 100, True, False, None),  # by its fewest tokens it is as large as the window
+        (5000, 40, 2000, False, False, True),
+        (5000, 40, 100, False, False, None),
+        (3900, 3900, 500, True, False, True),
+    ],
+)
+def test_what_may_fit_is_sent_with_a_notice(
+    length: int, last: int, doubt: int, *, auto: bool, has_said: bool, is_sent: bool | None
+) -> None:
+    """The engine judges what an estimate leaves open, and the person knows; what surely fits needs no notice."""
+    messages = chat(length, last)
+    made, world = planner(messages, auto=auto), World(rung=None, doubt=doubt)
+    decision = world.run(made.first_decision())
+    plan = made.carry_out(decision, has_said=has_said)
+    if is_sent is None:
+        with pytest.raises(ContextOverflow):
+            world.run(plan)
+        return
+    assert world.run(plan) is is_sent
+    told = [effect for effect in world.seen if isinstance(effect, Tell)]
+    sizes = f"{size(messages) - doubt:,} to {size(messages):,}"
+    assert [(effect.kind, sizes in effect.text) for effect in told] == (
+        [("tight", True)] if is_sent and size(messages) >= WINDOW else []
+    )
+
+
+@pytest.mark.parametrize("rung", ["plan", None])
+def test_a_compaction_goes_before_a_prompt_that_may_fit(rung: Rung | None) -> None:
+    """Only what is left when all has gone that can go is tried, or the whole where nothing of it could."""
+    messages = chat(5000, 4100)
+    made, world = planner(messages), World(rung=rung, doubt=1500)
+    decision = world.run(made.first_decision())
+    assert isinstance(decision, Compact)
+    assert world.run(made.carry_out(decision, has_said=False))
+    assert world.did[-1] == "Tell"
+    assert (made.manager.history.messages == messages) is (rung is None)
 
 
 @pytest.mark.parametrize("rung", ["plan", None])

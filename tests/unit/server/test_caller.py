@@ -8,7 +8,7 @@ import pytest
 from multidict import CIMultiDict
 
 from elbowroom.agents.request import NOBODY, Caller, parse_chat_request
-from elbowroom.server.request.caller import LONGEST_NAME, caller_of
+from elbowroom.server.request.caller import LONGEST_NAME, caller_of, named_user
 
 ORDER = "### Task:\nFind a title.\n<chat_history>\nUSER: Hi\n</chat_history>"
 SELECTION = {"role": "system", "content": 'Available Tools: [{"name": "get_weather"}]\n\nChoose a tool.'}
@@ -16,8 +16,8 @@ SELECTION = {"role": "system", "content": 'Available Tools: [{"name": "get_weath
 
 def told(headers: dict[str, str] | None = None, **body: Any) -> Caller:
     """Return who asks with these headers and this body."""
-    chat = {"model": "m", "messages": [user("Hello")], **body}
-    return caller_of(CIMultiDict(headers or {}), parse_chat_request(chat))
+    named, chat = CIMultiDict(headers or {}), parse_chat_request({"model": "m", "messages": [user("Hello")], **body})
+    return caller_of(named, chat, named_user(named, chat.body))
 
 
 def user(content: Any) -> dict[str, Any]:

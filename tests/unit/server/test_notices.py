@@ -1,14 +1,16 @@
 """Notices on the wire: in ASCII whatever they say, and never left open."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import cast, get_args, get_type_hints
 
 import pytest
 from chatting import chunks_of, split_frames
 from watched_stream import statuses_of
 
-from elbowroom.agents.answer import Answer, Notice
+from elbowroom.agents.answer import Answer, Notice, ToolCall
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.context.effects import Progress
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import TextDelta
@@ -51,6 +53,43 @@ def test_progress_is_an_update_of_the_open_status() -> None:
     assert chunk["choices"] == [{"index": 0, "delta": {"content": ""}, "finish_reason": None}]
     assert chunk["event"] == {"type": "status", "data": {"description": HALF.text, "done": False}}
     assert chunk["elbowroom"] == {"kind": "compacting", "before": 900, "attempt": 1, "part": 2, "parts": 5}
+
+
+class Recorded:
+    """A turn of a conversation that is on the page."""
+
+    conversation = "conv_1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "notice", "page", "is_led"),
+    [
+        (Answer(text=["Nine."]), CLOSING, "http://127.0.0.1:2345/", True),
+        (Answer(text=["The list a[i] of (1)."]), CLOSING, "http://127.0.0.1:2345/", True),
+        (Answer(text=["As [1", "] says."]), CLOSING, "http://127.0.0.1:2345/", False),
+        (
+            Answer(text=["Well"], tool_calls=[ToolCall("callabcde", "look", "{}")]),
+            CLOSING,
+            "http://127.0.0.1:2345/",
+            False,
+        ),
+        (Answer(text=["Nine."]), replace(CLOSING, kind="not compacted"), "http://127.0.0.1:2345/", False),
+        (Answer(text=["Nine."]), CLOSING, "", False),
+    ],
+)
+def test_source_that_leads_to_a_compaction(answer: Answer, notice: Notice, page: str, *, is_led: bool) -> None:
+    """It is told once, before the end, and only where Open WebUI shows all of the answer beside it as before."""
+    encoder = FrameEncoder("m", is_open_webui=True, page=page)
+    encoder.began(cast("TurnRecorder", Recorded()))
+    encoder.events([OPENING, notice])
+    *events, last = chunks_of(encoder.end(answer))
+    assert last["choices"][0]["finish_reason"]
+    assert [event["event"]["type"] for event in events if "event" in event] == (["source"] if is_led else [])
+    if is_led:
+        told, url = events[-1]["event"]["data"], f"{page}#/conversations/conv_1?freed=600"
+        assert (told["source"]["url"], told["document"], told["metadata"][0]["source_url"]) == (url, [url], url)
+        for name in (told["source"]["name"], told["metadata"][0]["name"], told["metadata"][0]["source"]):
+            assert "http" not in name  # of which Open WebUI would show the site's icon
 
 
 def test_no_status_is_left_open_where_it_would_stay_so() -> None:

@@ -39,7 +39,7 @@ def examples(known: SideRequest) -> list[dict[str, Any]]:
 
 def told(body: dict[str, Any], headers: dict[str, str] | None = None, *, knows: bool = True) -> Caller:
     """Return who asks with this body."""
-    return caller_of(CIMultiDict(headers or {}), parse_chat_request(body), knows_side_requests=knows)
+    return caller_of(CIMultiDict(headers or {}), parse_chat_request(body), "", knows_side_requests=knows)
 
 
 @pytest.mark.parametrize("known", KINDS)

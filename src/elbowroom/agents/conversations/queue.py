@@ -1,6 +1,7 @@
 """Messages that wait for a turn of their conversation, and how a running turn takes them in."""
 
 import asyncio
+import hashlib
 import json
 import secrets
 import time
@@ -22,7 +23,10 @@ FOLLOW_UP: Final[frozenset[QueueMode]] = frozenset({"follow_up"})
 ANY: Final = STEER | FOLLOW_UP
 KNOWN_EMPTIED: Final = 1000
 """Conversations of which it is remembered what waited in them when their answer was stopped."""
+KNOWN_RECEIVED: Final = 1000
+"""Messages that are in memory alone of which it is remembered that they came, so that they come once."""
 MOST_WAITING: Final = 1_000
+ID_BYTES: Final = 12
 MOST_BYTES: Final = 1024 * 1024
 LOADING_SECONDS: Final = 2.0
 """How long all users of the queue together wait for what an earlier process has left in it."""
@@ -47,6 +51,9 @@ class KeptQueue(Protocol):
     async def queue(self) -> list[QueuedMessage]:
         """Return all waiting messages in order, also those that an unended turn has taken."""
 
+    async def receipt(self, conversation: str, message: str) -> str | None:
+        """Return the fingerprint of the message that was ever put in a queue under this id; None for none."""
+
 
 class QueueFull(RequestError):
     """A conversation has as many waiting messages as it may have."""
@@ -62,9 +69,25 @@ class QueueFull(RequestError):
         )
 
 
+class KeyUsed(RequestError):
+    """A key stands for another message already."""
+
+    status = 422
+    code = "idempotency_key_used"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This Idempotency-Key came with another message for this conversation before: a key stands for one "
+            "message. Send this one with a key of its own, or without one."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A message that was put in the queue; `position` counts from 1, `is_stored` says that it survives a restart."""
+    """A message that was put in the queue; `is_stored` says that it survives a restart.
+
+    `position` counts from 1, and is 0 where it waits no longer.
+    """
 
     id: str
     position: int
@@ -89,6 +112,7 @@ class MessageQueue:
         self._seen: set[str] | None = set() if conversations is not None else None
         self._held: set[str] = set()
         self._emptied = Recent[str, Sequence[QueuedMessage]]("emptied_queues", KNOWN_EMPTIED)
+        self._received = Recent[str, str]("received_messages", KNOWN_RECEIVED)
         self.untold = dict[str, Sequence[QueuedMessage]]()
         self._loading: asyncio.Task[None] | None = None
         self._waits_until = 0.0
@@ -114,26 +138,28 @@ class MessageQueue:
             self._loading = asyncio.create_task(self._load(self._conversations))
             self._waits_until = asyncio.get_running_loop().time() + LOADING_SECONDS
 
-    async def add(self, conversation: str, message: Message, mode: QueueMode, *, is_kept: bool = True) -> Accepted:
+    async def add(
+        self, conversation: str, message: Message, mode: QueueMode, *, key: str = "", is_kept: bool = True
+    ) -> Accepted:
         """Put a message after all others, and return once it is durable or has failed to become so.
 
-        The queue of a conversation that is not kept is in memory alone. Raises QueueFull, or BodyTooLarge where it is
-        too large.
+        A message whose `key` came before in this conversation is the one that came then. The queue of a conversation
+        that is not kept is in memory alone. Raises QueueFull, KeyUsed, NotFound where the conversation was deleted
+        meanwhile, or BodyTooLarge where it is too large.
         """
-        item = self._made(conversation, message, mode)
+        item, is_kept = self._made(conversation, message, mode, key), is_kept and self._conversations is not None
         await self.load()
-        waiting = self._waiting.setdefault(conversation, [])
-        if len(waiting) >= MOST_WAITING:
-            raise QueueFull
-        self._emptied.take(conversation)
-        self._number(item, self._next)
-        self._next += 1
-        waiting.append(item)
-        position = len(waiting)
-        if not is_kept:
-            return Accepted(item.id, position, is_stored=False)
-        self._note(Queued(item))
-        return Accepted(item.id, position, await self.settled())
+        if not (key and await self._came_before(item, is_kept=is_kept)):
+            if len(self._waiting.get(conversation, ())) >= MOST_WAITING:
+                raise QueueFull
+            self._emptied.take(conversation)
+            self._take_in([item])
+            if is_kept:
+                self._note(Queued(item))
+            else:
+                self._received.put(item.id, item.fingerprint)
+        position = place_of(item, self.waiting(conversation))
+        return Accepted(item.id, position, is_kept and await self.settled())
 
     async def ready_for(self, live: TurnRecorder) -> None:
         """Wait until the messages that wait for this turn can be known; a raw model does not wait for the store."""
@@ -258,11 +284,28 @@ class MessageQueue:
         for conversation in {item.conversation for item in left}:
             self._waiting[conversation] = self._sorted(self._waiting[conversation])
 
-    def _made(self, conversation: str, message: Message, mode: QueueMode) -> QueuedMessage:
+    async def _came_before(self, item: QueuedMessage, *, is_kept: bool = True) -> bool:
+        """Tell whether a message was put in the queue under its id. Raises KeyUsed where it was another one."""
+        if is_kept and self._conversations is not None:
+            known = await self._conversations.receipt(item.conversation, item.id)
+        else:
+            known = self._received.get(item.id)
+        if known not in (None, item.fingerprint):
+            raise KeyUsed
+        return known is not None
+
+    def _take_in(self, items: Sequence[QueuedMessage]) -> None:
+        for item in items:
+            if item.id not in self._numbers:
+                self._number(item, self._next)
+                self._next += 1
+                self._waiting.setdefault(item.conversation, []).append(item)
+
+    def _made(self, conversation: str, message: Message, mode: QueueMode, key: str = "") -> QueuedMessage:
         size = _bytes_of(message)
         if size > MOST_BYTES:
             raise BodyTooLarge(f"A message of {size:,} bytes is more than the {MOST_BYTES:,} that may wait in a queue.")
-        return QueuedMessage(f"qmsg_{secrets.token_hex(12)}", conversation, message, mode, self._clock())
+        return QueuedMessage(_id_of(conversation, key), conversation, message, mode, self._clock())
 
     def _note(self, change: Change) -> None:
         if self._conversations is not None:
@@ -294,6 +337,19 @@ class MessageQueue:
         if items:
             self._note(QueueDropped(tuple(item.id for item in items)))
         return items
+
+
+def place_of(item: QueuedMessage, waiting: Sequence[QueuedMessage]) -> int:
+    """Return the place of a message among those that wait, from 1 on; 0 where it waits no longer."""
+    return next((place for place, one in enumerate(waiting, 1) if one.id == item.id), 0)
+
+
+def _id_of(conversation: str, key: str) -> str:
+    """Return an id for a message; the same key gives the same id, so that servers and restarts agree."""
+    if not key:
+        return f"qmsg_{secrets.token_hex(ID_BYTES)}"
+    named = json.dumps([conversation, key]).encode()
+    return f"qmsg_{hashlib.blake2b(named, digest_size=ID_BYTES).hexdigest()}"
 
 
 def _bytes_of(message: Message) -> int:

@@ -5,11 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from elbowroom.agents.conversations.queue import MOST_WAITING, Accepted, MessageQueue, QueueFull
-from elbowroom.agents.conversations.recording import TurnRecorder
+from elbowroom.agents.conversations.queue import MOST_WAITING, Accepted, MessageQueue, QueueFull, place_of
+from elbowroom.agents.conversations.recording import HIDDEN_SECONDS, TurnRecorder
 from elbowroom.agents.running import Running, RunningAnswer
 from elbowroom.context.conversation import Queued, QueuedMessage, QueueMode
 from elbowroom.context.transcript import Message
+from elbowroom.errors import NotFound
 from elbowroom.store import Store, Together
 from elbowroom.store.questions import Conversations
 
@@ -31,32 +32,46 @@ class SharedQueue(MessageQueue):
         self._servers = servers
         self._running = running
         self._fetching = asyncio.Lock()
-        servers.offer({UNQUEUE: self._unqueue}, drain=self._drain, lapse=self._forget, waking=running.wake)
+        self._late: set[asyncio.Task[None]] = set()
+        operations = {UNQUEUE: self._unqueue}
+        servers.offer(
+            operations, drain=self._drain, lapse=self._forget, waking=running.wake, busy=running.conversations
+        )
 
-    async def add(self, conversation: str, message: Message, mode: QueueMode, *, is_kept: bool = True) -> Accepted:
+    async def add(
+        self, conversation: str, message: Message, mode: QueueMode, *, key: str = "", is_kept: bool = True
+    ) -> Accepted:
         """Put a message after all others, and have the server that answers the conversation look for it at once.
 
-        The order is that of the database, also where this server answers.
+        The order is that of the database, also where this server answers. What counts as stored was seen there.
         """
         if not is_kept:
-            return await super().add(conversation, message, mode, is_kept=False)
-        item = self._made(conversation, message, mode)
-        if len(await self.listed(conversation)) >= MOST_WAITING:
-            raise QueueFull
-        self._note(Queued(item))
-        self._store.release([item.id])
+            return await super().add(conversation, message, mode, key=key, is_kept=False)
+        item = self._made(conversation, message, mode, key)
+        if not (key and await self._came_before(item)):
+            if len(await self.listed(conversation)) >= MOST_WAITING:
+                raise QueueFull
+            self._note(Queued(item))
         is_stored = await self.settled()
+        if is_stored and not await self._came_before(item):
+            raise NotFound("The conversation was deleted before the message was in its queue.")
         if conversation in self._running.conversations():
             await self._fetch([conversation])
         for server in await self._servers.answering(conversation):
             await self._servers.wake(server)
-        waiting = [one.id for one in await self._servers.waiting(conversation)]
-        return Accepted(item.id, waiting.index(item.id) + 1 if item.id in waiting else 1, is_stored)
+        return Accepted(item.id, place_of(item, await self._servers.waiting(conversation)), is_stored)
 
     async def ready_for(self, live: TurnRecorder) -> None:
-        """Take the messages that wait for this turn from the database; none can wait where it begins a conversation."""
-        if await live.is_found(is_patient=live.is_patient) and not live.is_first:
-            await self._fetch([live.conversation])
+        """Take the messages that wait for this turn from the database; none can wait where it begins a conversation.
+
+        A raw model does not wait long for that. What comes later waits here, and goes back where nobody takes it.
+        """
+        patience = None if live.is_patient else HIDDEN_SECONDS
+        if await live.is_found(is_patient=live.is_patient, seconds=HIDDEN_SECONDS) and not live.is_first:
+            fetching = asyncio.create_task(self._fetch([live.conversation]))
+            self._late.add(fetching)
+            fetching.add_done_callback(self._late.discard)
+            await asyncio.wait([fetching], timeout=patience)
 
     async def listed(self, conversation: str) -> list[QueuedMessage]:
         """Return the waiting messages of a conversation, in order, whichever server has them."""
@@ -106,13 +121,6 @@ class SharedQueue(MessageQueue):
             await self.settled()
             known = [*self._numbers] if self._noted == self._settled else None
             self._take_in(await self._servers.claim_queue(conversations, known))
-
-    def _take_in(self, items: Sequence[QueuedMessage]) -> None:
-        for item in items:
-            if item.id not in self._numbers:
-                self._number(item, self._next)
-                self._next += 1
-                self._waiting.setdefault(item.conversation, []).append(item)
 
     def _release(self, conversation: str) -> None:
         """Give messages back to whichever server answers next, but those that this one hands to nobody."""

@@ -190,8 +190,7 @@ class HistoryCounter:
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that it may have: what has to fit the window."""
-        count = await self.count(messages)
-        return count.tokens + count.error_bound
+        return (await self.count(messages)).at_most
 
     def text(self, text: str) -> int:
         """Return the size of a bare text; one beyond 100,000 characters is measured by its beginning."""
@@ -276,8 +275,11 @@ class StepCounter:
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
-        count = await self._count(await self.sent(messages))
-        return count.tokens + count.error_bound
+        return (await self._count(await self.sent(messages))).at_most
+
+    async def least(self, messages: Sequence[Message]) -> int:
+        """Return the fewest tokens that the whole request with this history may have."""
+        return (await self._count(await self.sent(messages))).at_least
 
     def text(self, text: str) -> int:
         """Return the size of a bare text."""

@@ -33,18 +33,16 @@ class PromptSize:
     counter: TokenCounter
     body: Mapping[str, Any]
 
-    @property
-    def at_most(self) -> int:
-        """Return the most tokens that the prompt may have: what has to fit the window."""
-        return self.count.tokens + self.count.error_bound
+    def truncation(self, usage: Mapping[str, Any] | None, window: int) -> Truncation | None:
+        """Return by how much the engine has silently cut the prompt, None where it has not or nobody can tell.
 
-    def truncation(self, usage: Mapping[str, Any] | None) -> Truncation | None:
-        """Return by how much the engine has silently cut the prompt, None where it has not or nobody can tell."""
-        reported = _as_usage(usage)
-        if reported is None or self.count.method not in ("exact", "engine"):
+        An estimate tells it only of a prompt that may have been too long for the window.
+        """
+        reported, counted = _as_usage(usage), self.count.at_least
+        can_tell = self.count.method in ("exact", "engine") or self.count.at_most >= window
+        if reported is None or not can_tell or not is_truncated(counted, reported.prompt_tokens):
             return None
-        is_cut = is_truncated(self.count.tokens, reported.prompt_tokens)
-        return Truncation(self.count.tokens, reported.prompt_tokens) if is_cut else None
+        return Truncation(counted, reported.prompt_tokens)
 
     async def learn(self, usage: Mapping[str, Any] | None, reply: Reply) -> None:
         """Learn from the engine's usage how to count."""

@@ -311,9 +311,12 @@ def _note_overflow(sending: Sending, error: ContextOverflow, settings: RunSettin
 
 
 async def _note_size(sending: Sending, reply: Reply, answer: Answer) -> None:
-    """Count a request that the engine did not report, and learn from a report how to count."""
+    """Count a request that the engine did not report, and learn from a report how to count.
+
+    Nothing is learned where the prompt may have been too long: then it may have been cut before it was counted.
+    """
     unreported = sending.stream.unreported
     if unreported is not None and (usage := await unreported.counted(sending.counter)):
         answer.usages.append(usage)
-    if sending.size is not None:
+    if sending.size is not None and sending.size.count.at_most < sending.manager.budget.window:
         await sending.size.learn(sending.stream.usage, reply)

@@ -96,7 +96,7 @@ async def read_again(fit: PromptFit, note_prompt: NotePrompt, job: Job) -> None:
     target, admission = fit.compactor.target, fit.compactor.settings.shared.admission
     sent = await fit.counter.sent([*fit.manager.history.messages, NEXT])
     body = {**without_answer_fields(fit.shape.body(sent)), "max_tokens": 1}
-    prompt = (await fit.counter.size(body)).at_most
+    prompt = (await fit.counter.size(body)).count.at_most
     question = Question(target.provider, fit.info, body, prompt, fit.manager.budget.window)
     await ask(question, ReplyReader(), admission, rank=job)
     note_prompt({**body, "messages": sent[:-1]}, prompt)

@@ -112,7 +112,8 @@ class PromptFit:
         """Do what a plan needs; return the answer."""
         match effect:
             case Count():
-                return await self.counter.prompt(effect.messages)
+                size = self.counter.least if effect.at_least else self.counter.prompt
+                return await size(effect.messages)
             case Aside():
                 return await asyncio.to_thread(effect.work)
             case Tell():
@@ -272,7 +273,7 @@ class PromptFit:
 
         Raises ContextOverflow where it may not and the reply `has_said` nothing yet.
         """
-        is_fine = isinstance(decision, Send) and self.planner.refusal is None
+        is_fine = isinstance(decision, Send) and not decision.is_doubtful and self.planner.refusal is None
         fits = is_fine or await self.run(self.planner.carry_out(decision, has_said=has_said))
         manager = self.manager
         may_be_gone = self.recall.has_summary or manager.history.changes  # else all that was said is there

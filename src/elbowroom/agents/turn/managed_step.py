@@ -111,10 +111,10 @@ class ManagedStep:
             if was_truncated and not has_said and self._manager.can_restart:
                 return True
         if failure is not None and has_said:
-            self._recovery.after_words(failure, size.at_most + (watch.generated if watch else 0))
+            self._recovery.after_words(failure, size.count.at_most + (watch.generated if watch else 0))
             raise failure
         if failure is not None:
-            return await self._recovers(failure, size.at_most)
+            return await self._recovers(failure, size.count.at_most)
         if self._stream.begins_anew:
             return await self._set_right()
         return watch is not None and self._wants_more(watch)

@@ -116,9 +116,16 @@ class Recovery:
         return budget.occupied(prompt) < budget.trigger
 
     async def was_truncated(self, size: PromptSize, usage: Mapping[str, Any] | None) -> bool:
-        """Tell whether the engine has silently cut this prompt; then the smaller window is learned, the person told."""
-        truncation = size.truncation(usage)
+        """Tell whether the engine has silently cut what fits; then the smaller window is learned, the person told.
+
+        Of a prompt that was sent although it may not have fit, the person alone is told.
+        """
+        window = self.manager.budget.window
+        truncation = size.truncation(usage, window)
         if truncation is None or self.windows.counts_differ(self.info, self._said):
+            return False
+        if size.count.at_most >= window:
+            await self._warn(truncation, "It was too long.")
             return False
         loaded = self.info.loaded_context
         with suppress(ElbowroomError):  # the answer is there already
@@ -128,7 +135,7 @@ class Recovery:
                 return False
             self.manager.learn_window(truncation.read)
         if self.windows.is_to_be_told(self.info, self._said):
-            await self._warn(truncation)
+            await self._warn(truncation, "From now on no more than that is sent to it.")
         return True
 
     @property
@@ -177,16 +184,17 @@ class Recovery:
         )
         return ContextOverflow(message, prompt_tokens=prompt)
 
-    async def _warn(self, truncation: Truncation) -> None:
+    async def _warn(self, truncation: Truncation, consequence: str) -> None:
         try:
             async with asyncio.timeout(POLICY_SECONDS):
                 policy = await self.provider.overflow_policy(self.info.id)
         except TimeoutError:
             policy = None
+        known = f" (its overflow policy is {policy})" if policy else ""
         text = (
             f"The model was sent {truncation.counted:,} tokens and read only {truncation.read:,}: the middle of the "
-            f"conversation was cut out silently{f' (its overflow policy is {policy})' if policy else ''}. From now on "
-            "no more than that is sent to it; load it with a larger context length to have more."
+            f"conversation was cut out silently{known}. {consequence} "
+            "Load it with a larger context length to have more."
         )
         log.warning("%s: %s", self.info.id, text)
         line = f"Load the model with more context: it read only {truncation.read:,} of {truncation.counted:,} tokens."

@@ -148,10 +148,10 @@ class Sending:
         self._was_sent, self.watch, self._prompt, self._kept = False, None, None, None
         try:
             await ask(
-                Question(self.target.provider, self.info, body, size.at_most, self.manager.budget.window),
+                Question(self.target.provider, self.info, body, size.count.at_most, self.manager.budget.window),
                 self.stream,
                 self.shared.admission,
-                held=size.at_most + self._held_ahead(size.at_most),
+                held=size.count.at_most + self._held_ahead(size),
                 on_wait=self._tell_waiting,
                 leaves=None if self.visible else self.leaves,
                 admitted=partial(self._begin, size, body),
@@ -170,34 +170,36 @@ class Sending:
     def _can_stop(self) -> bool:
         return not self.shape.is_constrained and self.manager.can_restart
 
-    def _held_ahead(self, prompt: int) -> int:
+    def _held_ahead(self, size: PromptSize) -> int:
         """Return how many tokens are held for an answer before it begins; one that can be stopped takes more later."""
-        limit = self._reply_limit(prompt)
-        return min(limit, self.manager.budget.reserve(prompt), AHEAD) if self._can_stop else limit
+        limit = self._reply_limit(size)
+        return min(limit, self.manager.budget.reserve(size.count.at_most), AHEAD) if self._can_stop else limit
 
-    def _reply_limit(self, prompt: int) -> int:
+    def _reply_limit(self, size: PromptSize) -> int:
         """Return the upstream's max_tokens: the rest of the window, or of what the client asked for."""
-        limit = self.manager.budget.reply_limit(prompt)
+        budget = self.manager.budget
+        limit = budget.reply_limit(size.count.within(budget.window))
         return limit if self.left_for_client == inf else max(1, min(limit, int(self.left_for_client)))
 
     async def _begin(self, size: PromptSize, body: dict[str, Any], ticket: Ticket | None) -> ModelInfo | None:
         """Prepare to send a prompt of this size; return the model as it is now, None where the prompt has to shrink."""
         if self._waits:
             await self._tell_waited()
-        if await self._has_outgrown_window(size.at_most):
+        if await self._has_outgrown_window(size):
             return None
         self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
-        self.manager.sent(size.at_most)
+        self.manager.sent(size.count.at_most)
         self.stream.sent(size.count.tokens)
         self.size = None if self.generated else size
-        self.is_limited_by_client = self.left_for_client <= self.manager.budget.window - size.at_most
+        window = self.manager.budget.window
+        self.is_limited_by_client = self.left_for_client <= window - size.count.within(window)
         counter = self.counter.running.fresh()
         watch = StreamWatch(self.manager, counter, self.said, ticket) if self._can_stop else None
         self._answering = watch or Unwatched(lambda: self.stream.pieces, counter)
         self.watch = self.stream.watch = watch
-        self.stream.may_be_empty = not self.recovery.is_near_edge(size.at_most)
-        body["max_tokens"] = self._reply_limit(size.at_most)
+        self.stream.may_be_empty = not self.recovery.is_near_edge(size.count.at_most)
+        body["max_tokens"] = self._reply_limit(size)
         self._prompt = self._digested(body)
         if ticket is not None:
             ticket.reads = await self._to_read(size, self._prompt, body["messages"])
@@ -213,11 +215,11 @@ class Sending:
         there = before.tokens + before.answer if goes_on else await self.counter.beginning(sent, shared)
         return max(1, size.count.tokens - there)
 
-    async def _has_outgrown_window(self, prompt: int) -> bool:
+    async def _has_outgrown_window(self, size: PromptSize) -> bool:
         """Tell whether the prompt has to shrink first, since its window has; raises ContextOverflow where it cannot."""
-        if not await self.recovery.has_shrunk() or self.recovery.fits(prompt):
+        if not await self.recovery.has_shrunk() or self.recovery.fits(size.count.at_most):
             return False
-        if not self.manager.can_restart and prompt >= self.manager.budget.window:
+        if not self.manager.can_restart and size.count.at_least >= self.manager.budget.window:
             raise await self.fit.overflow()
         return self.manager.can_restart
 

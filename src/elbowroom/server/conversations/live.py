@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from elbowroom.agents.running import ENDING_SECONDS, GRACE_SECONDS, RunningAnswer, stopped
+from elbowroom.agents.running import ENDING_SECONDS, GRACE_SECONDS, Running, RunningAnswer, stopped
 from elbowroom.agents.turn import Shared
 from elbowroom.context.conversation import ContextFill, ConversationRow
 from elbowroom.errors import Conflict, Forbidden, NotFound, RequestError
@@ -19,12 +19,11 @@ from elbowroom.server.conversations.encode import describe_fill, describe_queue
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import USER, caller_without_chat, conversation_name, keeper_of, read_json
-from elbowroom.server.state import SHARED, find_conversation
+from elbowroom.server.state import FIND, PATIENCE_SECONDS, SHARED, find_conversation
 from elbowroom.store import owner_key
 from elbowroom.store.questions import Conversations
 
 ROUTE: Final = "/api/live"
-PATIENCE_SECONDS: Final = 1.0
 CANCEL: Final = "cancel"
 FILL: Final = "fill"
 LIVE: Final = "live"
@@ -179,7 +178,8 @@ def add_live_route(app: web.Application) -> None:
     """Add the route, and let other servers ask what runs here."""
     app.router.add_get(ROUTE, list_live)
     told = ToldToOthers(app[SHARED])
-    app[SHARED].store.servers.offer({CANCEL: told.cancel, FILL: told.fill, LIVE: told.live})
+    operations = {CANCEL: told.cancel, FILL: told.fill, FIND: told.find, LIVE: told.live}
+    app[SHARED].store.servers.offer(operations)
 
 
 async def list_live(request: web.Request) -> web.Response:
@@ -214,6 +214,19 @@ class ToldToOthers:
         await self._shared.store.conversations.settled()
         return {"cancelled": cancelled, "has_told": any(turn.has_told for turn in turns)}
 
+    async def find(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell which conversation of an owner runs here under a name or an id, once the database has it."""
+        if (likely := self._found(given)) is not None:
+            await self._shared.recording.found_out(likely)
+            await self._shared.store.conversations.settled()
+        found = self._found(given)
+        return {} if found is None else {"found": found}
+
+    def _found(self, given: Mapping[str, Any]) -> str | None:
+        owners = {turn.owner for turn in _turns_of(self._shared.running, given["owner"])}
+        found = (self._shared.running.find(owner, given["name"]) for owner in owners)
+        return next(found, None)
+
     async def fill(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tell how full the window of a conversation is now."""
         turns = self._shared.running.of_conversation(given["conversation"])
@@ -228,10 +241,14 @@ class ToldToOthers:
 async def _told(shared: Shared, owner: str) -> dict[str, Any]:
     """Return an owner's turns here, what is compacted in the background, and how often the gauge of anybody changed."""
     running = shared.running
-    turns = [turn for one in running.conversations() for turn in running.of_conversation(one)]
-    own = [turn for turn in turns if owner_key(turn.owner) == owner]
     compacting = shared.background.compacting(lambda one: owner_key(one) == owner)
-    return {"data": await _described(shared, own), "background": compacting, "refilled": running.refilled}
+    own = await _described(shared, _turns_of(running, owner))
+    return {"data": own, "background": compacting, "refilled": running.refilled}
+
+
+def _turns_of(running: Running, owner: str) -> list[RunningAnswer]:
+    turns = (turn for one in running.conversations() for turn in running.of_conversation(one))
+    return [turn for turn in turns if owner_key(turn.owner) == owner]
 
 
 async def _described(shared: Shared, turns: Sequence[RunningAnswer]) -> list[dict[str, Any]]:

@@ -15,6 +15,9 @@ from elbowroom.server.encode import to_json
 from elbowroom.server.request import conversation_name, keeper_of, read_json
 from elbowroom.server.state import SHARED, find_conversation
 
+KEY: Final = "Idempotency-Key"
+"""The header by which a client sends the same message again, where it does not know whether it came."""
+LONGEST_KEY: Final = 255
 MODES: Final[dict[str, QueueMode]] = {"steer": "steer", "follow_up": "follow_up"}
 
 
@@ -34,7 +37,7 @@ async def add_message(request: web.Request) -> web.Response:
         raise RequestError('The body has to be a JSON object, such as {"content": "Also check May."}.')
     message, mode = _message_of(body), _mode_of(body)
     owner, shared = keeper_of(request, body), request.app[SHARED]
-    conversation, accepted = await _added(request, owner, message, mode)
+    conversation, accepted = await _added(request, owner, message, mode, _key_of(request))
     answer = {
         "id": accepted.id,
         "object": "conversation.queued_message",
@@ -47,7 +50,9 @@ async def add_message(request: web.Request) -> web.Response:
     return web.json_response(answer, status=202, dumps=to_json)
 
 
-async def _added(request: web.Request, owner: str, message: dict[str, Any], mode: QueueMode) -> tuple[str, Accepted]:
+async def _added(
+    request: web.Request, owner: str, message: dict[str, Any], mode: QueueMode, key: str
+) -> tuple[str, Accepted]:
     """Put a message in the queue of the conversation that the path names, and return the conversation's id.
 
     An answer that runs may still be looked for: until it is noted which conversation it belongs to, nothing can wait
@@ -61,7 +66,7 @@ async def _added(request: web.Request, owner: str, message: dict[str, Any], mode
             is_kept = await shared.store.conversations.find(owner, conversation) is not None
             is_answered = bool(shared.running.of(owner, conversation))
             if is_kept or (is_answered and not shared.recording.is_sought(conversation)):
-                return conversation, await shared.queue.add(conversation, message, mode, is_kept=is_kept)
+                return conversation, await shared.queue.add(conversation, message, mode, key=key, is_kept=is_kept)
 
 
 async def list_messages(request: web.Request) -> web.Response:
@@ -136,6 +141,13 @@ def _mode_of(body: dict[str, Any]) -> QueueMode:
             param="mode",
         )
     return MODES[mode]
+
+
+def _key_of(request: web.Request) -> str:
+    key = request.headers.get(KEY, "")
+    if len(key) > LONGEST_KEY:
+        raise RequestError(f"{KEY} has {len(key):,} characters, and may have {LONGEST_KEY}.", param=KEY)
+    return key
 
 
 def _listed(conversation: str, items: Sequence[QueuedMessage], **more: Any) -> web.Response:

@@ -26,7 +26,7 @@ from elbowroom.connect.obsidian import (
 )
 from elbowroom.elsewhere import NotAnswering, look
 from elbowroom.errors import Forbidden, NotFound, RequestError
-from elbowroom.server.guard import arrival, for_own_page
+from elbowroom.server.guard import arrival, for_owner
 from elbowroom.server.request import is_from_here, read_json
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 from elbowroom.settings.doubts import own_address
@@ -41,9 +41,9 @@ Planned = Callable[[Vault, Path], Plan]
 
 def add_obsidian_routes(app: web.Application) -> None:
     """Add the routes."""
-    app.router.add_get(ROUTE, for_own_page(show))
-    app.router.add_post(f"{ROUTE}/install", for_own_page(install))
-    app.router.add_post(f"{ROUTE}/remove", for_own_page(remove))
+    app.router.add_get(ROUTE, for_owner(show))
+    app.router.add_post(f"{ROUTE}/install", for_owner(install))
+    app.router.add_post(f"{ROUTE}/remove", for_owner(remove))
 
 
 async def show(request: web.Request) -> web.Response:

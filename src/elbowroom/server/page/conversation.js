@@ -5,7 +5,7 @@ import { compactionDivider } from "./compactions.js";
 import { act, ask, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
 import { BEHIND, openThere, phaseWords, stop, titleOf, withoutId } from "./conversations.js";
 import { gauge } from "./gauge.js";
-import { PAGE, messageList } from "./messages.js";
+import { PAGE, messageList, textOf } from "./messages.js";
 import { watch } from "./live.js";
 import { searchIn } from "./recall.js";
 
@@ -14,6 +14,8 @@ const MOST_PAGES = 20;
 export async function conversationView({ main, signal, id, query }) {
 	const route = `/v1/conversations/${enc(id)}`;
 	const search = query.get("q") ?? "";
+	const freed = (each) => each.before - each.after;
+	const jump = (each) => reach(() => messages.list.querySelector(`[data-at="${each.at}"]`));
 	let shown = await api(`${route}?limit=${PAGE}&order=desc`, { signal });
 	const meter = gauge(shown.context, null);
 	meter.element.classList.add("large");
@@ -44,7 +46,8 @@ export async function conversationView({ main, signal, id, query }) {
 	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
 		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload), searchIn(route, signal, (found) => reach(() => messages.list.querySelector(`[data-id="${CSS.escape(found)}"]`)))), ...(search ? [hitBar()] : []), messages.element);
 
-	function show() {
+	async function show() {
+		const { dropped } = await api(`${route}/queue`, { signal });
 		title.querySelector("h1").textContent = titleOf(shown);
 		meter.update(shown.context);
 		const { usage } = shown;
@@ -56,12 +59,13 @@ export async function conversationView({ main, signal, id, query }) {
 			["Tokens written", number(usage.output)],
 			["Of these for compactions", usage.pruning?.total ? number(usage.pruning.total) : null],
 			["Waiting in the queue", shown.queue_length ? number(shown.queue_length) : null],
+			["Not said, since it was stopped", dropped[0] ? dropped.map((each) => textOf(each.message)).join("; ") : null],
 			["Chat id", shown.name === null ? withoutId() : null],
 		].filter(([, value]) => value !== null)));
 		const all = shown.compactions;
 		jumps.hidden = !all.length;
-		jumps.replaceChildren(h("span.about", all.length === 1 ? "Compacted once:" : `Compacted ${all.length} times:`),
-			...all.map((each) => button(`${number(each.before - each.after)} tokens freed`, () => reach(() => messages.list.querySelector(`[data-at="${each.at}"]`)), "small")));
+		jumps.replaceChildren(h("span.about", all[1] ? `Compacted ${all.length} times:` : "Compacted once:"),
+			...all.map((each) => button(`${number(freed(each))} tokens freed`, () => jump(each), "small")));
 	}
 
 	// Shows what `find` finds, for which earlier messages are read until it is there.
@@ -73,11 +77,9 @@ export async function conversationView({ main, signal, id, query }) {
 
 	// Steps from one hit of the search to the one before it, the newest first.
 	function hitBar() {
-		const words = h("span", `Found: “${search}”`);
-		let at = null;
+		let at;
 		const earlier = act("Show the last hit", async () => {
-			const hits = () => [...messages.list.querySelectorAll("mark")];
-			const before = () => { const all = hits(); return at ? all[all.indexOf(at) - 1] : all.at(-1); };
+			const before = () => { const all = [...messages.list.querySelectorAll("mark")]; return at ? all[all.indexOf(at) - 1] : all.at(-1); };
 			at?.classList.remove("now");
 			const found = await reach(before);
 			if (found) {
@@ -89,17 +91,19 @@ export async function conversationView({ main, signal, id, query }) {
 			earlier.textContent = "Earlier hit";
 		}, "small");
 		addEventListener("shown", () => earlier.click(), { once: true, signal });
-		return h("div.hits", { role: "search" }, words, earlier);
+		return h("div.hits", { role: "search" }, h("span", `Found: “${search}”`), earlier);
 	}
 
 	async function reload() {
 		shown = await api(route, { signal });
-		show();
+		await show();
 		await messages.refresh();
 	}
 
-	show();
+	await show();
 	messages.take(shown.messages);
+	const meant = shown.compactions.findLast((each) => freed(each) === +query.get("freed"));
+	if (meant) addEventListener("shown", () => jump(meant), { once: true, signal });
 	let before = shown.status === "running" ? "" : undefined, hasLooked = false;
 	watch(signal, async (turns, changed, background) => {
 		const turn = turns.get(shown.id), isCompacted = background.has(shown.id);
@@ -118,7 +122,7 @@ export async function conversationView({ main, signal, id, query }) {
 		const count = shown.compactions.length;
 		shown = await api(route, { signal }).catch(() => shown);
 		if (turn && shown.compactions.length === count) return;
-		show();
+		await show();
 		await messages.refresh();
 	});
 }

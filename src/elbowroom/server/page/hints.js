@@ -85,6 +85,8 @@ const HINTS = {
 		stop_notice_seconds: ["Goes on before a stop", "For load balancers.", { unit: "seconds", rare: true }],
 		drain_seconds: ["Time for answers at a stop", "What is not finished then is ended, and kept.", { unit: "seconds", rare: true }],
 		token: ["Token", "What chat programs send as their API key.", { widget: "secret" }],
+		open_webui_secret: ["Secret of Open WebUI’s users", "", { widget: "secret", rare: true }],
+		chats_at_once: ["Most chats of one person at once", "0: any number.", { rare: true }],
 		allowed_hosts: ["Further names of this server", "One a line, such as nas.local."],
 		allowed_origins: ["Web pages that may call", "One origin a line."],
 		client_tools: ["Tools of the chat program", "For models without an agent."],

@@ -15,6 +15,7 @@ from elbowroom.server.request.caller import (
     conversation_name,
     is_from_here,
     keeper_of,
+    named_user,
     owner_of,
 )
 from elbowroom.server.request.decoding import OPENERS, UnsupportedCoding
@@ -30,6 +31,7 @@ __all__ = [
     "conversation_name",
     "is_from_here",
     "keeper_of",
+    "named_user",
     "owner_of",
     "read_chat_request",
     "read_json",

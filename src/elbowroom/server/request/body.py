@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 from aiohttp import hdrs, web
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
-from elbowroom.context.canonical import read_images
+from elbowroom.context.canonical import read_ahead
 from elbowroom.errors import BodyTooLarge, RequestTimeout
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.server.request.caller import caller_of, known_by
+from elbowroom.server.request.caller import caller_of, known_by, owner_of
 from elbowroom.server.request.decoding import PLAIN, coding_of, opened
 from elbowroom.server.request.json_text import parsed
 from elbowroom.server.state import SETTINGS, TIMING
@@ -30,8 +30,9 @@ async def read_chat_request(request: web.Request) -> ChatRequest:
 async def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
     """Return a parsed chat request with its caller."""
     side_requests, headers = request.app[SETTINGS].current().settings.server.side_requests, request.headers
-    caller = await at_leisure(request, lambda: caller_of(headers, chat, knows_side_requests=side_requests))
-    return replace(chat, caller=replace(caller, known_by=known_by(request, caller.owner)))
+    owner = owner_of(request, chat.body)
+    caller = await at_leisure(request, lambda: caller_of(headers, chat, owner, knows_side_requests=side_requests))
+    return replace(chat, caller=replace(caller, known_by=known_by(request, owner)))
 
 
 async def read_json(request: web.Request, most: int = MAX_BODY_BYTES) -> Any:
@@ -61,11 +62,11 @@ async def at_leisure(request: web.Request, work: Callable[[], Read]) -> Read:
 
 
 def _read_large(body: bytearray, read: Callable[[Any], Read]) -> Read:
-    """Return what is read in a large body, with its images hashed: both take too long for the event loop."""
+    """Return what is read in a large body, with its texts and images hashed: all take too long for the event loop."""
     request_facts().quotable = (value := parsed(body),)
     messages = value.get("messages") if isinstance(value, dict) else None
     if isinstance(messages, list):
-        read_images(messages)
+        read_ahead(messages)
     return read(value)
 
 

@@ -1,9 +1,7 @@
 """Tells who sends a request: from its headers, and from the fields of its body."""
 
-import base64
 import hashlib
 import ipaddress
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,9 +12,11 @@ from aiohttp import web
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
-from elbowroom.server.guard import CONVERSATION, DEVICE, RULES, arrival
+from elbowroom.errors import Unauthorized
+from elbowroom.server.guard import CONVERSATION, HOLDER, OPEN_WEBUI_JWT, RULES, arrival
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
 from elbowroom.server.state import SHARED
+from elbowroom.store import Token
 
 USER: Final = "X-Elbowroom-User"
 TASK: Final = "X-Elbowroom-Task"
@@ -29,7 +29,6 @@ OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
 OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost", "http://localhost", "https://localhost")
 """Origins of Obsidian's plugins, on a computer, on an iPhone and on Android; they show an answer's text alone."""
 OPEN_WEBUI_USER: Final = "X-OpenWebUI-User-Id"
-OPEN_WEBUI_JWT: Final = "X-OpenWebUI-User-Jwt"
 OPEN_WEBUI_CHAT: Final = "X-OpenWebUI-Chat-Id"
 TITLE_TASK: Final = "title_generation"
 AWAITED_TASKS: Final = frozenset(
@@ -57,29 +56,30 @@ LONGEST_URL: Final = 500
 WEB_PAGE: Final = re.compile(r"https?://[^\s\"'<>\\{}]+", re.ASCII)
 NO_BODY: Final[Mapping[str, Any]] = {}
 UNFILLED: Final = re.compile(r"\{\{.*\}\}")
+CLOCKS_DIFFER: Final = 30
+"""Seconds by which the clocks of Open WebUI and of this machine may differ."""
 FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via")
 """Headers that proxies add; the sender's address is then the proxy's."""
 
 
 def caller_without_chat(request: web.Request) -> Caller:
     """Return the caller of a request that is no chat, from its headers."""
-    owner = owner_of(request.headers, {})
+    owner = owner_of(request)
     return Caller(owner, _chat_id(request.headers, {}), known_by=known_by(request, owner))
 
 
 def keeper_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
     """Return the owner of the caller's conversations."""
-    owner = owner_of(request.headers, body)
+    owner = owner_of(request, body)
     return Caller(owner, known_by=known_by(request, owner)).keeps_as
 
 
-def caller_of(headers: Mapping[str, str], chat: ChatRequest, *, knows_side_requests: bool = True) -> Caller:
-    """Return the caller of a chat; the mapping of `headers` ignores case.
+def caller_of(headers: Mapping[str, str], chat: ChatRequest, owner: str, *, knows_side_requests: bool = True) -> Caller:
+    """Return the caller of a chat, which is its `owner`; the mapping of `headers` ignores case.
 
     What a coding agent asks beside a conversation is a task only where the caller `knows_side_requests`. Other tasks
     are known by their header, or by their form where they have none; no streaming request has that.
     """
-    owner = owner_of(headers, chat.body)
     chat_id = _chat_id(headers, chat.body)
     is_open_webui = any(name.lower().startswith(OPEN_WEBUI) for name in headers)
     caller = Caller(
@@ -122,7 +122,7 @@ def known_by(request: web.Request, owner: str) -> KnownBy:
     if owner:
         only_user.is_alone = False  # for good
         return "name"
-    if DEVICE in request or request.app[RULES].get().token is not None:
+    if HOLDER in request or request.app[RULES].get().token is not None:
         return "token"
     return "nobody else" if only_user.is_alone and is_from_here(request) else "nothing"
 
@@ -149,17 +149,38 @@ def conversation_name(name: str) -> str:
     return _first_name(name)
 
 
-def owner_of(headers: Mapping[str, str], body: Mapping[str, Any] = NO_BODY) -> str:
-    """Return the name of the user who sends a request; empty where the request does not say."""
-    claims = _claims(headers[OPEN_WEBUI_JWT]) if OPEN_WEBUI_JWT in headers else {}
-    return _first_name(
-        _filled(headers, OPEN_WEBUI_USER),
-        claims.get("id"),
-        claims.get("sub"),
-        _filled(headers, USER),
-        body.get("safety_identifier"),
-        body.get("user"),
-    )
+def owner_of(request: web.Request, body: Mapping[str, Any] = NO_BODY) -> str:
+    """Return whose request this is: the person of its token, or the user whom it names where it may name one.
+
+    A gateway speaks for others, and so does the server's own token; where there is none, everybody may. It is empty
+    where nobody is named. Raises Unauthorized for a name that is to be signed and is not.
+    """
+    holder: Token | None = request.get(HOLDER)
+    rules = request.app[RULES].get()
+    if holder is not None and holder.role != "gateway" and (holder.person or rules.token is not None):
+        return holder.person
+    must_sign = holder is not None and rules.open_webui_secret is not None
+    named = named_user(request.headers, body, rules.open_webui_secret, must_sign=must_sign)
+    return named or (holder.person if holder is not None else "")
+
+
+def named_user(
+    headers: Mapping[str, str],
+    body: Mapping[str, Any] = NO_BODY,
+    secret: str | None = None,
+    *,
+    must_sign: bool = False,
+) -> str:
+    """Return the user whom a request names; empty where it names nobody.
+
+    With a `secret` Open WebUI's users count only by its web token, signed with that; where everybody `must_sign`, no
+    other name counts. Raises Unauthorized for a web token with another signature.
+    """
+    claims = _claims(headers[OPEN_WEBUI_JWT], secret) if OPEN_WEBUI_JWT in headers else {}
+    named = _first_name(None if secret else _filled(headers, OPEN_WEBUI_USER), claims.get("id"), claims.get("sub"))
+    if named or must_sign:
+        return named
+    return _first_name(_filled(headers, USER), body.get("safety_identifier"), body.get("user"))
 
 
 def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
@@ -240,18 +261,24 @@ def _filled(headers: Mapping[str, str], name: str) -> str | None:
     return None if value is None or UNFILLED.fullmatch(value.strip()) else value.strip()
 
 
-def _claims(token: str) -> dict[str, Any]:
-    """Return the claims of a JSON web token; none where it cannot be read.
+def _claims(token: str, secret: str | None) -> dict[str, Any]:
+    """Return the claims of a JSON web token; without a secret its signature is not checked.
 
-    Its signature is not checked: the secret is another server's, and the claims permit nothing here.
+    Raises Unauthorized where it is not signed with the secret, or has expired.
     """
-    _, _, rest = token.partition(".")
-    payload = rest.partition(".")[0]
+    import jwt
+
     try:
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (ValueError, RecursionError):
-        return {}
-    return claims if isinstance(claims, dict) else {}
+        if secret is None:
+            return jwt.decode(token, options={"verify_signature": False})
+        return jwt.decode(token, secret, algorithms=["HS256"], leeway=CLOCKS_DIFFER, options={"require": ["exp"]})
+    except jwt.InvalidTokenError as error:
+        if secret is None:
+            return {}
+        raise Unauthorized(
+            f"{OPEN_WEBUI_JWT} does not prove a user: {error}. Its secret has to be that of "
+            "server.open_webui_secret, and the clocks of both machines right."
+        ) from None
 
 
 def _first_name(*values: object) -> str:

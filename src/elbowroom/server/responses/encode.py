@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from elbowroom.agents.answer import BETWEEN_STEPS, Answer, AnswerEvent, Compacted, Notice, ToolCall
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.context.compaction import Seal
-from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyRequests, UpstreamBusy
+from elbowroom.errors import ContextOverflow, ElbowroomError, TooManyAtOnce, TooManyRequests, UpstreamBusy
 from elbowroom.providers.base import ReasoningDelta, TextDelta
 from elbowroom.server.encode import KEEP_ALIVE, to_json, tokens_of, told_of
 from elbowroom.server.responses.tools import CALLS, Toolset
@@ -408,6 +408,6 @@ def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 def _code(error: ElbowroomError) -> str:
     """Return the code of OpenAI's list for an error; the event before has `error.code` itself."""
-    if isinstance(error, TooManyRequests | UpstreamBusy):
+    if isinstance(error, TooManyRequests | TooManyAtOnce | UpstreamBusy):
         return "rate_limit_exceeded"
     return "invalid_prompt" if isinstance(error, ContextOverflow) else "server_error"

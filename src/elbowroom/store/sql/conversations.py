@@ -33,6 +33,7 @@ from elbowroom.store.questions import (
     Question,
     Queue,
     Read,
+    Receipt,
     Rows,
     Saved,
     Times,
@@ -54,7 +55,16 @@ from elbowroom.store.sql.reading import (
     read_turns,
 )
 from elbowroom.store.sql.savings import read_savings
-from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
+from elbowroom.store.sql.schema import (
+    compactions,
+    conversations,
+    message_parts,
+    messages,
+    queue,
+    queue_receipts,
+    step_usage,
+    turns,
+)
 from elbowroom.store.sql.sharing import Written, note_written, of_dead, renewing
 from elbowroom.store.sql.statements import TAILS, interrupting, values
 from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
@@ -240,7 +250,8 @@ def _rows_of(table: Table) -> Any:
 
 
 ROWS_OF: Final = {
-    table: _rows_of(table) for table in (conversations, turns, messages, message_parts, step_usage, compactions, queue)
+    table: _rows_of(table)
+    for table in (conversations, turns, messages, message_parts, step_usage, compactions, queue, queue_receipts)
 }
 """What selects the rows of conversations, for each table that has any."""
 
@@ -336,6 +347,16 @@ def _times(asked: Times, connection: Connection) -> Mapping[str, float]:
 @_answers(Queue)
 def _queue(_: Queue, connection: Connection) -> list[QueuedMessage]:
     return read_queue(connection)
+
+
+@_answers(Receipt)
+def _receipt(asked: Receipt, connection: Connection) -> str | None:
+    if not is_sound_id(asked.conversation):
+        return None
+    own = queue_receipts.c
+    received = select(own.fingerprint).where(own.id == asked.message, own.conversation == asked.conversation)
+    fingerprint: str | None = connection.scalar(received)
+    return fingerprint
 
 
 @_answers(Rows)

@@ -17,6 +17,7 @@ from elbowroom.store.sql.schema import (
     message_parts,
     messages,
     queue,
+    queue_receipts,
     step_usage,
     tool_output_chunks,
     tool_output_uses,
@@ -243,7 +244,7 @@ def _delete_rest(connection: Connection, conversation: str) -> None:
     """Delete a conversation that has no messages any more."""
     own_turns = select(turns.c.id).where(turns.c.conversation == conversation)
     connection.execute(delete(step_usage).where(step_usage.c.turn.in_(own_turns)))
-    for table in (turns, compactions, queue):
+    for table in (turns, compactions, queue, queue_receipts):
         connection.execute(delete(table).where(table.c.conversation == conversation))
     connection.execute(delete(conversations).where(conversations.c.id == conversation))
 

@@ -114,6 +114,31 @@ memories: Final = Table(
 )
 Index("memories_by_age", memories.c.room, memories.c.saved)
 
+tokens: Final = Table(
+    "tokens",
+    metadata,
+    Column("hash", KEY, primary_key=True, comment="the SHA-256 of the token"),
+    Column("id", KEY, nullable=False, comment="a person's is a hash of the name"),
+    Column("role", KEY, nullable=False, comment="owner, member, gateway or paired"),
+    Column("person", TEXT, nullable=False, comment="a JSON text: whose it is; empty for whoever has the server's own"),
+    Column("name", TEXT, nullable=False, comment="a JSON text"),
+    Column("created", Float, nullable=False, comment="seconds since 1970"),
+    Column("last_used", Float, comment="seconds since 1970; null for never"),
+    UniqueConstraint("id", name="tokens_id"),
+)
+
+acts: Final = Table(
+    "acts",
+    metadata,
+    Column("number", NUMBER, primary_key=True, comment="in the order in which they were done"),
+    Column("at", Float, nullable=False, comment="seconds since 1970"),
+    Column("person", TEXT, nullable=False, comment="a JSON text; empty for whoever has the server's own token"),
+    Column("did", KEY, nullable=False, comment="added, changed or removed"),
+    Column("what", TEXT, nullable=False, comment="a JSON text"),
+    Column("keys", TEXT, nullable=False, comment="a JSON list: what of it was changed"),
+    sqlite_autoincrement=True,
+)
+
 conversations: Final = Table(
     "conversations",
     metadata,
@@ -248,6 +273,14 @@ queue: Final = Table(
 )
 Index("queue_by_conversation", queue.c.conversation)
 
+queue_receipts: Final = Table(
+    "queue_receipts",
+    metadata,
+    Column("id", KEY, primary_key=True, comment="of a message that was put in the queue, and may have left it"),
+    Column("conversation", KEY, nullable=False),
+    Column("fingerprint", KEY, nullable=False, comment="a hash of message and mode"),
+)
+Index("queue_receipts_by_conversation", queue_receipts.c.conversation)
 
 servers: Final = Table(
     "servers",
@@ -292,6 +325,17 @@ admission: Final = Table(
     info=POSTGRESQL_ONLY,
 )
 Index("admission_by_pool", admission.c.pool)
+read_prompts: Final = Table(
+    "read_prompts",
+    metadata,
+    Column("conversation", KEY, primary_key=True),
+    Column("model", KEY, nullable=False, comment="a machine and a model, which has read its last prompt"),
+    Column("window", Integer, comment="tokens"),
+    Column("tokens", Integer, nullable=False),
+    Column("read", Float, nullable=False, comment="seconds since 1970 by the clock of the database"),
+    info=POSTGRESQL_ONLY,
+)
+Index("read_prompts_by_model", read_prompts.c.model, read_prompts.c.read)
 agent_list: Final = Table(
     "agent_list",
     metadata,

@@ -26,7 +26,16 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from elbowroom.store.sql.dialect import skipping
-from elbowroom.store.sql.schema import compactions, conversations, message_parts, messages, queue, step_usage, turns
+from elbowroom.store.sql.schema import (
+    compactions,
+    conversations,
+    message_parts,
+    messages,
+    queue,
+    queue_receipts,
+    step_usage,
+    turns,
+)
 
 COUNTERS: Final = ("input_tokens", "output_tokens", "cache_creation_tokens", "cache_read_tokens")
 FILL: Final = ("fill_tokens", "fill_window", "fill_trigger", "fill_stop_at", "fill_turn")
@@ -203,7 +212,11 @@ END_PARTS_OF_TURN: Final = (
     .values(status=bound("status"))
 )
 END_REPLIES_OF_TURN: Final = update(messages).where(_STREAMING_IN_TURN).values(status=bound("status"))
-PUT_IN_QUEUE: Final = _inserting(queue, {}, and_(_is_there(conversations, "conversation"), ~_is_there(queue, "id")))
+_IN_CONVERSATION: Final = select(conversations.c.id).where(conversations.c.id == bound("conversation"))
+PUT_IN_QUEUE: Final = _inserting_each(
+    queue, {"conversation": _IN_CONVERSATION.where(~_is_there(queue_receipts, "id")).scalar_subquery()}
+)
+NOTE_RECEIPT: Final = _inserting_each(queue_receipts, {"conversation": _IN_CONVERSATION.scalar_subquery()})
 _OWN_IN_QUEUE: Final = and_(
     queue.c.id == bound("id"), or_(bound("server", queue.c.server.type) == "", queue.c.server == bound("server"))
 )
@@ -264,7 +277,7 @@ DELETING: Final = (
     delete(step_usage).where(step_usage.c.turn.in_(_OWN_TURNS)),
     *(
         delete(table).where(table.c.conversation == bound("conversation"))
-        for table in (messages, turns, compactions, queue)
+        for table in (messages, turns, compactions, queue, queue_receipts)
     ),
     delete(conversations).where(conversations.c.id == bound("conversation")),
 )

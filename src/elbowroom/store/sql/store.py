@@ -13,6 +13,7 @@ from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import kept_secret
 from elbowroom.store.sql.limits import ConversationLimits, ToolOutputLimits, trusted_time
 from elbowroom.store.sql.outputs import SqlToolOutputs
+from elbowroom.store.sql.people import SqlPeople
 from elbowroom.store.sql.rows import SqlLedger, SqlMemories
 from elbowroom.store.sql.search import AGAIN_SECONDS, TextIndex
 from elbowroom.store.sql.sharing import SqlServerLeases, SqlServers
@@ -34,6 +35,7 @@ class SqlStore:
         self.ledger = SqlLedger(database, limits, clock)
         self.tool_outputs = SqlToolOutputs(database, limits, clock)
         self.memories = SqlMemories(database)
+        self.people = SqlPeople(database)
         self.conversations = SqlConversations(database, server)
         self.servers = SqlServers(database, server)
         self.leases = SqlServerLeases(database, server)

@@ -5,9 +5,9 @@ from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
 from elbowroom.context import conversation as kinds
-from elbowroom.context.canonical import question_in
+from elbowroom.context.canonical import FILE_TEMPLATE, question_in
 from elbowroom.context.ledger import REUSED
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.transcript import Message, is_text, parts_of, text_in, text_of
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import (
     UNSOUND,
@@ -216,7 +216,7 @@ class Plan:
         self._use(self._used_by_turn, change.turn, change.at)
 
     def put_in_queue(self, change: kinds.Queued) -> None:
-        """Write a message that waits."""
+        """Write a message that waits, with no server, and that it was put in the queue."""
         item = change.item
         given = values(
             id=item.id,
@@ -225,9 +225,11 @@ class Plan:
             mode=item.mode,
             at=item.at,
             turn=item.turn,
-            server=self._server,
+            server="",
         )
         self._write(sql.PUT_IN_QUEUE, given)
+        receipt = values(id=item.id, conversation=item.conversation, fingerprint=item.fingerprint)
+        self._write(sql.NOTE_RECEIPT, receipt)
         self._use(self._used, item.conversation, item.at)
 
     def take(self, change: kinds.QueueTaken) -> None:
@@ -399,7 +401,11 @@ def title_of(message: Message) -> str:
     """
     if message.get("role") != "user":
         return ""
-    return " ".join(question_in(text_of(message))[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
+    parts = parts_of(message.get("content"))
+    first = text_in(parts[0]) if parts and is_text(parts[0]) else ""
+    is_enough = len(first) >= TITLE_CHARACTERS * 4 and not first.startswith(FILE_TEMPLATE)
+    said = first if is_enough else question_in(text_of(message))  # which copies all parts
+    return " ".join(said[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
 
 
 def heard_message_id(conversation: str, key: str) -> str:

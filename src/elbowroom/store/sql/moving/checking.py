@@ -25,6 +25,7 @@ from elbowroom.store.sql.schema import (
     messages,
     noted_version,
     queue,
+    queue_receipts,
     step_usage,
     tables_of,
     tool_output_chunks,
@@ -45,6 +46,7 @@ BELONGING: Final = (
     (step_usage, step_usage.c.turn, turns.c.id),
     (compactions, compactions.c.conversation, conversations.c.id),
     (queue, queue.c.conversation, conversations.c.id),
+    (queue_receipts, queue_receipts.c.conversation, conversations.c.id),
     (tool_output_chunks, tool_output_chunks.c.id, tool_outputs.c.id),
 )
 """Which rows belong to which others: a table, its column, and the column that it names."""

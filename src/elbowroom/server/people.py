@@ -1,0 +1,85 @@
+"""`/api/users`: makes, lists and revokes the tokens of people; `/api/acts`: who has changed what."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from elbowroom.errors import NotFound, RequestError, TokenNeeded
+from elbowroom.server.guard import RULES, for_owner, person_of
+from elbowroom.server.request import read_json
+from elbowroom.server.state import SHARED
+from elbowroom.store import ROLES, Did
+
+ROUTE: Final = "/api/users"
+MOST_BYTES: Final = 4096
+LONGEST_NAME: Final = 80
+ACTS_SHOWN: Final = 100
+
+
+def add_people_routes(app: web.Application) -> None:
+    """Add the routes."""
+    app.router.add_get(ROUTE, for_owner(list_people))
+    app.router.add_post(ROUTE, for_owner(add_person))
+    app.router.add_delete(f"{ROUTE}/{{id}}", for_owner(revoke_person))
+    app.router.add_get("/api/acts", for_owner(list_acts))
+
+
+async def note(request: web.Request, did: Did, what: str, keys: Sequence[str] = ()) -> None:
+    """Keep that whoever sends this request has done something, with the keys that were changed."""
+    await request.app[SHARED].store.people.note(person_of(request), did, what, keys)
+
+
+def keys_of(patch: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Yield the names of all that a merge patch changes, such as `compaction.auto`."""
+    for name, value in patch.items():
+        if isinstance(value, Mapping) and value:
+            yield from keys_of(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
+
+
+async def list_people(request: web.Request) -> web.Response:
+    """List people and programs that speak for people, the newest first."""
+    tokens = await request.app[SHARED].store.people.all(ROLES)
+    return _answer({"data": [token.described for token in tokens]})
+
+
+async def add_person(request: web.Request) -> web.Response:
+    """Make a token for a person, and answer with it; it is told only now."""
+    body = await read_json(request, MOST_BYTES)
+    if not isinstance(body, dict):
+        raise RequestError('The body has to be a JSON object, such as {"name": "Anna", "role": "member"}.')
+    name, role = body.get("name"), body.get("role", "member")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise RequestError(f"name has to be a name in one line, of at most {LONGEST_NAME} letters.", param="name")
+    if role not in ROLES:
+        raise RequestError(f"role has to be one of {', '.join(ROLES)}.", param="role")
+    if request.app[RULES].get().token is None:
+        raise TokenNeeded
+    made, token = await request.app[SHARED].store.people.add(name.strip(), role)
+    await note(request, "added", f"{role} {made.name}")
+    return _answer({"token": token, **made.described}, 201)
+
+
+async def revoke_person(request: web.Request) -> web.Response:
+    """Revoke a person's token, and those of the programs that this person has paired."""
+    gone = await request.app[SHARED].store.people.revoke(request.match_info["id"], ROLES)
+    if gone is None:
+        raise NotFound("Nobody has a token with this id; it may have been revoked already.", code="no_such_user")
+    await note(request, "removed", f"{gone.role} {gone.name}")
+    return web.Response(status=204)
+
+
+async def list_acts(request: web.Request) -> web.Response:
+    """List who has changed what in settings, agents and people, the last one first."""
+    acts = await request.app[SHARED].store.people.acts(ACTS_SHOWN)
+    shown = [
+        {"at": int(act.at), "by": act.person or None, "did": act.did, "what": act.what, "keys": act.keys}
+        for act in acts
+    ]
+    return _answer({"data": shown})
+
+
+def _answer(value: dict[str, Any], status: int = 200) -> web.Response:
+    return web.json_response(value, status=status, headers={hdrs.CACHE_CONTROL: "no-store"})

@@ -1,0 +1,128 @@
+"""The queue of servers that share a PostgreSQL database: in order, at once, and each message once, at every server."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chatting import eventually
+from queueing import call, said_by_user, waiting
+from serving import Served
+from several_servers import MODEL, several_servers
+
+from elbowroom.demo import Script, WaitFor
+from elbowroom.server.state import SHARED
+
+RAW = f"lmstudio/{MODEL}"
+TALK = {"X-Conversation-Id": "talk"}
+
+
+async def ask(served: Served, model: str, content: str, name: str) -> str:
+    """Ask without streaming; return the answer."""
+    body = {"model": model, "messages": [{"role": "user", "content": content}]}
+    async with served.http.post(served.chat_url, json=body, headers={"X-Conversation-Id": name}) as response:
+        answer = await response.json()
+        assert response.status == 200, answer
+        return str(answer["choices"][0]["message"]["content"])
+
+
+@pytest.mark.parametrize("model", [RAW, "writer"])
+async def test_the_next_request_reads_what_waits_at_every_server(tmp_path: Path, model: str) -> None:
+    """Put in at one server each, read in order by a request at any other one, eight times of eight."""
+    async with several_servers(tmp_path, 3) as (servers, studio):
+        for number in range(8):
+            name = f"talk {number}"
+            await ask(servers[number % 3], model, "Hello.", name)
+            said = [f"Word {each} of {number}." for each in range(3)]
+            for each, content in enumerate(said):
+                at = servers[(number + each) % 3]
+                await call(at, "POST", conversation=name, status=202, json={"content": content})
+            await ask(servers[(number + 1) % 3], model, "Now.", name)
+            assert said_by_user(studio.chats[-1].body["messages"])[-4:] == ["Now.", *said]
+            assert await waiting(servers[number % 3], name) == []
+
+
+async def test_a_new_conversation_can_be_spoken_to_from_its_first_word_on(tmp_path: Path) -> None:
+    """At each server, by name and by id, as soon as a client has the first word; and it is read by that answer."""
+    async with several_servers(tmp_path, 3) as (servers, studio):
+        for number in range(6):
+            goes_on = asyncio.Event()
+            studio.enqueue(Script("First ", WaitFor(goes_on), "word."), "Read.")
+            body = {"model": RAW, "messages": [{"role": "user", "content": f"Begin {number}."}], "stream": True}
+            headers = {"X-Conversation-Id": f"new {number}"}
+            async with servers[number % 3].http.post(
+                servers[number % 3].chat_url, json=body, headers=headers
+            ) as stream:
+                while b"First" not in await stream.content.readline():
+                    pass
+                name = stream.headers["X-Conversation-Id"] if number % 2 else f"new {number}"
+                for each in (1, 2):
+                    at, content = servers[(number + each) % 3], f"Also {each}."
+                    put = await call(at, "POST", conversation=name, status=202, json={"content": content})
+                    assert (put["stored"], put["running"]) == (True, True)
+                queue = servers[number % 3].app[SHARED].queue
+                await eventually(lambda: queue.length == 2, "the server that answers has not taken it")  # noqa: B023
+                goes_on.set()
+                rest = (await stream.read()).decode()
+            assert "Read." in "".join(
+                choice["delta"].get("content") or ""
+                for line in rest.splitlines()
+                if line.startswith("data: {")
+                for choice in json.loads(line[6:]).get("choices", ())
+            )
+            assert said_by_user(studio.chats[-1].body["messages"])[-2:] == ["Also 1.", "Also 2."]
+
+
+async def test_nothing_counts_as_stored_that_is_not_there(tmp_path: Path) -> None:
+    """A message for a conversation that another server deletes at this moment is refused, not acknowledged and lost."""
+    async with several_servers(tmp_path) as ((one, other), _):
+        await ask(one, RAW, "Hello.", "talk")
+        queue = one.app[SHARED].queue
+        add = queue.add
+
+        async def late(*args: Any, **named: Any) -> Any:
+            async with other.http.delete(f"{other.url}/v1/conversations/talk") as response:
+                assert response.status == 200
+            return await add(*args, **named)
+
+        queue.add = late  # type: ignore[method-assign]
+        await call(one, "POST", conversation="talk", status=404, json={"content": "Too late."})
+
+
+async def test_the_same_key_at_all_servers_is_one_message(tmp_path: Path) -> None:
+    """Sent to three servers at once, again while it waits and once it was read, it is one entry, read once."""
+    async with several_servers(tmp_path, 3) as (servers, studio):
+        await ask(servers[0], RAW, "Hello.", "talk")
+        body, keyed = {"content": "Only once."}, {"Idempotency-Key": "k-1"}
+
+        async def put(at: Served, status: int = 202, **options: Any) -> dict[str, Any]:
+            return await call(at, "POST", conversation="talk", status=status, **options)
+
+        added = await asyncio.gather(*(put(at, json=body, headers=keyed) for at in servers * 2))
+        assert {(one["id"], one["position"], one["stored"]) for one in added} == {(added[0]["id"], 1, True)}
+        assert await waiting(servers[1], "talk") == ["Only once."]
+        other = await put(servers[2], 422, json={"content": "Another."}, headers=keyed)
+        assert other["error"]["code"] == "idempotency_key_used"
+        await ask(servers[1], RAW, "Now.", "talk")
+        assert said_by_user(studio.chats[-1].body["messages"])[-2:] == ["Now.", "Only once."]
+        again = await put(servers[0], json=body, headers=keyed)
+        assert (again["id"], again["position"], again["stored"]) == (added[0]["id"], 0, True)
+        assert await waiting(servers[2], "talk") == []
+
+
+async def test_another_message_with_the_same_key_at_the_same_moment_is_refused(tmp_path: Path) -> None:
+    """Of two that come to two servers at once, one is stored and the other is told so; neither is lost unsaid."""
+    async with several_servers(tmp_path) as (servers, _):
+        await ask(servers[0], RAW, "Hello.", "talk")
+        for number in range(5):
+
+            async def put(at: Served, content: str, key: str = f"k-{number}") -> tuple[int, str]:
+                url = f"{at.url}/v1/conversations/talk/queue"
+                async with at.http.post(url, json={"content": content}, headers={"Idempotency-Key": key}) as response:
+                    return response.status, content
+
+            told = await asyncio.gather(*(put(at, f"{number} of {each}") for each, at in enumerate(servers)))
+            assert sorted(status for status, _ in told) == [202, 422]
+            stored = [content for status, content in told if status == 202]
+            assert (await waiting(servers[1], "talk"))[number:] == stored
