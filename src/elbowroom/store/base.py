@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import importlib
 import json
 import logging
 import sys
@@ -10,8 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Final, Self, TypeVar
 
+from elbowroom.caches import importing
 from elbowroom.context.outputs import utf8
 from elbowroom.context.reuse import ReadPrompt
 from elbowroom.settings.model import StoreSettings
@@ -294,6 +297,13 @@ class TrackedTasks:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not report it as lost
+
+
+@cache
+def sql_module() -> Any:
+    """Load `elbowroom.store.sql` and with it SQLAlchemy, which takes a thread a third of a second; return it."""
+    with importing():
+        return importlib.import_module("elbowroom.store.sql")
 
 
 def owner_key(owner: str) -> str:
