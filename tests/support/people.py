@@ -116,11 +116,7 @@ class Belongings:
         name = f"c{self._number}"
         status, answer = await say(self._served, f"Hello {name}", {**self._headers, "X-Conversation-Id": name})
         assert status == 200, answer
-        for _ in range(200):
-            page = await self._asked("GET", f"/v1/conversations/{name}/messages")
-            if page["data"]:
-                break
-            await asyncio.sleep(0.01)
+        page = await self._asked("GET", f"/v1/conversations/{name}/messages")
         return {"id": name, "message": page["data"][0]["id"], "item": page["data"][0]["id"]}
 
     async def _asked(self, method: str, path: str, body: Any = None) -> Any:
