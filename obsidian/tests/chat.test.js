@@ -23,7 +23,7 @@ async function talking(answer, kept = {}) {
 		} else if (url.includes("/queue")) {
 			if (method === "POST") queue.push({ id: `q${queue.length}`, mode: body.mode, message: { role: "user", content: body.content } });
 			if (method === "DELETE") queue.splice(0, 1);
-			json(response, method === "POST" ? { id: queue.at(-1).id, running: kept.running ?? true } : { data: queue }, method === "POST" ? 202 : 200);
+			json(response, method === "POST" ? { id: queue.at(-1).id, running: kept.running ?? true } : { data: queue, dropped: kept.dropped }, method === "POST" ? 202 : 200);
 		} else if (url.includes("/messages")) json(response, { data: kept.messages ?? messages, has_more: false, next: null });
 		else if (kept.hangs?.(url)) await kept.held;
 		else if (kept.row === null) json(response, { error: { message: "There is no conversation conv_1." } }, 404);
@@ -101,6 +101,15 @@ describe("a conversation", () => {
 		expect(chat.items.at(-1)).toMatchObject({ text: "Half an", status: "interrupted" });
 		expect(chat.problem).toBe(null);
 		expect(server.asked.some(({ path }) => path === "/v1/conversations/conv_1/cancel")).toBe(true);
+	});
+	it("knows what waited for an answer that was stopped, until something else waits", async () => {
+		const kept = { dropped: [{ id: "q0", message: { role: "user", content: "Also this." } }] };
+		await talking(says("Fine."), kept);
+		await open("conv_1");
+		expect(chat.dropped.map(({ message }) => message.content)).toEqual(["Also this."]);
+		kept.dropped = undefined;
+		await chat.load();
+		expect(chat.dropped).toEqual([]);
 	});
 	it("stops before the first word as well, and leaves the question", async () => {
 		await talking(() => {});

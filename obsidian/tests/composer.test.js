@@ -15,7 +15,7 @@ beforeEach(() => {
 	said = [];
 	taken = true;
 	const chat = {
-		isRunning: false, state: "idle", queue: [], context: null, model: "writer", problem: null,
+		isRunning: false, state: "idle", queue: [], dropped: [], changed: vi.fn(), context: null, model: "writer", problem: null,
 		send: vi.fn(async (text) => { said.push(text); return taken; }),
 		edit: vi.fn((item, text) => { said.push([item.text, text]); return taken; }),
 		compact: vi.fn(async () => taken), stop: vi.fn(async () => {}), unsay: vi.fn(async () => taken), load: vi.fn(async () => {}),
@@ -53,6 +53,16 @@ describe("what was written", () => {
 		await sending;
 		expect(composer.input.value).toBe("First\n\nSecond");
 		expect(composer.attachments).toEqual([note]);
+	});
+	it("is shown where it waited for an answer that was stopped, and can be written again", () => {
+		view.chat.dropped = [{ id: "q0", message: { role: "user", content: "Also this." } }];
+		composer.input.value = "And that.";
+		composer.show();
+		expect(composer.waiting.textContent).toContain("Not said, since the answer was stopped: Also this.");
+		composer.waiting.querySelector("[aria-label='Write it again']").click();
+		expect(composer.input.value).toBe("Also this.\n\nAnd that.");
+		expect(view.chat.dropped).toEqual([]);
+		expect(view.chat.changed).toHaveBeenCalledWith("state");
 	});
 	it("stays while a message is edited, and comes back after it", async () => {
 		composer.take([note]);

@@ -2,14 +2,12 @@
 
 import argparse
 import asyncio
-import gc
 import io
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -131,8 +129,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    with _importing():
-        from elbowroom.caches import give_back_large_blocks
+    from elbowroom.caches import give_back_large_blocks, importing
+
+    with importing():
         from elbowroom.server.listen import serve
         from elbowroom.store import database_path, only_process, store_place
         from elbowroom.store.inspection import check_encoding
@@ -151,20 +150,6 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _importing() -> Iterator[None]:
-    """Stop the garbage collector while the block imports modules, and never have it look at them again.
-
-    They live until the process ends; to search them is a tenth of what the import takes.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 def _demo(options: argparse.Namespace) -> int:
     asyncio.run(_run_demo(options))
     return 0
@@ -172,7 +157,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 async def _run_demo(options: argparse.Namespace) -> None:
     """Run a simulated LM Studio and the server in front of it, with settings of their own."""
-    with _importing():
+    from elbowroom.caches import importing
+
+    with importing():
         from elbowroom.demo import demo_studio
         from elbowroom.server.app import StopRequests, bound_the_stop, finish_answers, longest_stop
         from elbowroom.server.listen import listening

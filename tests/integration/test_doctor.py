@@ -374,6 +374,35 @@ async def test_a_pruning_agent_that_pushes_the_chat_out(tmp_path: Path) -> None:
         assert "16,384" in narrow.remedy
 
 
+OWN = '[[agents]]\nid = "pruner"\nmodel = "{model}"\n[[models]]\nid = "{id}"\npruning_agent = "pruner"\n'
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "asked", "told"),
+    [
+        ("gone", "tiny", AGENT, "each conversation's own model does it"),
+        ("small", "tiny", AGENT, "unload the model of tiny, writer"),
+        ("small", "lmstudio/ti*", "", "unload the model of tiny"),
+        ("narrow", "tiny", AGENT, "in several parts"),
+        ("small", "other*", AGENT, None),
+        ("tiny", "tiny", AGENT, None),
+    ],
+)
+async def test_pruning_agents_of_single_models(
+    tmp_path: Path, model: str, names: str, asked: str, told: str | None
+) -> None:
+    """They are judged for the models and agents whose conversations they prune, and for no others."""
+    narrow = SimulatedModel("narrow", loaded_context_length=4096)
+    async with SimulatedLMStudio([TINY, SimulatedModel("small"), narrow]) as studio:
+        text = settings_for(studio.base_url, agents=asked + OWN.format(model=model, id=names))
+        found = [one for one in problems(await examined(tmp_path, text)) if one.check == "pruning agent"]
+        assert [(one.where, told in one.what) for one in found if told] == (
+            [(f"models: {names}", True)] if told else []
+        )
+        assert told or not found
+        assert all("its pruning_agent = 'same'" in one.remedy for one in found if one.severity == "warn")
+
+
 async def test_an_mcp_server_that_does_not_start(studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """Who goes without its tools is told; what was given to it in secret is not."""
     broken = program("files", [sys.executable, "-c", "raise SystemExit(3)"], 'env = { FILES_TOKEN = "planted-sesame" }')

@@ -69,6 +69,23 @@ async def test_next_message_finds_the_end_of_the_answer(
         assert text_of(chunks)
 
 
+@pytest.mark.parametrize("window", [4096, 8192])
+async def test_end_of_an_answer_that_filled_the_window(tmp_path: Path, window: int) -> None:
+    """A chat program that sets no limit has most of the window for it too: no room is kept that could not be enough."""
+    text = log_of(12 * window)
+    async with small_window(tmp_path, goes_on(text), window=window) as (served, studio):
+        first = talk("", None)["messages"][:1]
+        said = text_of(chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": first})))
+        assert len(TOKENIZER.split(said)) > window
+        asked = len(turns_of(studio))
+        await stream_bytes(served, talk(said, "go on"))
+        turn = turns_of(studio)[asked]
+        assert_fits(turn)
+        [end] = [content_of(each) for each in turn.body["messages"] if each["role"] == "assistant"]
+        assert said.endswith(end)
+        assert len(TOKENIZER.split(end)) >= 0.6 * window
+
+
 async def test_answer_that_a_limit_has_ended_is_not_told_as_done(tmp_path: Path) -> None:
     """The summary that is made while the person reads it says so, and "go on" continues it at the next word."""
     text = log_of(6000)

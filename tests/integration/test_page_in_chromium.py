@@ -18,6 +18,7 @@ from serving import serve, settings_for
 from small_window import history, small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
+from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.set_up import logging_to_file
 from elbowroom.server.state import SHARED
 from elbowroom.settings.live import LiveSettings
@@ -48,6 +49,28 @@ async def test_gauge_moves_while_a_chat_streams_and_stop_stops_it(tmp_path: Path
             await expect(phase).to_be_hidden()
             await asking
         await eventually(lambda: studio.open_requests == 0, "the answer was not stopped", 20)
+
+
+async def test_a_stop_shows_what_waited_for_the_answer(tmp_path: Path, browser: Browser) -> None:
+    """Who looks at the conversation reads which messages the stop has dropped."""
+    never = asyncio.Event()
+    async with (
+        SimulatedLMStudio([SimulatedModel(QWEN, loaded_context_length=4096)]) as studio,
+        serve(tmp_path, settings_for(studio.base_url)) as served,
+    ):
+        studio.enqueue(Script("word " * 10, WaitFor(never)))
+        asking = asyncio.create_task(served.chat_frames(f"lmstudio/{QWEN}", "Tell me all."))
+        async with opened(browser, f"{served.url}/#/conversations") as page:
+            await page.get_by_role("link", name="Tell me all.").first.click()
+            await expect(page.locator(".phase")).to_have_text("writing")
+            conversation = page.url.rpartition("/")[2].partition("?")[0]
+            url = f"{served.url}/v1/conversations/{conversation}/queue"
+            async with served.http.post(url, json={"content": "Also check May."}) as response:
+                assert response.status == 202
+            await page.get_by_role("button", name="Stop").click()
+            await expect(page.get_by_text("Not said, since it was stopped")).to_be_visible()
+            await expect(page.get_by_text("Also check May.")).to_be_visible()
+            await asking
 
 
 async def wait_for_fill(page: Page, least: int, most: int) -> None:
@@ -113,6 +136,53 @@ async def test_conversations_of_a_program_lead_back_to_it(tmp_path: Path, browse
             await titles.filter(has_text="tide").click()
             there = page.get_by_role("link", name="Open in Open WebUI")
             await expect(there).to_have_attribute("href", url)
+
+
+async def test_home_of_a_server_without_models(tmp_path: Path, browser: Browser) -> None:
+    """It claims nothing that is not so, and says what of the settings is left out."""
+    wrong = "[compaction]\nthreshold_ratio = 5\n"
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served:
+        served.settings.write_text(settings_for("http://127.0.0.1:9") + wrong, encoding="utf-8")
+        async with opened(browser, served.url) as page:
+            await expect(page.get_by_text("No server of models answers")).to_be_visible()
+            await expect(page.get_by_role("region", name="Three steps")).to_contain_text("Start LM Studio")
+            await expect(page.get_by_role("main")).not_to_contain_text(re.compile("LM Studio found|Models found"))
+            await expect(page.locator("#banner")).to_contain_text("compaction.threshold_ratio = 5 is not accepted")
+
+
+async def test_a_running_chat_stands_once(tmp_path: Path, browser: Browser) -> None:
+    """While it is answered it is among those that run now, and not among the last used as well."""
+    held = asyncio.Event()
+    async with small_window(tmp_path) as (served, studio):
+        await served.chat("writer", "How long is a tide?")
+        studio.enqueue(Script("Six ", WaitFor(held), "hours."))
+        asking = asyncio.create_task(served.chat_frames("writer", "When is the frost?"))
+        async with opened(browser, served.url) as page:
+            runs, used = (page.get_by_role("list", name=name) for name in ("Running now", "Last used"))
+            await expect(runs).to_contain_text("When is the frost?")
+            await expect(used).to_contain_text("How long is a tide?")
+            await expect(used).not_to_contain_text("When is the frost?")
+            held.set()
+            await asking
+            await expect(used).to_contain_text("When is the frost?")
+            await expect(runs).to_have_count(0)
+
+
+async def test_a_long_log_is_light(tmp_path: Path, browser: Browser) -> None:
+    """Its fields are drawn once a line is unfolded: 500 lines take at most seven elements each."""
+    async with lived_in(tmp_path, talks=[]) as (served, _):
+        environ = {"ELBOWROOM_DATA_DIR": str(tmp_path)}
+        with logging_to_file(LiveSettings(served.settings, environ, {}).current(), environ):
+            for number in range(600):
+                logging.getLogger("elbowroom").warning(
+                    "Line %d.", number, extra={FIELDS: {"event": "x", "number": number}}
+                )
+            async with opened(browser, f"{served.url}/#/logs") as page:
+                lines = page.locator(".log li")
+                await expect(lines).to_have_count(500)
+                assert await page.locator(".log *").count() <= 7 * 500
+                await lines.first.locator("summary").click()
+                await expect(lines.first.get_by_text("number", exact=True)).to_be_visible()
 
 
 async def test_log_is_followed_filtered_and_unfolded(

@@ -182,6 +182,22 @@ async def test_a_pruning_agent_that_cannot_be_had(tmp_path: Path) -> None:
         assert (state["state"], state["problem"]) == ("failed", "None of the pruning agents could be measured.")
 
 
+OWN = (
+    f'[[agents]]\nid = "archivist"\nmodel = "{FAITHFUL.removeprefix("lmstudio/")}"\n'
+    f'[[models]]\nid = "{MAIN}"\npruning_agent = "archivist"\n'
+)
+
+
+async def test_the_models_own_pruning_agent_is_measured(tmp_path: Path) -> None:
+    """Where a model has a pruning agent of its own, that one is measured unasked, and told with its own setting."""
+    async with studied(tmp_path, StudyModels(), OWN) as served:
+        await asked(served, "POST", model=f"lmstudio/{MAIN}", conversations=1, compactions=1)
+        assert "archivist" in [line["pruner"] for line in (await ended(served))["lines"]]
+        await asked(served, "POST", **{**ONE, "pruners": ["archivist"]})
+        advice = (await ended(served))["advice"]
+        assert advice.endswith(f'It is set by pruning_agent of the models {MAIN} = "archivist".')
+
+
 async def test_two_at_once(tmp_path: Path) -> None:
     """The second is refused; the first goes on."""
     models = StudyModels()

@@ -276,8 +276,11 @@ class Crowd:
         cancelling = asyncio.create_task(self._post(other, person, "cancel", {}))
         went = await asking
         took = time.monotonic() - began - (self._starved(one, other) - waited)
+        dropped = list(person.queued)  # where its server is killed, nobody tells which of them went
         with contextlib.suppress(*LOST):
-            await cancelling
+            dropped = [row["message"]["content"] for row in (await cancelling).get("dropped", ())]
+        self.found.went["dropped by a cancel"] += sum(person.queued[text] for text in dropped)
+        person.queued |= dict.fromkeys(dropped, False)
         del person.messages[before:]  # the client has seen a part only
         if went == "answered" and not any(kill > began - MAY_TAKE for server in (one, other) for kill in server.killed):
             self.found.cancels.append(took)

@@ -61,7 +61,9 @@ TIMES: Final = frozenset(
     }
 )
 """Columns and fields that tell a time, or a server."""
-SKIPPED: Final = frozenset({"alembic_version", "elbowroom_version", "tool_output_chunks", "servers", "batches"})
+SKIPPED: Final = frozenset(
+    {"alembic_version", "elbowroom_version", "schema_version", "tool_output_chunks", "servers", "batches"}
+)
 """Tables of which nothing is told: versions, and what is compressed."""
 RANDOM: Final = re.compile(
     r"(?<![0-9A-Za-z])(?:conv|msg|qmsg|turn|chatcmpl|resp|fc|rs|cmp|call|item|queue|q|req)[-_][0-9A-Za-z]{8,}(?:[._]\d+)?\b"

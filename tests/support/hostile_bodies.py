@@ -1,7 +1,7 @@
 """Sends each hostile body to a server of its own, and prints how long it holds the loop and how much memory it takes.
 
 The hold is that of one callback in CPU time of the loop's thread, measured inside; memory is the highest resident size
-above that before, as the system tells it, so that what the body itself takes is in it.
+above that before, as Linux notes it until some seconds after the answer, so that what the body itself takes is in it.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import psutil
 
 REPOSITORY: Final = Path(__file__).parents[2]
 sys.path += [str(REPOSITORY / "tests" / "support"), str(REPOSITORY / "scripts" / "benchmarks")]
@@ -31,7 +30,7 @@ SMALLEST: Final = 16_000_000
 """Bytes that a smaller body counts as: Python takes more than six times the text of each of many short values."""
 SETTLED_SECONDS: Final = 2.5
 """The server writes a line about its holds each second."""
-LOOK_SECONDS: Final = 0.005
+HIGHEST_IS_NOW: Final = "5"
 SMALL: Final = b'{"model": "lmstudio/big", "messages": [{"role": "user", "content": "hi"}]}'
 MEGABYTE: Final = 1e6
 
@@ -75,16 +74,13 @@ async def measured(folder: Path, name: str, studio: str) -> Measured:
         async with aiohttp.ClientSession() as http:
             await _first_answer(http, url)
             await asyncio.sleep(SETTLED_SECONDS)
-            before, lines = psutil.Process(process.pid).memory_info().rss, len(_lines(told))
-            body = request_of("chat", name)
-            watching = asyncio.create_task(_peak(process.pid))
+            body, lines = request_of("chat", name), len(_lines(told))
+            before = _from_now(process.pid)
             async with http.post(url, data=body, headers={"Content-Type": "application/json"}) as response:
                 await response.read()
-            watching.cancel()
-            peak = await watching
             await asyncio.sleep(SETTLED_SECONDS)
             held, by = max(((line["hold"], line["by"]) for line in _lines(told)[lines:]), default=(0.0, "nobody"))
-            return Measured(name, len(body), max(0, peak - before), held, by, response.status)
+            return Measured(name, len(body), _highest(process.pid) - before, held, by, response.status)
     finally:
         process.terminate()
         await process.wait()
@@ -101,14 +97,16 @@ async def _first_answer(http: aiohttp.ClientSession, url: str) -> None:
                 await asyncio.sleep(0.1)
 
 
-async def _peak(pid: int) -> int:
-    process, peak = psutil.Process(pid), 0
-    try:
-        while True:
-            peak = max(peak, process.memory_info().rss)
-            await asyncio.sleep(LOOK_SECONDS)
-    except asyncio.CancelledError:
-        return peak
+def _from_now(pid: int) -> int:
+    """Make Linux forget what it has noted of a process, and return the resident size now, in bytes."""
+    Path(f"/proc/{pid}/clear_refs").write_text(HIGHEST_IS_NOW, encoding="ascii")
+    return _highest(pid)
+
+
+def _highest(pid: int) -> int:
+    """Return the highest resident size that a process has had, in bytes."""
+    told = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return int(told.partition("VmHWM:")[2].split(maxsplit=1)[0]) * 1024
 
 
 def _lines(told: Path) -> list[dict[str, Any]]:

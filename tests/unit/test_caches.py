@@ -22,6 +22,14 @@ held = [small for _, small in held]
 print((before - psutil.Process().memory_info().rss) // MB)
 """
 """Prints how many MiB of the 40 in large blocks the system has again once they are free."""
+LOADED: Final = """
+import gc, sys
+from {place} import {load}
+before = gc.get_freeze_count()
+{load}()
+print(gc.isenabled() and gc.get_freeze_count() - before > 20_000 and len(gc.get_objects()) < 5_000)
+"""
+"""Prints whether nearly all that a loader has imported is out of the collector's sight."""
 
 
 def test_what_was_used_longest_ago_is_forgotten() -> None:
@@ -74,3 +82,12 @@ def test_large_blocks_go_back_as_soon_as_they_are_free() -> None:
     """What a step of a request no longer needs makes room for the next step, though small things lie between."""
     told = subprocess.run([sys.executable, "-c", LARGE_ONES_BETWEEN_SMALL_ONES], capture_output=True, check=True)
     assert int(told.stdout) >= 39
+
+
+@pytest.mark.parametrize(
+    ("place", "load"), [("elbowroom.store.base", "sql_module"), ("elbowroom.agents.sdk", "load_sdk")]
+)
+def test_no_search_for_garbage_looks_at_modules(place: str, load: str) -> None:
+    """SQLAlchemy and the SDK are loaded while the server answers, and searched again and again they would hold it."""
+    command = [sys.executable, "-c", LOADED.format(place=place, load=load)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"

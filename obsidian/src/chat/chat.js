@@ -25,6 +25,11 @@ export class Chat extends Events {
 	context = null;
 	/** @type {import("../server/server.js").QueuedRow[]} */
 	queue = [];
+	/**
+	 * What waited for an answer that was stopped, here or by another program: nobody has read it.
+	 * @type {import("../server/server.js").QueuedRow[]}
+	 */
+	dropped = [];
 	/** What happens beside the answer, in words; empty for nothing. */
 	notice = "";
 	/** @type {ServerError | null} */
@@ -124,7 +129,7 @@ export class Chat extends Events {
 			if (this.state === "unread") this.#now("read");
 			this.#take(row);
 			if (!this.isPicked) this.model = row.agent || this.model;
-			this.queue = queue;
+			Object.assign(this, { queue: queue.data, dropped: queue.dropped });
 			this.#show(itemsOf(rows));
 			this.problem = null;
 		} catch (error) {
@@ -211,7 +216,7 @@ export class Chat extends Events {
 	async #readQueue() {
 		const queue = await this.server.queued(this.id);
 		if (this.isClosed) return;
-		this.queue = queue;
+		Object.assign(this, { queue: queue.data, dropped: queue.dropped });
 		this.changed("state");
 	}
 

@@ -110,7 +110,7 @@ export const answers = {
 	conversations: pageOf(conversation),
 	messages: pageOf(row),
 	taken: object({ id: text, running: or(truth, true) }),
-	queued: object({ data: listOf(object({ id: text, message })) }),
+	queued: object({ data: listOf(object({ id: text, message })), dropped: or(listOf(object({ id: text, message })), []) }),
 	compacted: object({ compacted: or(truth, true), after: or(number, null) }),
 	changes: object({ data: listOf(object({ id: text, agent: or(text, ""), what: text, when: number, notes: listOf(text) })) }),
 	undone: object({ told: or(text, "") }),

@@ -281,11 +281,12 @@ export class Server {
 	}
 
 	/**
+	 * Reads what waits, and what has waited for an answer that was stopped.
 	 * @param {string} id
-	 * @returns {Promise<QueuedRow[]>}
+	 * @returns {Promise<{ data: QueuedRow[], dropped: QueuedRow[] }>}
 	 */
 	async queued(id) {
-		return (await this.json(answers.queued, `${route(id)}/queue`)).data;
+		return this.json(answers.queued, `${route(id)}/queue`);
 	}
 
 	/**

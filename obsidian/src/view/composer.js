@@ -250,7 +250,7 @@ export class Composer {
 		this.sum.setText(this.sumWords());
 		this.stopButton.toggle(isBusy);
 		this.sendButton.setText(this.editing ? "Ask again" : isBusy ? "Say it meanwhile" : "Send");
-		this.waiting.replaceChildren(...chat.queue.map((row) => this.waitingRow(row)));
+		this.waiting.replaceChildren(...chat.queue.map((row) => this.waitingRow(row)), ...chat.dropped.map((row) => this.droppedRow(row)));
 	}
 
 	/** Tells how much of the window all of it takes. */
@@ -288,12 +288,30 @@ export class Composer {
 		setIcon(element.createSpan(), "clock");
 		element.createSpan({ text: textOf(row.message) });
 		iconButton(element, "x", "Take it back", async () => {
-			if (!await this.view.chat.unsay(row.id)) return;
-			const { attachments, question } = partsOfMessage({ text: textOf(row.message), sent: row.message });
-			this.write([question, this.input.value].filter(Boolean).join("\n\n"));
-			if (attachments.length) this.take(attachments);
+			if (await this.view.chat.unsay(row.id)) this.takeBack(row);
 		});
 		return element;
+	}
+
+	/** @param {import("../server/server.js").QueuedRow} row */
+	droppedRow(row) {
+		const element = createDiv({ cls: "elbowroom-waiting" });
+		setIcon(element.createSpan(), "circle-slash");
+		element.createSpan({ text: `Not said, since the answer was stopped: ${textOf(row.message)}` });
+		iconButton(element, "undo-2", "Write it again", () => {
+			const { chat } = this.view;
+			chat.dropped = chat.dropped.filter(({ id }) => id !== row.id);
+			this.takeBack(row);
+			chat.changed("state");
+		});
+		return element;
+	}
+
+	/** @param {import("../server/server.js").QueuedRow} row */
+	takeBack({ message }) {
+		const { attachments, question } = partsOfMessage({ text: textOf(message), sent: message });
+		this.write([question, this.input.value].filter(Boolean).join("\n\n"));
+		if (attachments.length) this.take(attachments);
 	}
 }
 

@@ -1,12 +1,13 @@
 """Loads the OpenAI Agents SDK with its tracing off, which would otherwise upload prompts where a key is set."""
 
 import asyncio
-import gc
 import os
 import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
+
+from elbowroom.caches import importing
 
 TRACING_SWITCH: Final = "OPENAI_AGENTS_DISABLE_TRACING"
 _LOADING = threading.Lock()
@@ -37,21 +38,15 @@ def _loaded(load: Callable[[], Any]) -> Any:
     return load()
 
 
-@cache  # what the collector is not to look at again is set once; later it would be all garbage of that moment
+@cache
 def load_sdk() -> None:
     """Import the SDK, which takes a thread about a second. Nothing is uploaded, now or later.
 
     Tracing is off in the environment before the import and in the SDK's own switch, and no processor is left.
     """
-    with _LOADING:
+    with _LOADING, importing():
         os.environ[TRACING_SWITCH] = "1"
-        gc.disable()  # what is imported is no garbage; to search it would be a fifth of the time
-        try:
-            import agents  # importing it is what this function is for
+        import agents  # importing it is what this function is for
 
-            agents.set_tracing_disabled(True)
-            agents.set_trace_processors([])
-        finally:
-            # Half of all objects belong to the SDK and live for ever; the collector need not look at them again.
-            gc.freeze()
-            gc.enable()
+        agents.set_tracing_disabled(True)
+        agents.set_trace_processors([])

@@ -70,7 +70,8 @@ class Budget:
 
         The client's max_tokens, else a fifth of what is left; at least min(1000, window / 8), at most window / 4. That
         counts as one answer more beside those that there were: the reply gets what nine of ten have taken, and never
-        more than the client's max_tokens. A rare longer one goes on after a compaction.
+        more than the client's max_tokens. A rare longer one goes on after a compaction. So do all where usual ones are
+        longer than what a compaction leaves: then no room is kept for them that would not be enough.
         """
         wanted = self._asked or (self.window - prompt) // 5
         unknown = max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
@@ -78,6 +79,8 @@ class Budget:
             return unknown
         part, whole = USUAL_ANSWERS
         usual = sorted((*self.answers, unknown))[-(-(len(self.answers) + 1) * part // whole) - 1]
+        if usual > self.stop_at - self.target(0):
+            usual = unknown
         return max(1, min(usual, most_reserve(self.window), self._asked or usual))
 
     def occupied(self, prompt: int) -> int:

@@ -36,32 +36,32 @@ Place = tuple[int, int]
 """Where a tool call stands: the number of its message in the chain, and its position there."""
 
 
-def form_of(message: Message, answered: Place | None = None) -> bytes:
+def form_of(message: Message, answered: Place | None = None) -> tuple[bytes, str]:
     """Return the form of a message that is no system message; `answered` is the call that a tool result answers.
 
-    No two forms are equal by chance or by imitation: messages that differ in role, text, media, calls or in the call
-    answered have different forms.
+    The form is of two parts, one after the other. No two forms are equal by chance or by imitation: messages that
+    differ in role, text, media, calls or in the call answered have different forms.
     """
     role, content = message.get("role"), message.get("content")
     if type(content) is str:  # nearly all messages are plain text
         if role == "user":
-            return b"u" + utf8(question_in(content))
+            return b"u", question_in(content)
         if role == "assistant" and not message.get("tool_calls") and not message.get("function_call"):
-            return b"a" + utf8(without_thoughts(content).rstrip())
+            return b"a", without_thoughts(content).rstrip()
     parts, calls = _parts(role, content), _calls(message)
     tag = TAGS.get(role) if isinstance(role, str) else None
     if tag is None or calls or len(parts) > 1 or not all(isinstance(part, str) for part in parts):
-        return b"j" + json_form([role, parts, calls, answered])
+        return b"j", json_form([role, parts, calls, answered])
     place = b"%d,%d:" % answered if answered else b":"
-    return tag + (place if role == "tool" else b"") + utf8("".join(parts))
+    return tag + (place if role == "tool" else b""), "".join(parts)
 
 
-def read_images(messages: Iterable[Any]) -> None:
-    """Hash the images in messages of any kind, so that the forms of these messages take no time afterwards."""
+def read_ahead(messages: Iterable[Any]) -> None:
+    """Hash the texts and images in messages of any kind: both are remembered, and take no time afterwards."""
     for message in messages:
         content = message.get("content") if isinstance(message, Mapping) else None
-        if isinstance(content, list):
-            _parts("user", content)
+        for part in _parts("", content) if isinstance(content, str | list) else ():
+            hash(part if isinstance(part, str) else None)
 
 
 def question_in(text: str) -> str:
@@ -82,12 +82,12 @@ def without_thoughts(text: str) -> str:
     return said.lstrip() if end else text
 
 
-def json_form(value: object) -> bytes:
-    """Return a JSON value as bytes that are equal for equal values, whatever the order of their keys."""
+def json_form(value: object) -> str:
+    """Return a JSON value as ASCII that is equal for equal values, whatever the order of their keys."""
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode("ascii")
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     except RecursionError:
-        return " ".join(_pieces(value)).encode("ascii")
+        return " ".join(_pieces(value))
 
 
 class OpenCalls:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
+from elbowroom.tokens.anchoring import hash_text
 
 KEY_BYTES = 16
 SHORTENED: Final = "shortened results"
@@ -141,7 +142,7 @@ def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
 def _beside(key: str, messages: Sequence[Message]) -> Iterator[Archived]:
     """Yield the nodes of system messages in a row, the first of which hangs on a key of the chain."""
     for message in messages:
-        hashed = hashlib.blake2b(bytes.fromhex(key) + b"s" + json_form(message), digest_size=KEY_BYTES)
+        hashed = hashlib.blake2b(bytes.fromhex(key) + b"s" + json_form(message).encode(), digest_size=KEY_BYTES)
         parent, key = key, hashed.hexdigest()
         yield Archived(key, parent, message)
 
@@ -154,13 +155,16 @@ def is_system(message: Message) -> bool:
 
 def seed_of(owner: str, agent: str) -> str:
     """Return the key before the first message of an owner's conversations with an agent."""
-    return hashlib.blake2b(json_form([VERSION, owner, agent]), digest_size=KEY_BYTES).hexdigest()
+    return hashlib.blake2b(json_form([VERSION, owner, agent]).encode(), digest_size=KEY_BYTES).hexdigest()
 
 
 def _next(key: bytes, message: Message, open_calls: OpenCalls) -> bytes:
     """Return the key after a message; the keys before it have one length, so that nothing can imitate them."""
     answered = open_calls.answered_by(message) if message.get("role") == "tool" else None
-    return hashlib.blake2b(key + form_of(message, answered), digest_size=KEY_BYTES).digest()
+    kind, text = form_of(message, answered)
+    hashed = hashlib.blake2b(key + kind, digest_size=KEY_BYTES)
+    hash_text(hashed, text)
+    return hashed.digest()
 
 
 def _follow(open_calls: OpenCalls, number: int, message: Message) -> None:
@@ -182,7 +186,7 @@ def _continued(answer: Message, more: Message) -> Message:
 
 def systems_of(messages: Iterable[Message]) -> list[Message]:
     """Return the system messages, without those that repeat an earlier one."""
-    found: dict[bytes, Message] = {}
+    found: dict[str, Message] = {}
     for message in filter(is_system, messages):
         found.setdefault(json_form(message), message)
     return list(found.values())

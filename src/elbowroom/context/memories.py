@@ -71,7 +71,7 @@ def memory_of(owner: str, agent: str, text: str, now: float) -> Memory:
 
 def room_of(owner: str, agent: str) -> str:
     """Return a key for an owner and an agent that no other two have."""
-    return json_form([owner, agent]).decode()
+    return json_form([owner, agent])
 
 
 def one_line(text: str) -> str:

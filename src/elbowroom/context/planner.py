@@ -286,21 +286,23 @@ class Planner:
         decision = yield from self._decided(REHEARSAL, None)
         return (yield from self.shrink(REHEARSAL, decision)) if isinstance(decision, Compact) else None
 
-    def ahead(self, expected: Message, due_at: int | None, *, is_full: bool) -> Work[tuple[Compaction | None, bool]]:
-        """Compact before the person writes again, where such a message would pass the trigger.
+    def ahead(
+        self, expected: Message, turn: Message, due_at: int | None, *, is_full: bool
+    ) -> Work[tuple[Compaction | None, bool]]:
+        """Compact before the person writes again what is `expected`, where a whole `turn` would pass the trigger.
 
         From `due_at` tokens on the conversation is flushed first, None for never. Where it `is_full` by the engine's
-        own report, the message passes the trigger, whatever we count. Return the compaction, and whether there is
+        own report, the turn passes the trigger, whatever we count. Return the compaction, and whether there is
         something new to read. Without a plan nothing is lost early: before the message another one is asked for.
         """
         yield from self._pinned()
         history, budget = self._history, self.manager.budget
         if due_at is not None and (
-            is_full or budget.occupied((yield from counted(history.expecting(expected).messages))) >= due_at
+            is_full or budget.occupied((yield from counted(history.expecting(turn).messages))) >= due_at
         ):
             yield Flush((history.messages,))
         purpose = AHEAD_OF_FULL if is_full else AHEAD
-        decision = yield from self._decided(purpose, expected)
+        decision = yield from self._decided(purpose, turn)
         if not isinstance(decision, Compact):
             return None, False
         whole = history.messages
@@ -309,12 +311,12 @@ class Planner:
             and (shorter := self.shortener.outputs.pruned(whole, must_shrink=True)) is not None
         ):
             self.manager.history = history.shortened(shorter)
-            if not isinstance((yield from self._decided(AHEAD, expected)), Compact):
+            if not isinstance((yield from self._decided(AHEAD, turn)), Compact):
                 sizes = (yield from counted(whole)), (yield from counted(shorter))
                 yield Keep(Written(budget.window, *sizes, PRUNED))
                 return None, True
             self.manager.history = history
-        if (yield from self._masked(decision, (expected,))):
+        if (yield from self._masked(decision, (turn,))):
             return None, True
         if not decision.asks_pruner:
             return None, False

@@ -6,7 +6,7 @@ Of the prompts that models were sent last, digests are remembered and compared.
 import marshal
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -45,10 +45,14 @@ LEAST_LOST: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """The keys by which a conversation's prompts are kept, and those by which the last one is sought, surest first."""
+    """The keys by which a conversation's prompts are kept, and those by which the last one is sought, surest first.
+
+    `conversation` is its id, by which other servers know it; empty where that is not known.
+    """
 
     kept: Sequence[Hashable]
     sought: Sequence[Hashable]
+    conversation: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,10 +123,31 @@ class SentPrompt:
         return (self.window, self.loads) == (before.window, before.loads)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """The last prompt of a conversation, whichever server sent it: which model read how many tokens of it.
+
+    `others` is how many other conversations the model has read since.
+    """
+
+    model: str
+    window: int | None
+    tokens: int
+    others: int = 0
+
+    def cached(self, model: str, window: int | None, slots: int) -> int:
+        """Return how many tokens of it the engine of `model` should still have, which keeps `slots` prompts."""
+        return self.tokens if (self.model, self.window) == (model, window) and self.others < slots else 0
+
+
 class SentPrompts:
-    """The last prompts of the conversations used last, and of each model; for one event loop."""
+    """The last prompts of the conversations used last, and of each model; for one event loop.
+
+    `tell`, where it is set, is called with the id of a conversation and the prompt of it that was read.
+    """
 
     def __init__(self) -> None:
+        self.tell: Callable[[str, ReadPrompt], object] | None = None
         self._of_talks = Recent[Hashable, SentPrompt]("sent_prompts", PROMPTS_KEPT)
         self._last: dict[str, SentPrompt] = {}
         self._numbers: Counter[str] = Counter()
@@ -137,6 +162,8 @@ class SentPrompts:
         self._last[now.model] = now
         for key in talk.kept:
             self._of_talks.put(key, now)
+        if self.tell is not None and talk.conversation:
+            self.tell(talk.conversation, ReadPrompt(now.model, now.window, now.tokens))
         return Kept(now, before, last if last is not None and last.number == now.number - 1 else None)
 
     def last_of(self, talk: Talk) -> SentPrompt | None:
@@ -205,8 +232,8 @@ def talk_of(owner: str, name: str, conversation: str, messages: Sequence[Message
     by_opening: list[Hashable] = [(owner, name, opening)]
     by_id: list[Hashable] = [(owner, conversation)] if conversation else []
     if not any(message.get("role") == "assistant" for message in messages):
-        return Talk(by_opening + by_id, by_id)
-    return Talk(by_opening + by_id, by_opening + by_id if name else by_id + by_opening)
+        return Talk(by_opening + by_id, by_id, conversation)
+    return Talk(by_opening + by_id, by_opening + by_id if name else by_id + by_opening, conversation)
 
 
 def _digest(message: Message) -> int:

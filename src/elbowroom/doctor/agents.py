@@ -17,8 +17,8 @@ from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
 from elbowroom.settings.doubts import missing_folders
 from elbowroom.settings.fields import expanded
-from elbowroom.settings.model import AgentSettings, Settings
-from elbowroom.settings.references import SAME_AGENT, VAULT, VAULT_WRITERS
+from elbowroom.settings.model import AgentSettings, ModelSettings, Settings
+from elbowroom.settings.references import SAME_AGENT, VAULT, VAULT_WRITERS, pruning_agents
 from elbowroom.store import open_in_memory
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 AGENTS: Final = "agents"
 PRUNING: Final = "pruning agent"
+GENERAL: Final = "compaction.model or compaction.pruning_agent"
 TIGHT: Final = 0.5
 """The largest share of the window that instructions and tools take without a warning."""
 HOPELESS: Final = 0.85
@@ -112,27 +113,48 @@ async def _tools_of(subject: Subject, agent: AgentSettings, provider: Provider) 
 
 
 async def _check_pruning(subject: Subject, settings: Settings) -> list[Finding]:
-    compaction = settings.compaction
-    if not compaction.enabled:
+    if not settings.compaction.enabled:
         what = "Compaction is off: a conversation that outgrows its window is refused."
         return [Finding("warn", PRUNING, what, "compaction.enabled", "Set compaction.enabled = true.")]
-    chosen = next((agent for agent in settings.agents if agent.id == compaction.pruning_agent), None)
-    if chosen is None and not compaction.model:
-        return []  # each conversation's own model
-    asking = [chosen] if chosen else [agent for agent in settings.agents if agent.enabled]
-    findings: list[Finding] = []
-    for agent in asking:
-        models = await subject.models(subject.providers[agent.provider])
-        if not isinstance(models, ElbowroomError):
-            findings += judge_pruning(
-                agent.provider, compaction.model or agent.model, models, _others(settings, chosen)
-            )
+    model, findings = settings.compaction.model, list[Finding]()
+    for (table, *index, _), name in pruning_agents(settings):
+        row = settings.models[int(index[0])] if index else None
+        chosen = next((agent for agent in settings.agents if agent.id == name), None)
+        # Without one it is each conversation's own model, or the one that writes summaries for all.
+        asking = [chosen] if chosen else [agent for agent in settings.agents if agent.enabled and model]
+        for agent in asking:
+            models = await subject.models(subject.providers[agent.provider])
+            if not isinstance(models, ElbowroomError):
+                served = _served(settings, agent.provider, models, row, chosen)
+                where = f"{table}: {row.id}" if row else GENERAL
+                findings += judge_pruning(agent.provider, model or agent.model, models, served, where)
     return list(dict.fromkeys(findings))
 
 
-def judge_pruning(provider: str, model: str, models: Sequence[ModelInfo], served: Mapping[str, str]) -> list[Finding]:
-    """Judge the pruning model; `served` has the ids and models of the agents whose conversations it prunes."""
-    where = "compaction.model or compaction.pruning_agent"
+def _served(
+    settings: Settings,
+    provider: str,
+    models: Sequence[ModelInfo],
+    row: ModelSettings | None,
+    pruner: AgentSettings | None,
+) -> dict[str, str]:
+    """Return whose conversations it prunes: agents by their ids, and models by theirs where a row names its own."""
+    served = {agent.id: agent.model for agent in settings.agents if agent.enabled and agent is not pruner}
+    if row is None:
+        return {name: model for name, model in served.items() if _has_none(settings.of_model(provider, model))}
+    named = {found.id: found.id for found in models if found.kind != "embedding"}
+    return {name: model for name, model in {**named, **served}.items() if settings.of_model(provider, model) is row}
+
+
+def _has_none(row: ModelSettings | None) -> bool:
+    """Tell whether a model has no pruning agent of its own."""
+    return row is None or row.pruning_agent is None
+
+
+def judge_pruning(
+    provider: str, model: str, models: Sequence[ModelInfo], served: Mapping[str, str], where: str = GENERAL
+) -> list[Finding]:
+    """Judge the pruning model; `served` has the names and models of those whose conversations it prunes."""
     if problem := judge_model(where, model, models, provider):
         what = f"The pruning agent cannot work, and each conversation's own model does it: {problem.what}"
         return [replace(problem, check=PRUNING, what=what)]
@@ -140,13 +162,14 @@ def judge_pruning(provider: str, model: str, models: Sequence[ModelInfo], served
     others = {agent: info for agent, named in served.items() if (info := find_model(models, named)) and info != pruner}
     if pruner is None or not others:
         return []
+    key = "compaction.pruning_agent" if where == GENERAL else "its pruning_agent"
+    instead = f"set {key} = {SAME_AGENT!r}"
     if not pruner.loaded_context and any(info.loaded_context for info in others.values()):
         what = (
             f"The pruning agent's model {model!r} is not loaded: each compaction has LM Studio load it, which may "
             f"unload the model of {names(list(others))}."
         )
-        remedy = f"Load both by hand (`lms load {model}`), or set compaction.pruning_agent = {SAME_AGENT!r}."
-        return [Finding("warn", PRUNING, what, where, remedy)]
+        return [Finding("warn", PRUNING, what, where, f"Load both by hand (`lms load {model}`), or {instead}.")]
     wide = {agent: info.loaded_context for agent, info in others.items() if info.loaded_context}
     if pruner.loaded_context and wide and max(wide.values()) > 2 * pruner.loaded_context:
         widest = max(wide, key=lambda agent: wide[agent])
@@ -154,13 +177,8 @@ def judge_pruning(provider: str, model: str, models: Sequence[ModelInfo], served
             f"The pruning agent's window has {pruner.loaded_context:,} tokens, that of {widest} {wide[widest]:,}: it "
             "reads such a conversation in several parts, which takes longer and loses more."
         )
-        remedy = f"Load {model!r} with {wide[widest]:,} tokens, or set compaction.pruning_agent = {SAME_AGENT!r}."
-        return [Finding("warn", PRUNING, what, where, remedy)]
+        return [Finding("warn", PRUNING, what, where, f"Load {model!r} with {wide[widest]:,} tokens, or {instead}.")]
     return []
-
-
-def _others(settings: Settings, pruner: AgentSettings | None) -> dict[str, str]:
-    return {agent.id: agent.model for agent in settings.agents if agent.enabled and agent is not pruner}
 
 
 def _described(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

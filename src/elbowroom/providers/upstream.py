@@ -69,7 +69,7 @@ class Upstream:
         """
         facts = request_facts()
         facts.quotable = (*facts.quotable[:1], body)
-        data = await written(body)
+        data = await in_parts(body)
         try:
             response = await self._send(url, data)
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -85,16 +85,17 @@ class Upstream:
             raise failure_of_response(response.status, text, response.headers, self.source)
         return response
 
-    async def _send_or_explain(self, url: str, data: bytes) -> aiohttp.ClientResponse:
+    async def _send_or_explain(self, url: str, data: Sequence[bytes]) -> aiohttp.ClientResponse:
         try:
             return await self._send(url, data)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise connection_failure(error, self.source) from error
 
-    async def _send(self, url: str, data: bytes) -> aiohttp.ClientResponse:
+    async def _send(self, url: str, data: Sequence[bytes]) -> aiohttp.ClientResponse:
         # Megabytes in one piece would hold up the event loop, and aiohttp would copy a file in memory as a whole.
-        body = data if len(data) < LARGE_BODY_BYTES else _pieces(data)
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **self.headers}
+        size = sum(map(len, data))
+        body = b"".join(data) if size < LARGE_BODY_BYTES else _pieces(data)
+        headers = {"Content-Type": "application/json", "Content-Length": str(size), **self.headers}
         async with asyncio.timeout(FIRST_BYTE_SECONDS):
             return await self.http.post(url, data=body, headers=headers, allow_redirects=False)
 
@@ -137,16 +138,21 @@ def _is_unwritten(error: Exception) -> bool:
     return isinstance(error, closed) or isinstance(error.__cause__, closed)
 
 
-async def _pieces(data: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(data), LARGE_BODY_BYTES):
-        yield data[start : start + LARGE_BODY_BYTES]
+async def _pieces(data: Sequence[bytes]) -> AsyncIterator[bytes]:
+    for part in data:
+        for start in range(0, len(part), LARGE_BODY_BYTES):
+            yield part[start : start + LARGE_BODY_BYTES]
 
 
 async def written(body: Mapping[str, Any]) -> bytes:
     """Return an object as JSON text; a large one is written in a thread."""
-    if left_of(TURN_BYTES, body) > 0:
-        return _json_text(body)
-    return await asyncio.to_thread(lambda: b"".join(_parts(body)))
+    parts = await in_parts(body)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def in_parts(body: Mapping[str, Any]) -> list[bytes]:
+    """Return an object as JSON text, a large one in parts that a thread has written: no copy is made of the whole."""
+    return [_json_text(body)] if left_of(TURN_BYTES, body) > 0 else await asyncio.to_thread(lambda: [*_parts(body)])
 
 
 def _parts(value: Any) -> Iterator[bytes]:

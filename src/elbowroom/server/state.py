@@ -113,5 +113,4 @@ async def find_conversation(shared: Shared, owner: str, name: str) -> str | None
         return row.id
     shared.store.check_reachable()
     servers, asked = shared.store.servers, {"owner": owner_key(owner), "name": name}
-    told = await servers.ask_all(await servers.others(), FIND, asked, PATIENCE_SECONDS)
-    return next((answer["found"] for answer in told if answer["found"]), None)
+    return (await servers.ask_any(await servers.others(), FIND, asked, PATIENCE_SECONDS)).get("found")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import importlib
 import json
 import logging
 import sys
@@ -10,9 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Final, Self, TypeVar
 
+from elbowroom.caches import importing
 from elbowroom.context.outputs import utf8
+from elbowroom.context.reuse import ReadPrompt
 from elbowroom.settings.model import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -192,11 +196,13 @@ class Servers:
         drain: Callable[[], Awaitable[None]] | None = None,
         lapse: Callable[[], object] | None = None,
         waking: Callable[[float], object] | None = None,
+        busy: Callable[[], object] | None = None,
     ) -> None:
         """Answer what others ask of this server by these operations.
 
         `drain` is called whenever one of them wakes it, and at least once a second, and `lapse` when others may have
         taken it for dead for a while; `waking` with the seconds for which the whole process had stood still then.
+        While it is `busy`, it looks more often for what it is asked.
         """
 
     async def in_step(self, work: Callable[[], Awaitable[object]]) -> None:
@@ -224,6 +230,12 @@ class Servers:
         """Ask several servers at once, and return what those answer that do."""
         return []
 
+    async def ask_any(
+        self, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float = ANSWERED_SECONDS
+    ) -> Mapping[str, Any]:
+        """Ask several servers at once, and return the first answer that tells anything; nothing where none does."""
+        return {}
+
     async def hold(
         self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
     ) -> WindowTokens:
@@ -233,6 +245,13 @@ class Servers:
         the seconds waited, and may raise. Where the database does not tell, each server goes by its own requests.
         """
         return ALL_TOKENS
+
+    def note_read(self, conversation: str, prompt: ReadPrompt) -> None:
+        """Let the others know which model has read the last prompt of a conversation."""
+
+    async def last_read(self, conversation: str) -> ReadPrompt | None:
+        """Return the last prompt of a conversation that any server had read; None where that is not known."""
+        return None
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:
@@ -278,6 +297,13 @@ class TrackedTasks:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not report it as lost
+
+
+@cache
+def sql_module() -> Any:
+    """Load `elbowroom.store.sql` and with it SQLAlchemy, which takes a thread a third of a second; return it."""
+    with importing():
+        return importlib.import_module("elbowroom.store.sql")
 
 
 def owner_key(owner: str) -> str:

@@ -1,12 +1,11 @@
 """Conversations as they are in the database together with changes that wait to be written there."""
 
 import asyncio
-import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from elbowroom.store.base import TrackedTasks
+from elbowroom.store.base import TrackedTasks, sql_module
 from elbowroom.store.changes import Batch, Deleted
 from elbowroom.store.questions import AskedConversations, Question, TwoPlaces
 
@@ -40,7 +39,7 @@ class StandBy(AskedConversations):
     @classmethod
     async def over(cls, stored: "SqlConversations | None") -> "StandBy":
         """Open one in which no change has happened yet."""
-        sql = await asyncio.to_thread(importlib.import_module, "elbowroom.store.sql")
+        sql = await asyncio.to_thread(sql_module)
         memory = await sql.SqlStore.open(None)
         try:
             await memory.conversations.number_apart()

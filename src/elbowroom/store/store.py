@@ -1,7 +1,6 @@
 """Opens the store where the settings say; SQLAlchemy is loaded in a thread when the store is first used."""
 
 import asyncio
-import importlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -14,7 +13,7 @@ from elbowroom.context.observations import Observations
 from elbowroom.errors import StoreAway, StoreOpening, StoreUnwritable
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
-from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers
+from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers, sql_module
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.lock import secret_beside
 from elbowroom.store.outputs import WriteBehindToolOutputs
@@ -174,7 +173,7 @@ def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path |
 
 def _store(place: Place, limits: Limits, observations: Observations | None, folder: Path | None = None) -> Store:
     async def begin() -> "SqlStore":
-        sql = await asyncio.to_thread(importlib.import_module, "elbowroom.store.sql")
+        sql = await asyncio.to_thread(sql_module)
         opened: SqlStore = await sql.SqlStore.open(place, limits, server=servers.id)
         return opened
 

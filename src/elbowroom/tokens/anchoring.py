@@ -20,6 +20,8 @@ from elbowroom.caches import Recent
 CAPACITY: Final = 4096
 DIGEST_BYTES: Final = 16
 LONG: Final = 4096
+HASHED_AT_ONCE: Final = 2**18
+"""Characters of a text that are hashed at once."""
 IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
 
 Key = bytes
@@ -77,9 +79,18 @@ def next_key(key: Key, message: Mapping[str, Any]) -> Key:
     """Return the key of a beginning with one more message."""
     role, content = message.get("role"), message.get("content")
     if isinstance(role, str) and isinstance(content, str) and not message.get("tool_calls"):
-        text = f"\0{len(role)} {role}{content.strip()}"
-        return blake2b(key + text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+        said_by = f"\0{len(role)} {role}".encode("utf-8", "surrogatepass")
+        hashed = blake2b(key + said_by, digest_size=DIGEST_BYTES)
+        hash_text(hashed, content.strip())
+        return hashed.digest()
     return _digest(key, _meaning(message))
+
+
+def hash_text(hashed: blake2b, text: str, start: int = 0, end: int | None = None) -> None:
+    """Hash a text as UTF-8, or a part of it, piece by piece: no copy is made of the whole."""
+    end = len(text) if end is None else end
+    for place in range(start, end, HASHED_AT_ONCE):
+        hashed.update(text[place : min(end, place + HASHED_AT_ONCE)].encode("utf-8", "surrogatepass"))
 
 
 class UsageAnchors:

@@ -1,7 +1,10 @@
 """What servers do as long as one that has just died still counts as there."""
 
 import asyncio
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from postgresql import new_place, shared_server
@@ -11,6 +14,7 @@ from elbowroom.server.state import SHARED
 from elbowroom.store import ServerPlace, Together
 from elbowroom.store.sql import SqlServers
 from elbowroom.store.sql.database import Database
+from elbowroom.store.sql.statements import interrupting
 
 AGO = "extract(epoch FROM clock_timestamp()) - "
 TURN = "INSERT INTO turns (id, conversation, parent, key, agent, status, began, has_more, server) \
@@ -39,6 +43,32 @@ async def test_a_message_waits_for_an_earlier_one_that_another_server_has(turn: 
             assert await other.claim_queue(["talk"]) == []
         await other.sweep()
         assert [item.id for item in await other.claim_queue(["talk"])] == ["0", "1"]
+        await database.aclose()
+
+
+async def test_what_a_turn_had_taken_comes_back_whenever_its_server_is_found_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the lease ends in the middle of looking after what others have left: no message goes unread."""
+
+    def slowly(*given: Any) -> Iterator[Any]:
+        for number, statement in enumerate(interrupting(*given)):
+            if number == 2:
+                time.sleep(0.4)
+            yield statement
+
+    monkeypatch.setattr("elbowroom.store.sql.sharing.servers.interrupting", slowly)
+    async with new_place() as place:
+        change(place, TURN.replace("'turn_1'", "'turn_2'").replace("'one'", "'gone'"))
+        change(place, TURN)
+        values = "'0', 'talk', '{\"role\": \"user\"}', 'steer', 0, 'turn_1', 'one'"
+        change(place, f"INSERT INTO queue (id, conversation, message, mode, at, turn, server) VALUES ({values})")
+        database = await Database.open(place)
+        other = SqlServers(database, "other")
+        change(place, f"INSERT INTO servers (id, name, started, renewed) VALUES ('one', '\"one\"', 0, {AGO}9.8)")
+        for _ in range(2):
+            await other.sweep()
+        assert [item.id for item in await other.claim_queue(["talk"])] == ["0"]
         await database.aclose()
 
 

@@ -22,7 +22,8 @@ from elbowroom.store.sql import SqlStore
 
 PASSWORD = "open:sesame/@ 1"
 OLDER = (
-    "DROP TABLE servers, server_calls, server_batches, agent_list, admission, queue_receipts, tokens, acts",
+    "DROP TABLE servers, server_calls, server_batches, agent_list, admission",
+    "DROP TABLE queue_receipts, read_prompts, tokens, acts",
     "ALTER TABLE turns DROP COLUMN server",
     "ALTER TABLE queue DROP COLUMN server",
     "ALTER TABLE conversations DROP COLUMN renamed, DROP COLUMN fill_turn",

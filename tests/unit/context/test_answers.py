@@ -40,7 +40,8 @@ def test_only_the_newest_answers_count() -> None:
         ((*[100] * 17, 1500, 1500), 2048, 1500),
         ((3000,) * 9, 2048, 2048),  # never more than the client takes
         ((3000,) * 9, None, 3000),
-        ((9000,) * 9, None, 4096),  # nor than a quarter of the window
+        ((6000,) * 9, None, 4096),  # nor than a quarter of the window
+        ((9000,) * 9, None, 1676),  # what no compaction leaves room for is not kept room for
         ((50,) * 9, 20, 20),
         ((0,) * 20, None, 1),
     ],

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_histories import Json, always_the_same
 
-from elbowroom.context.canonical import OpenCalls, form_of, json_form, question_in
+from elbowroom.context import canonical
+from elbowroom.context.canonical import OpenCalls, Place, json_form, question_in
 
 PIXEL: Final = bytes(range(256))
 PIXEL_TEXT: Final = base64.b64encode(PIXEL).decode()
@@ -26,6 +27,12 @@ JSON_VALUES: Final = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
+
+
+def form_of(message: Json, answered: Place | None = None) -> bytes:
+    """Return the form of a message as it is hashed."""
+    kind, text = canonical.form_of(message, answered)
+    return kind + text.encode("utf-8", "surrogatepass")
 
 
 def said(role: str, content: Any = "", **more: Any) -> Json:

@@ -383,15 +383,22 @@ def test_a_rehearsal_compacts_what_leaves_little_room() -> None:
 
 
 @pytest.mark.parametrize("rung", ["plan", "retry", "digest", None])
-@pytest.mark.parametrize(("length", "is_full"), [(1000, False), (2300, True), (3600, False)])
+@pytest.mark.parametrize(("length", "is_full"), [(1000, False), (2300, True), (2900, False), (3600, False)])
 @pytest.mark.parametrize("due_at", [None, 500, 3900])
-def test_ahead_of_the_next_message(length: int, rung: Rung | None, due_at: int | None, *, is_full: bool) -> None:
-    """It is flushed some way below the trigger, compacted at it or where the engine says so, and kept if planned."""
+@pytest.mark.parametrize("long", [40, 400])
+def test_ahead_of_the_next_message(
+    length: int, rung: Rung | None, due_at: int | None, long: int, *, is_full: bool
+) -> None:
+    """It is flushed some way below the trigger, compacted where a long turn would reach it, or the engine says so.
+
+    What is planned is kept, and has room for the message that is expected.
+    """
     made, world = planner(chat(length)), World(rung=rung)
     history = made.manager.history
     expected: Message = {"role": "user", "content": "?" * 40}
-    outcome, is_news = world.run(made.ahead(expected, due_at, is_full=is_full))
-    occupied = Budget(WINDOW).occupied(size([*history.messages, expected]))
+    turn: Message = {"role": "user", "content": "?" * long}
+    outcome, is_news = world.run(made.ahead(expected, turn, due_at, is_full=is_full))
+    occupied = Budget(WINDOW).occupied(size([*history.messages, turn]))
     assert ("Flush" in world.did) is (due_at is not None and (is_full or occupied >= due_at))
     assert ("Climb" in world.did) is (is_full or occupied >= TRIGGER)
     is_kept = "Climb" in world.did and rung in ("plan", "retry")
@@ -465,8 +472,8 @@ def test_old_results_go_before_anything_is_summarised() -> None:
 def test_results_are_shortened_ahead_of_time_where_that_is_enough() -> None:
     """Then the conversation is kept so, and read again."""
     made, _ = with_results(read("r" * 3000, *chat(700)))
-    world = World()
-    outcome, is_news = world.run(made.ahead({"role": "user", "content": "?"}, None, is_full=False))
+    world, question = World(), {"role": "user", "content": "?"}
+    outcome, is_news = world.run(made.ahead(question, question, None, is_full=False))
     assert (outcome, is_news, world.did) == (None, True, ["Keep"])
     assert "[stub]" in map(text_of, made.manager.history.messages)
 

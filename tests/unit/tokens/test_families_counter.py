@@ -10,6 +10,7 @@ from elbowroom.tokens.families import families
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import Family, family_of
 from elbowroom.tokens.families.scripts import script_runs
+from elbowroom.tokens.families.vocabularies import bundled_tokenizer
 
 FAMILIES = [value for value in vars(families).values() if isinstance(value, Family)]
 Message = dict[str, Any]
@@ -164,11 +165,20 @@ def test_method_tells_whose_vocabulary_it_was(counters: dict[str, FamilyCounter]
 
 
 def test_scripts_are_weighed_by_themselves(counters: dict[str, FamilyCounter]) -> None:
-    """A text's count follows the ratio of its script; English between stays as it is."""
+    """A text's count follows the ratio of its script, by the vocabulary that is nearest there; English stays as it is.
+
+    What the core of a family's vocabulary has alone is counted by it, and is as certain as English.
+    """
     counter = counters["llama3"]
-    greek = "Τα αποτελέσματα της μέτρησης αποθηκεύονται"
-    raw = counter._segments.tokenizer.count
-    assert counter.count_text(greek) == round(raw(greek) * counter.family.ratios.scripts["greek"].ratio)
+    raw, ratios = counter._segments.tokenizer.count, counter.family.ratios.scripts
+    greek, hebrew = "Τα αποτελέσματα της μέτρησης αποθηκεύονται", "כל בני האדם נולדו בני חורין"
+    near = bundled_tokenizer("o200k", frozenset()).count(greek)
+    assert ratios["greek"].vocabulary == "o200k"
+    assert counter.count_text(greek) == round(near * ratios["greek"].ratio)
+    russian = "Результаты измерения сохраняются, и мы их вышлем"
+    assert counter.count_text(russian) == round(raw(russian) * ratios["russian"].ratio)
+    assert counter.count(hebrew).tokens == raw(hebrew)
+    assert counter.count(hebrew).error_bound == counter.family.error_of(raw(hebrew))
     assert counter.count_text("plain English") == raw("plain English")
 
 

@@ -115,7 +115,6 @@ def test_digits_are_cut_as_the_name_says() -> None:
         "qwen": 10,
         "o200k": 4,
         "cl100k": 4,
-        "qwen with numbers": 4,
         "o200k with digits": 10,
     }
 

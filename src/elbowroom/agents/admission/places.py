@@ -11,7 +11,7 @@ from elbowroom.agents.admission.choice import Candidate, chosen
 from elbowroom.agents.admission.pool import PoolKey
 from elbowroom.agents.catalog import Target
 from elbowroom.context.observations import Observations
-from elbowroom.context.reuse import SentPrompt, SentPrompts, Talk
+from elbowroom.context.reuse import ReadPrompt, SentPrompt, SentPrompts, Talk
 from elbowroom.context.transcript import Message, size_in_bytes, text_of
 from elbowroom.errors import (
     ElbowroomError,
@@ -62,6 +62,13 @@ class Places:
         self.claims: set[Claim] = set()
         self.asked: WeakValueDictionary[str, Machine] = WeakValueDictionary()
         """The machines that were asked, by id."""
+        if not admission.servers.may_remember:
+            prompts.tell = self._tell
+
+    def _tell(self, conversation: str, prompt: ReadPrompt) -> None:
+        """Let the other servers know which of several machines has read a conversation's last prompt."""
+        if prompt.model.partition("/")[0] in self.asked:
+            self.admission.servers.note_read(conversation, prompt)
 
     async def on_machine(
         self,
@@ -108,7 +115,7 @@ class Places:
         self.prompts.loaded_anew("/".join(pool_key))  # its cache may be gone
         return True
 
-    def candidate(self, serving: Serving, own: Claim | None, before: SentPrompt | None) -> Candidate:
+    def candidate(self, serving: Serving, own: Claim | None, before: SentPrompt | ReadPrompt | None) -> Candidate:
         """Return what the choice needs to know of a machine, but for a request's own claim."""
         machine, info = serving.machine, serving.info
         pool, model = self.admission.pool((machine.id, info.id)), f"{machine.id}/{info.id}"
@@ -124,11 +131,16 @@ class Places:
             is_loaded=info.loaded_context is not None or info.state is None,
             claimed=max(sum(others), pool.claimed if pool is not None else 0),
             requests=max(len(others), pool.claims if pool is not None else 0),
-            cached=self.prompts.cached(before, model, info.loaded_context, slots) if before is not None else 0,
+            cached=self._cached(before, model, info.loaded_context, slots),
             was_last=before is not None and before.model == model,
             rate=pool.rate.tokens_per_second if pool is not None and pool.rate.is_known else None,
             prompts=self.prompts.sent_to(model),
         )
+
+    def _cached(self, before: SentPrompt | ReadPrompt | None, model: str, window: int | None, slots: int) -> int:
+        if isinstance(before, ReadPrompt):
+            return before.cached(model, window, slots)
+        return self.prompts.cached(before, model, window, slots) if before is not None else 0
 
 
 class Placement:
@@ -144,7 +156,7 @@ class Placement:
         self._embeds = embeds
         self._tokens = 0
         self._talk: Talk | None = None
-        self._before: SentPrompt | None = None
+        self._before: SentPrompt | ReadPrompt | None = None
         self._serving: Serving | None = None
         self._next: Serving | None = None
         self._claim: Claim | None = None
@@ -160,7 +172,7 @@ class Placement:
         """
         if self._failure is None:
             self._answered()
-        self._measure(prompt)
+        await self._measure(prompt)
         try:
             best, self._next = self._next or await self._best_of_round(), None
         except ElbowroomError as error:
@@ -235,11 +247,12 @@ class Placement:
             self._places.claims.discard(self._claim)
             self._claim = None
 
-    def _measure(self, prompt: PromptToPlace) -> None:
-        """Find the prompt before this one, and estimate the size of this one."""
+    async def _measure(self, prompt: PromptToPlace) -> None:
+        """Find the prompt before this one, whichever server sent it, and estimate the size of this one."""
         self._talk, before = prompt.talk, None
         if prompt.talk is not None:
-            before = self._places.prompts.last_of(prompt.talk)
+            found = await self._places.admission.servers.last_read(prompt.talk.conversation)
+            before = found or self._places.prompts.last_of(prompt.talk)
         new = prompt.messages if before is None else _since_last_answer(prompt.messages)
         size = sum(size_in_bytes(text_of(message)) for message in new) // BYTES_OF_TOKEN
         self._before, self._tokens = before, size + (before.tokens if before is not None else 0)

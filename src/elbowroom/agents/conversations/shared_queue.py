@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -33,7 +32,11 @@ class SharedQueue(MessageQueue):
         self._servers = servers
         self._running = running
         self._fetching = asyncio.Lock()
-        servers.offer({UNQUEUE: self._unqueue}, drain=self._drain, lapse=self._forget, waking=running.wake)
+        self._late: set[asyncio.Task[None]] = set()
+        operations = {UNQUEUE: self._unqueue}
+        servers.offer(
+            operations, drain=self._drain, lapse=self._forget, waking=running.wake, busy=running.conversations
+        )
 
     async def add(
         self, conversation: str, message: Message, mode: QueueMode, *, key: str = "", is_kept: bool = True
@@ -61,12 +64,14 @@ class SharedQueue(MessageQueue):
     async def ready_for(self, live: TurnRecorder) -> None:
         """Take the messages that wait for this turn from the database; none can wait where it begins a conversation.
 
-        A raw model does not wait long for that.
+        A raw model does not wait long for that. What comes later waits here, and goes back where nobody takes it.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if live.is_patient else HIDDEN_SECONDS):
-                if await live.is_found(is_patient=True) and not live.is_first:
-                    await self._fetch([live.conversation])
+        patience = None if live.is_patient else HIDDEN_SECONDS
+        if await live.is_found(is_patient=live.is_patient, seconds=HIDDEN_SECONDS) and not live.is_first:
+            fetching = asyncio.create_task(self._fetch([live.conversation]))
+            self._late.add(fetching)
+            fetching.add_done_callback(self._late.discard)
+            await asyncio.wait([fetching], timeout=patience)
 
     async def listed(self, conversation: str) -> list[QueuedMessage]:
         """Return the waiting messages of a conversation, in order, whichever server has them."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Work
 from elbowroom.agents.ask import Question, ReplyReader, ask
@@ -11,13 +11,14 @@ from elbowroom.agents.prompt import without_answer_fields
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import NEXT, note_fill
 from elbowroom.agents.turn.sending import Sending
-from elbowroom.context.budget import Compact
-from elbowroom.context.compaction import Compaction
+from elbowroom.context.budget import Budget, Compact
+from elbowroom.context.compaction import Compaction, is_summary_message
 from elbowroom.context.outputs import material_in, wholes_in
 from elbowroom.context.planner import BEFORE_REQUEST
-from elbowroom.context.transcript import Message, size_in_bytes, text_of
+from elbowroom.context.transcript import Message, calls_of, size_in_bytes, text_of, written
 
 log = logging.getLogger(__name__)
+USUAL_TURNS: Final = (9, 10)
 NotePrompt = Callable[[Mapping[str, Any], int], object]
 """Takes the body of a request that the engine has read, and the size of its prompt in tokens."""
 
@@ -35,23 +36,41 @@ def expected_question(messages: Sequence[Message]) -> Message:
     return usual_question(plain if len(plain) == len(asked) - 1 else asked)
 
 
+def long_turn(messages: Sequence[Message], size_of: Callable[[str], int], budget: Budget) -> Message:
+    """Return a message as long as the next turn at most is nine times of ten, from a person's message to the answer.
+
+    It takes no more than half of the room that a compaction makes: else each answer would be followed by one.
+    """
+    turns: list[list[str]] = []
+    for message in messages:
+        if message.get("role") == "user" and not is_summary_message(message):
+            turns.append([])
+        if turns and (message.get("role") != "assistant" or calls_of(message)):
+            turns[-1].append(written(message))
+    texts = sorted(("\n".join(turn) for turn in turns), key=len)
+    part, whole = USUAL_TURNS
+    text = texts[-(-len(texts) * part // whole) - 1] if texts else ""
+    tokens, most = size_of(text), (budget.trigger - budget.target(0)) // 2
+    return {**NEXT, "content": text[: len(text) * most // tokens] if tokens > most else text or NEXT["content"]}
+
+
 def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | None:
     """Return the work of compacting a conversation after the reply of a step, and of having the engine read the result.
 
-    It compacts where another message of the usual length would pass the trigger: then nobody has to wait for it. Some
-    way below that it lets the agent save what must last. None where plainly nothing is to do. `said` is the answer as
-    the client has it.
+    It compacts where another turn could pass the trigger: then nobody has to wait for it. Some way below the trigger it
+    lets the agent save what must last. None where plainly nothing is to do. `said` is the answer as the client has it.
     """
     manager, used = sending.manager, sending.reported
-    budget, question = manager.budget, text_of(usual_question(manager.history.messages))
-    answered = sending.answered(reply) + size_in_bytes(question)
+    budget, messages = manager.budget, manager.history.messages
+    turn = long_turn(messages, sending.counter.text, budget)
+    answered = sending.answered(reply) + size_in_bytes(text_of(turn))
     flush = sending.fit.flush()
-    least = flush.due_at(manager.history.messages) if flush is not None else budget.trigger
+    least = flush.due_at(messages) if flush is not None else budget.trigger
     if budget.occupied(min(answered, budget.window)) < least:
         return None
-    expected = expected_question(manager.history.messages)
+    expected = expected_question(messages)
     # Of its output only the visible text counts here: thoughts are in no later prompt.
-    more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(expected)}")
+    more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(turn)}")
     is_full = used is not None and budget.occupied(used.prompt + more) >= budget.trigger
     fit = sending.fit.after(reply, said)
 
@@ -62,7 +81,7 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
         if not is_news:
             messages, flush = fit.manager.history.messages, fit.flush()
             due_at = flush.due_at(messages) if flush is not None else None
-            outcome, is_news = await fit.run(fit.planner.ahead(expected, due_at, is_full=is_full))
+            outcome, is_news = await fit.run(fit.planner.ahead(expected, turn, due_at, is_full=is_full))
             job.compacted(outcome)
         if is_news:
             await note_fill(fit)

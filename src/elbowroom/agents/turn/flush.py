@@ -53,7 +53,7 @@ def cycle_of(messages: Sequence[Message]) -> str:
     Nothing else that is shortened or added changes it.
     """
     summaries = [group.text for group in Transcript.of(messages).groups if is_summary(group)]
-    return hashlib.sha256(json_form(summaries)).hexdigest() if summaries else ""
+    return hashlib.sha256(json_form(summaries).encode()).hexdigest() if summaries else ""
 
 
 @dataclass(frozen=True, slots=True)

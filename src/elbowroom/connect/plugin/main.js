@@ -98,7 +98,7 @@ const answers = {
 	conversations: pageOf(conversation),
 	messages: pageOf(row),
 	taken: object({ id: text, running: or(truth, true) }),
-	queued: object({ data: listOf(object({ id: text, message })) }),
+	queued: object({ data: listOf(object({ id: text, message })), dropped: or(listOf(object({ id: text, message })), []) }),
 	compacted: object({ compacted: or(truth, true), after: or(number, null) }),
 	changes: object({ data: listOf(object({ id: text, agent: or(text, ""), what: text, when: number, notes: listOf(text) })) }),
 	undone: object({ told: or(text, "") }),
@@ -247,7 +247,7 @@ class Server {
 	}
 
 	async queued(id) {
-		return (await this.json(answers.queued, `${route(id)}/queue`)).data;
+		return this.json(answers.queued, `${route(id)}/queue`);
 	}
 
 	async unqueue(id, message) {
@@ -739,6 +739,7 @@ class Chat extends Events {
 	compactions = [];
 	context = null;
 	queue = [];
+	dropped = [];
 	notice = "";
 	problem = null;
 	version = "";
@@ -813,7 +814,7 @@ class Chat extends Events {
 			if (this.state === "unread") this.#now("read");
 			this.#take(row);
 			if (!this.isPicked) this.model = row.agent || this.model;
-			this.queue = queue;
+			Object.assign(this, { queue: queue.data, dropped: queue.dropped });
 			this.#show(itemsOf(rows));
 			this.problem = null;
 		} catch (error) {
@@ -876,7 +877,7 @@ class Chat extends Events {
 	async #readQueue() {
 		const queue = await this.server.queued(this.id);
 		if (this.isClosed) return;
-		this.queue = queue;
+		Object.assign(this, { queue: queue.data, dropped: queue.dropped });
 		this.changed("state");
 	}
 
@@ -2162,7 +2163,7 @@ class Composer {
 		this.sum.setText(this.sumWords());
 		this.stopButton.toggle(isBusy);
 		this.sendButton.setText(this.editing ? "Ask again" : isBusy ? "Say it meanwhile" : "Send");
-		this.waiting.replaceChildren(...chat.queue.map((row) => this.waitingRow(row)));
+		this.waiting.replaceChildren(...chat.queue.map((row) => this.waitingRow(row)), ...chat.dropped.map((row) => this.droppedRow(row)));
 	}
 
 	sumWords() {
@@ -2197,12 +2198,28 @@ class Composer {
 		setIcon(element.createSpan(), "clock");
 		element.createSpan({ text: textOf(row.message) });
 		iconButton(element, "x", "Take it back", async () => {
-			if (!await this.view.chat.unsay(row.id)) return;
-			const { attachments, question } = partsOfMessage({ text: textOf(row.message), sent: row.message });
-			this.write([question, this.input.value].filter(Boolean).join("\n\n"));
-			if (attachments.length) this.take(attachments);
+			if (await this.view.chat.unsay(row.id)) this.takeBack(row);
 		});
 		return element;
+	}
+
+	droppedRow(row) {
+		const element = createDiv({ cls: "elbowroom-waiting" });
+		setIcon(element.createSpan(), "circle-slash");
+		element.createSpan({ text: `Not said, since the answer was stopped: ${textOf(row.message)}` });
+		iconButton(element, "undo-2", "Write it again", () => {
+			const { chat } = this.view;
+			chat.dropped = chat.dropped.filter(({ id }) => id !== row.id);
+			this.takeBack(row);
+			chat.changed("state");
+		});
+		return element;
+	}
+
+	takeBack({ message }) {
+		const { attachments, question } = partsOfMessage({ text: textOf(message), sent: message });
+		this.write([question, this.input.value].filter(Boolean).join("\n\n"));
+		if (attachments.length) this.take(attachments);
 	}
 }
 

@@ -70,7 +70,7 @@ class Reference(NamedTuple):
 def sealed_key(chain_key: str, messages: Sequence[Message]) -> str:
     """Return the ledger's key for messages that stand for a conversation; other messages have another key."""
     hashed = hashlib.blake2b(b"sealed" + bytes.fromhex(chain_key), digest_size=KEY_BYTES)
-    hashed.update(json_form(list(messages)))
+    hashed.update(json_form(list(messages)).encode())
     return hashed.hexdigest()
 
 

@@ -219,7 +219,8 @@ class ToldToOthers:
         if (likely := self._found(given)) is not None:
             await self._shared.recording.found_out(likely)
             await self._shared.store.conversations.settled()
-        return {"found": self._found(given)}
+        found = self._found(given)
+        return {} if found is None else {"found": found}
 
     def _found(self, given: Mapping[str, Any]) -> str | None:
         owners = {turn.owner for turn in _turns_of(self._shared.running, given["owner"])}

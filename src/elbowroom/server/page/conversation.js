@@ -5,7 +5,7 @@ import { compactionDivider } from "./compactions.js";
 import { act, ask, busy, button, confirm, enc, facts, h, heading, number, time, toast } from "./dom.js";
 import { BEHIND, openThere, phaseWords, stop, titleOf, withoutId } from "./conversations.js";
 import { gauge } from "./gauge.js";
-import { PAGE, messageList } from "./messages.js";
+import { PAGE, messageList, textOf } from "./messages.js";
 import { watch } from "./live.js";
 import { searchIn } from "./recall.js";
 
@@ -46,7 +46,8 @@ export async function conversationView({ main, signal, id, query }) {
 	main.append(h("p.back", h("a", { href: search ? `#/conversations?q=${enc(search)}` : "#/conversations" }, "Conversations")), title,
 		h("section.panel", { "aria-label": "Size" }, running, meter.element, told, jumps, compactForm(route, reload), searchIn(route, signal, (found) => reach(() => messages.list.querySelector(`[data-id="${CSS.escape(found)}"]`)))), ...(search ? [hitBar()] : []), messages.element);
 
-	function show() {
+	async function show() {
+		const { dropped } = await api(`${route}/queue`, { signal });
 		title.querySelector("h1").textContent = titleOf(shown);
 		meter.update(shown.context);
 		const { usage } = shown;
@@ -58,6 +59,7 @@ export async function conversationView({ main, signal, id, query }) {
 			["Tokens written", number(usage.output)],
 			["Of these for compactions", usage.pruning?.total ? number(usage.pruning.total) : null],
 			["Waiting in the queue", shown.queue_length ? number(shown.queue_length) : null],
+			["Not said, since it was stopped", dropped[0] ? dropped.map((each) => textOf(each.message)).join("; ") : null],
 			["Chat id", shown.name === null ? withoutId() : null],
 		].filter(([, value]) => value !== null)));
 		const all = shown.compactions;
@@ -94,11 +96,11 @@ export async function conversationView({ main, signal, id, query }) {
 
 	async function reload() {
 		shown = await api(route, { signal });
-		show();
+		await show();
 		await messages.refresh();
 	}
 
-	show();
+	await show();
 	messages.take(shown.messages);
 	const meant = shown.compactions.findLast((each) => freed(each) === +query.get("freed"));
 	if (meant) addEventListener("shown", () => jump(meant), { once: true, signal });
@@ -120,7 +122,7 @@ export async function conversationView({ main, signal, id, query }) {
 		const count = shown.compactions.length;
 		shown = await api(route, { signal }).catch(() => shown);
 		if (turn && shown.compactions.length === count) return;
-		show();
+		await show();
 		await messages.refresh();
 	});
 }

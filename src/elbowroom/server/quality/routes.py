@@ -13,7 +13,7 @@ from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server.guard import for_owner
 from elbowroom.server.request import read_json
 from elbowroom.server.state import CATALOG, PROVIDERS, SETTINGS, run_settings_of
-from elbowroom.settings.model import CompactionSettings
+from elbowroom.settings.model import Settings
 from elbowroom.settings.references import SAME_AGENT
 
 if TYPE_CHECKING:
@@ -108,9 +108,10 @@ async def _plan(request: web.Request) -> "Plan":
     catalog = request.app[CATALOG].get()
     target = await _model(body.get("model"), catalog, loaded)
     pruners = _names(body.get("pruners"))
-    chosen = request.app[SETTINGS].current().settings.compaction
-    pruners = pruners or _usual_pruners(chosen, target, loaded)
-    return Plan(target, {name: await _setting_of(name, target, catalog) for name in pruners}, *numbers)
+    settings = request.app[SETTINGS].current().settings
+    pruners = pruners or _usual_pruners(settings, target, loaded)
+    key = _key_of(settings, target)
+    return Plan(target, {name: await _setting_of(name, key, target, catalog) for name in pruners}, *numbers)
 
 
 def _number(body: Mapping[str, Any], name: str) -> int:
@@ -168,17 +169,25 @@ async def _model(name: Any, catalog: Catalog, loaded: Sequence[tuple[Provider, M
     return Target(f"{target.provider.id}/{target.model}", target.provider, target.model)
 
 
-async def _setting_of(name: str, target: Target, catalog: Catalog) -> str:
+def _key_of(settings: Settings, target: Target) -> str:
+    """Return the setting by which the model has its pruning agent, its own one or that of all."""
+    own = settings.of_model(target.provider.id, target.model)
+    if own is None or own.pruning_agent is None:
+        return "compaction.pruning_agent"
+    return f"pruning_agent of the models {own.id}"
+
+
+async def _setting_of(name: str, key: str, target: Target, catalog: Catalog) -> str:
     """Return the setting that chooses a pruning agent. Raises ModelNotFound where there is none of this name."""
     if name == SAME_AGENT:
-        return f'compaction.pruning_agent = "{SAME_AGENT}"'
+        return f'{key} = "{SAME_AGENT}"'
     pruner = await catalog.resolve(name)
     await _check_there(pruner)
     if pruner.agent is not None:
-        return f'compaction.pruning_agent = "{pruner.agent.id}"'
+        return f'{key} = "{pruner.agent.id}"'
     if pruner.provider.id == target.provider.id:
         return f'compaction.model = "{pruner.model}"'
-    return "compaction.pruning_agent, once there is an agent with this model"
+    return f"{key}, once there is an agent with this model"
 
 
 async def _check_there(target: Target) -> None:
@@ -186,10 +195,9 @@ async def _check_there(target: Target) -> None:
         raise ModelNotFound(why)
 
 
-def _usual_pruners(
-    chosen: CompactionSettings, target: Target, loaded: Sequence[tuple[Provider, ModelInfo]]
-) -> list[str]:
-    """Return the conversation's own model, the pruning agent of the settings, and the other loaded models."""
+def _usual_pruners(settings: Settings, target: Target, loaded: Sequence[tuple[Provider, ModelInfo]]) -> list[str]:
+    """Return the conversation's own model, its pruning agent in the settings, and the other loaded models."""
+    chosen = settings.compaction_of(target.provider.id, target.model)
     set_up = f"{target.provider.id}/{chosen.model}" if chosen.model else chosen.pruning_agent
     others = [f"{provider.id}/{info.id}" for provider, info in loaded]
     others = [name for name in others if name not in (target.name, set_up)]

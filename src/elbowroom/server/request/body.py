@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import hdrs, web
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
-from elbowroom.context.canonical import read_images
+from elbowroom.context.canonical import read_ahead
 from elbowroom.errors import BodyTooLarge, RequestTimeout
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.server.request.caller import caller_of, known_by, owner_of
@@ -64,11 +64,11 @@ async def at_leisure(request: web.Request, work: Callable[[], Read]) -> Read:
 
 
 def _read_large(body: bytearray, read: Callable[[Any], Read]) -> Read:
-    """Return what is read in a large body, with its images hashed: both take too long for the event loop."""
+    """Return what is read in a large body, with its texts and images hashed: all take too long for the event loop."""
     request_facts().quotable = (value := parsed(body),)
     messages = value.get("messages") if isinstance(value, dict) else None
     if isinstance(messages, list):
-        read_images(messages)
+        read_ahead(messages)
     return read(value)
 
 

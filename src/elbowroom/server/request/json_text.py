@@ -31,6 +31,7 @@ PIECE: Final = 256 * 1024
 CONTAINERS: Final = frozenset({dict, list})
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 FIRST: Final = re.compile(rb"[ \t\r\n]*(.)")
+WHITE_SPACE: Final = b" \t\r\n"
 REST_OF_ESCAPE: Final = re.compile(rb"\\*.?", re.DOTALL)
 """What must not be cut off from a piece that may end with backslashes."""
 CUT: Final = re.compile(rb"(?<=[^\\])(?=\\(?!u[dD][c-fC-F]))|(?<=[^\\]{6})(?=[^\\\x80-\xbf])", re.DOTALL)
@@ -101,8 +102,8 @@ def _quickly(text: bytearray | msgspec.Raw, levels: int) -> Any:
             return {name: _quickly(part, levels - 1) for name, part in members.items()}
         case b"[":
             return [_quickly(part, levels - 1) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
-        case b'"':
-            return _text(bytes(view).strip()[1:-1])
+        case b'"' if first:
+            return _text(view[first.start(1) + 1 : _end_of(view) - 1])
         case _:
             with _collector_off():
                 return msgspec.json.decode(text)
@@ -126,13 +127,18 @@ def _change_parsers(by: int) -> None:
         (gc.disable if _parsers else gc.enable)()
 
 
-def _text(inside: bytes) -> str:
+def _end_of(view: memoryview) -> int:
+    """Return where a value ends that may have white space after it."""
+    return next(end for end in range(len(view), 0, -1) if view[end - 1] not in WHITE_SPACE)
+
+
+def _text(inside: memoryview) -> str:
     """Return the text that stands between two quotes."""
     pieces, start = [], 0
     while start < len(inside):
         cut = CUT.search(inside, start + PIECE)
         end = cut.start() if cut else len(inside)
-        pieces.append(msgspec.json.decode(b'"%b"' % inside[start:end], type=str))
+        pieces.append(msgspec.json.decode(b'"%b"' % bytes(inside[start:end]), type=str))
         start = end
     return "".join(pieces)
 

@@ -5,10 +5,11 @@ import importlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.context.conversation import QueuedMessage
+from elbowroom.context.reuse import ReadPrompt
 from elbowroom.store.base import ANSWERED_SECONDS, HELD_LEASE, Operation, Servers, WindowShare, passed
 from elbowroom.store.place import ServerPlace
 from elbowroom.store.sharing.leases import Lease, Leases
@@ -18,12 +19,20 @@ if TYPE_CHECKING:
     from elbowroom.store.sql import Call, Listener, SqlServers, SqlStore
 
 log = logging.getLogger(__name__)
-DRAINED_SECONDS: Final = 1.0
+LOOKED_SECONDS: Final = 0.3
 """How often a server looks for what it is asked, where nothing wakes it."""
+BUSY_SECONDS: Final = 0.1
+"""How often one does that is answering, so that a cancel elsewhere takes less than half a second."""
+SOONEST_SECONDS: Final = 0.05
+"""How soon who has just asked looks again for the answer; later it does so less often."""
+DRAINED_SECONDS: Final = 1.0
+"""How often a server looks for what waits, where nothing wakes it."""
 SWEPT_SECONDS: Final = 3.0
-"""How often it looks for what dead servers have left."""
+"""How often it looks for what dead servers have left, and for changes that it may not have heard of."""
 TAKEN_SECONDS: Final = 2.0
 """How long a server that is there needs to take what it is asked, as a rule; who has died does not take it."""
+READ_SECONDS: Final = 0.25
+"""How long a request waits to be told which machine has read its conversation; then this server's own memory counts."""
 TICK_SECONDS: Final = 0.25
 STOOD_SECONDS: Final = 2.0
 """So long a busy event loop takes at most; beyond it the process stood still."""
@@ -42,6 +51,8 @@ class Together(Servers):
         self.id = own
         self._operations: dict[str, Operation] = {}
         self._drains: list[Callable[[], Awaitable[None]]] = []
+        self._looks: list[Callable[[], Awaitable[None]]] = []
+        self._is_busy: Callable[[], object] = bool
         self._lapses: list[Callable[[], object]] = []
         self._wakings: list[Callable[[float], object]] = []
         self._seen_awake = self._counts_until = 0.0
@@ -51,9 +62,11 @@ class Together(Servers):
         self._listener: Listener | None = None
         self._woken = asyncio.Event()
         self._answered = asyncio.Condition()
-        self._work: set[asyncio.Task[None]] = set()
+        self._wakes = 0
+        self._work: set[asyncio.Task[Any]] = set()
         self._draining: asyncio.Task[None] | None = None
         self._keeping = asyncio.Lock()
+        self._wants_keeping, self._kept = False, 0.0
         self._leases = Leases(lambda question: store.ask(lambda sql: question(sql.leases)), self._begin)
         self._swept = 0.0
 
@@ -81,8 +94,10 @@ class Together(Servers):
         drain: Callable[[], Awaitable[None]] | None = None,
         lapse: Callable[[], object] | None = None,
         waking: Callable[[float], object] | None = None,
+        busy: Callable[[], object] | None = None,
     ) -> None:
         """Answer what others ask of this server, and call back when it is woken or may have been taken for dead."""
+        self._is_busy = busy or self._is_busy
         self._wakings += [waking] if waking is not None else []
         self._operations |= operations
         self._drains += [drain] if drain is not None else []
@@ -145,11 +160,13 @@ class Together(Servers):
             return None
         began, is_taken, answer = time.monotonic(), True, None
         while answer is None and (waited := time.monotonic() - began) < seconds:
+            wakes = self._wakes
             is_taken, answer = await self._asked(lambda servers: servers.answer_to(number)) or (False, None)
             if not is_taken and waited > TAKEN_SECONDS:
                 break
             if answer is None:
-                await self._woken_again(min(seconds - waited, DRAINED_SECONDS))
+                pause = min(LOOKED_SECONDS, max(SOONEST_SECONDS, waited / 4))
+                await self._woken_after(wakes, min(seconds - waited, pause))
         if is_taken:  # another one may still be about to take it
             await self._asked(lambda servers: servers.forget(number))
         return answer if answer != FAILED else None
@@ -160,6 +177,19 @@ class Together(Servers):
         """Ask several servers at once, and return what those answer that do."""
         answers = await asyncio.gather(*(self.ask(server, operation, given, seconds) for server in servers))
         return [answer for answer in answers if answer is not None]
+
+    async def ask_any(
+        self, servers: Sequence[str], operation: str, given: Mapping[str, Any], seconds: float = ANSWERED_SECONDS
+    ) -> Mapping[str, Any]:
+        """Ask several servers at once, and return the first answer that tells anything; nothing where none does."""
+        asking = [asyncio.create_task(self.ask(server, operation, given, seconds)) for server in servers]
+        self._work.update(asking)
+        for task in asking:
+            task.add_done_callback(self._work.discard)
+        for each in asyncio.as_completed(asking):
+            if answer := await each:
+                return answer
+        return {}
 
     async def agents(self, known: int | None) -> tuple[int, str | None] | None:
         """Return the revision of the agents and their rows as JSON; None where that is known, and where it fails."""
@@ -186,13 +216,14 @@ class Together(Servers):
         return self._listener is not None and self._listener.is_listening
 
     def when_agents_change(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Call this whenever another server has saved agents, and once a second in case that was not heard."""
+        """Call this whenever another server has saved agents, and now and then in case that was not heard."""
 
         async def looked(_: Mapping[str, Any]) -> Mapping[str, Any]:
             await look()
             return {}
 
-        self.offer({AGENTS: looked}, drain=look)
+        self.offer({AGENTS: looked})
+        self._looks.append(look)
 
     async def hold(
         self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
@@ -200,6 +231,17 @@ class Together(Servers):
         """Hold tokens of the window of a model; where the database does not tell, beside its own requests alone."""
         self.check_awake()
         return await self._leases.hold(WindowShare(pool, capacity, tokens, rank), look)
+
+    def note_read(self, conversation: str, prompt: ReadPrompt) -> None:
+        """Let the others know, a moment later, which model has read the last prompt of a conversation."""
+        self._begin(self._asked(lambda servers: servers.note_read(conversation, prompt)))
+
+    async def last_read(self, conversation: str) -> ReadPrompt | None:
+        """Return the last prompt of a conversation that any server had read; None where the database is slow."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_SECONDS):
+                return await self._asked(lambda servers: servers.last_read(conversation)) if conversation else None
+        return None
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[bool]:
@@ -228,34 +270,42 @@ class Together(Servers):
             await self._asked(lambda servers: servers.leave())
 
     async def _drain(self) -> None:
-        """Answer what this server is asked, whenever it is woken and at least once a second."""
+        """Answer what this server is asked, whenever it is woken and a few times a second."""
         while True:
-            try:
-                async with asyncio.timeout(DRAINED_SECONDS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BUSY_SECONDS if self._is_busy() else LOOKED_SECONDS):
                     await self._woken.wait()
-            except TimeoutError:
-                pass
+            is_woken = self._woken.is_set()
             self._woken.clear()
+            self._wakes += 1
             async with self._answered:
                 self._answered.notify_all()
             claiming = asyncio.ensure_future(self._asked(lambda servers: servers.claim()))
-            self._begin(self._leases.look())
+            is_due = is_woken or time.monotonic() - self._kept >= DRAINED_SECONDS
+            if is_due:
+                self._begin(self._leases.look())
             for call in await claiming or []:
                 self._begin(self._answer(call))
-            if not self._keeping.locked():  # what is asked does not wait for what is only looked after
-                self._begin(self._keep())
+            if is_due:  # what is asked does not wait for what is only looked after
+                self._begin(self._keep(is_woken=is_woken))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _keep(self) -> None:
-        """Look after what waits, and after what dead servers have left."""
+    async def _keep(self, *, is_woken: bool) -> None:
+        """Look after what waits, what others have changed, and what dead servers have left."""
+        self._wants_keeping, self._kept = True, time.monotonic()
         async with self._keeping:
-            for drain in self._drains:
+            if not self._wants_keeping:
+                return
+            self._wants_keeping = False
+            is_due = time.monotonic() - self._swept >= SWEPT_SECONDS
+            for drain in (*self._drains, *(self._looks if is_woken or is_due else ())):
                 await drain()
-            await self._sweep()
+            if is_due:
+                await self._sweep()
 
     async def _answer(self, call: "Call") -> None:
         try:
@@ -266,19 +316,18 @@ class Together(Servers):
         await self._asked(lambda servers: servers.answer(call, answer))
 
     async def _sweep(self) -> None:
-        if time.monotonic() - self._swept < SWEPT_SECONDS:
-            return
         self._swept = time.monotonic()
         await self._leases.put_right()
-        if left := await self._asked(lambda servers: servers.sweep()):
+        if await self._asked(lambda servers: servers.has_left()) and (
+            left := await self._asked(lambda servers: servers.sweep())
+        ):
             log.warning("A server ended without a word: %d of its turns are marked as interrupted.", left)
 
-    async def _woken_again(self, seconds: float) -> None:
-        try:
+    async def _woken_after(self, wakes: int, seconds: float) -> None:
+        """Wait until this server is woken, unless it was since it had been so often."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._answered:
-                await self._answered.wait()
-        except TimeoutError:
-            pass
+                await self._answered.wait_for(lambda: self._wakes != wakes)
 
     def check_awake(self) -> None:
         """Let go all that others may have taken, where this server has stood still until now for so long.

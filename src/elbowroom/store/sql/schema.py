@@ -325,6 +325,17 @@ admission: Final = Table(
     info=POSTGRESQL_ONLY,
 )
 Index("admission_by_pool", admission.c.pool)
+read_prompts: Final = Table(
+    "read_prompts",
+    metadata,
+    Column("conversation", KEY, primary_key=True),
+    Column("model", KEY, nullable=False, comment="a machine and a model, which has read its last prompt"),
+    Column("window", Integer, comment="tokens"),
+    Column("tokens", Integer, nullable=False),
+    Column("read", Float, nullable=False, comment="seconds since 1970 by the clock of the database"),
+    info=POSTGRESQL_ONLY,
+)
+Index("read_prompts_by_model", read_prompts.c.model, read_prompts.c.read)
 agent_list: Final = Table(
     "agent_list",
     metadata,

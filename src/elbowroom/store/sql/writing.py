@@ -5,9 +5,9 @@ from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any, Final, TypeGuard
 
 from elbowroom.context import conversation as kinds
-from elbowroom.context.canonical import question_in
+from elbowroom.context.canonical import FILE_TEMPLATE, question_in
 from elbowroom.context.ledger import REUSED
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.transcript import Message, is_text, parts_of, text_in, text_of
 from elbowroom.store.base import encoded, owner_key
 from elbowroom.store.changes import (
     UNSOUND,
@@ -401,7 +401,11 @@ def title_of(message: Message) -> str:
     """
     if message.get("role") != "user":
         return ""
-    return " ".join(question_in(text_of(message))[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
+    parts = parts_of(message.get("content"))
+    first = text_in(parts[0]) if parts and is_text(parts[0]) else ""
+    is_enough = len(first) >= TITLE_CHARACTERS * 4 and not first.startswith(FILE_TEMPLATE)
+    said = first if is_enough else question_in(text_of(message))  # which copies all parts
+    return " ".join(said[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
 
 
 def heard_message_id(conversation: str, key: str) -> str:

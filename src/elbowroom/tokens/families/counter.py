@@ -59,7 +59,9 @@ class FamilyCounter:
         if ratios is SAME or (ratios.text == 1 and text.isascii()):
             return tokens, 0.0
         specials = len(self._specials.findall(text)) if self._specials else 0
-        correction, doubt = self._scripts.of(self._segments.pieces(text))
+        pieces = self._segments.pieces(text)
+        # DeepSeek's special tokens have signs in them that Chinese text has, too.
+        correction, doubt = self._scripts.of(self._specials.sub("", piece) for piece in pieces if self._specials)
         return specials + round(ratios.text * (tokens - specials) + correction), doubt
 
     def _counted(self, tokens: int, doubt: float) -> TokenCount:
@@ -157,8 +159,10 @@ class ScriptCorrection:
     """
 
     def __init__(self, tokenizer: Tokenizer, ratios: Ratios, error: float, *, capacity: int = CAPACITY) -> None:
-        self._tokenizer = tokenizer
         self._ratios = ratios
+        nearer = {scale.vocabulary for scale in ratios.scripts.values() if scale.vocabulary is not None}
+        others = {name: bundled_tokenizer(name, frozenset()) for name in nearer}
+        self._tokenizer, self._others = tokenizer, others
         self._error = error
         self._known = Recent[bytes, Correction]("script_corrections", capacity)
         self._lock = threading.Lock()
@@ -185,6 +189,7 @@ class ScriptCorrection:
         for script, run in script_runs(piece).items():
             if (scale := self._ratios.scripts.get(script)) is not None:
                 counted = self._tokenizer.count(run)
-                tokens += (scale.ratio - self._ratios.text) * counted
-                doubt += max(0.0, scale.error - self._error) * scale.ratio * counted
+                near = counted if scale.vocabulary is None else self._others[scale.vocabulary].count(run)
+                tokens += scale.ratio * near - self._ratios.text * counted
+                doubt += max(0.0, scale.error - self._error) * scale.ratio * near
         return tokens, doubt

@@ -165,7 +165,7 @@ class Family:
 
 LLAMA3: Final = Family(
     "llama3",
-    "qwen with numbers",
+    "cl100k",
     "llama3",
     ErrorBound(0.005, 0.06),
     ratios=LLAMA3_RATIOS,

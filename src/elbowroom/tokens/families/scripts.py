@@ -53,7 +53,8 @@ UNSPACED: Final[Mapping[str, str]] = {
     "\U00010000-\U0010ffff",
 }
 PLAIN: Final = "[A-Za-z]{0,40}"
-ACCENTED_WORD: Final = f"{PLAIN}[\u00c0-\u024f\u1e00-\u1eff][A-Za-z\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]{{0,40}}"
+MARKED: Final = "\u00c0-\u024f\u0259\u1e00-\u1eff"
+ACCENTED_WORD: Final = f"{PLAIN}[{MARKED}][A-Za-z{MARKED}\u0300-\u036f]{{0,40}}"
 BETWEEN: Final = "[ ,.;:'\u2019-]{1,3}"
 ACCENTED: Final = f" ?{ACCENTED_WORD}(?:(?:{BETWEEN}[A-Za-z]{{1,40}}){{0,8}}?(?:{BETWEEN})?{ACCENTED_WORD})*"
 """Latin words with accents, with the plain words between two of them, which are of the same language."""
@@ -72,12 +73,13 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "cyrillic": {
         "turkic": "әғқңөұүһҳҷ",
         "belarusian": "ў",
+        "serbian": "јљњћђџќѓѕ",
         "ukrainian": "іїєґ",
         "russian": "ыэ",
     },
     "arabic": {"uyghur": "ەۇۆۈڭ", "urdu": "ٹڈڑےں", "pashto": "ښځړډ", "persian": "پچژگیک"},
     "hebrew": {"yiddish": "װױײ\u05b7\u05b8"},
-    "accented": {"czech": "ěřů", "polish": "łżśź", "vietnamese": "ơưđạấầậ", "turkish": "ğşış"},
+    "accented": {"azerbaijani": "ə", "czech": "ěřů", "polish": "łżśź", "vietnamese": "ơưạấầậ", "turkish": "ğı"},
 }
 """The language groups of scripts, each with letters that tell it from those after it."""
 LEAST_SHARE: Final = 1 / 200

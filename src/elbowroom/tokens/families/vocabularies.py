@@ -1,8 +1,7 @@
 """The vocabularies that come with elbowroom, for models whose own files cannot be read.
 
 Four are shipped: Mistral's SentencePiece v3, its Tekken, Qwen's, and OpenAI's o200k. Others follow from them. Qwen's
-begins with all of cl100k but the numbers, so that with numbers put back it is cl100k, or close to vocabularies
-that have cl100k as their core, such as Llama 3's.
+begins with all of cl100k but the numbers, so that with numbers put back it is cl100k, the core of Llama 3's.
 """
 
 import lzma
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import tiktoken
 
 ShippedName = Literal["mistral", "tekken", "qwen", "o200k"]
-VocabularyName = Literal[ShippedName, "cl100k", "qwen with numbers", "o200k with digits"]
+VocabularyName = Literal[ShippedName, "cl100k", "o200k with digits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,6 @@ VOCABULARIES: Final[Mapping[VocabularyName, Vocabulary]] = {
     "qwen": Vocabulary("qwen", "qwen2"),
     "o200k": Vocabulary("o200k", "gpt-4o"),
     "cl100k": Vocabulary("qwen", "llama3", first=99_156, adds_numbers=True),
-    "qwen with numbers": Vocabulary("qwen", "llama3", adds_numbers=True),
     "o200k with digits": Vocabulary("o200k", "gpt-4o", single_digits=True),
 }
 """All but Mistral's, which is no byte-level vocabulary."""

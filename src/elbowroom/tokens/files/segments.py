@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from elbowroom.caches import Recent
+from elbowroom.tokens.anchoring import hash_text
 from elbowroom.tokens.files.tokenizer import Span, Tokenizer, special_token_pattern
 
 CAPACITY: Final = 20_000
@@ -96,19 +97,11 @@ class SegmentCounter:
 
 def _digest(text: str, start: int, end: int) -> bytes:
     hashed = blake2b(digest_size=DIGEST_BYTES)
-    _hash(hashed, text, start, end)
+    hash_text(hashed, text, start, end)
     return hashed.digest()
 
 
-def _hash(hashed: blake2b, text: str, start: int, end: int) -> None:
-    """Hash a part of a text, of which no large copy is made."""
-    for place in range(start, end, HASHED_AT_ONCE):
-        hashed.update(text[place : min(end, place + HASHED_AT_ONCE)].encode("utf-8", "surrogatepass"))
-
-
 BEGINNINGS_KEPT: Final = 256
-HASHED_AT_ONCE: Final = 2**18
-"""Characters of a text that are hashed at once."""
 TAIL: Final = 32
 """Last characters of a beginning, which are compared before all of it is hashed."""
 
@@ -135,7 +128,7 @@ class PartlyRead:
 
     def digest_to(self, end: int) -> bytes:
         """Return the hash of the first `end` characters; `end` may not be lower in the next call."""
-        _hash(self._hash, self.text, self._end, end)
+        hash_text(self._hash, self.text, self._end, end)
         self._end = end
         return self._hash.digest()
 

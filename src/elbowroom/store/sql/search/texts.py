@@ -19,6 +19,8 @@ TOO_LONG: Final = PAD * LETTERS
 """The entry of a text that is too long."""
 LONGEST_TEXT: Final = 400_000
 """Characters of a text that is put in the index; a longer one counts as found, and is then read."""
+SIGNS_A_CHARACTER: Final = 12
+"""How many signs of JSON stand for a character at most: two halves of a pair, both escaped."""
 CHARACTERS_A_STEP: Final = 40_000
 MESSAGES_A_STEP: Final = 200
 """How much is put in the index in a transaction: a chat that wants to write waits some hundredths of a second."""
@@ -39,17 +41,26 @@ def grams_of(text: str) -> set[str]:
 
 def indexed_text(rows: Iterable[Any]) -> str | None:
     """Return the text of a message as it is put in the index, and given again to take it out; None while it grows."""
-    parts = []
+    texts: list[Part] = []
+    others: list[str] = []
+    length = 0
     for row in rows:
         if row.status == "streaming":
             return None
-        parts.append(Part(row.kind, row.content))
-    said = plain("\n".join([_text(parts), *(text_in_part(part) for part in parts if part.kind == "content")]))
+        part = Part(row.kind, row.content)
+        if part.kind == "content":
+            others.append(text_in_part(part))
+            length += len(others[-1])
+        elif part.kind == "text":
+            texts.append(part)
+            length += len(part.content) // SIGNS_A_CHARACTER
+        if length > LONGEST_TEXT:
+            return TOO_LONG
+    said = plain("\n".join([_text(texts), *others]))
     return said + PAD * (LETTERS - 1) if len(said) <= LONGEST_TEXT else TOO_LONG
 
 
-def _text(parts: Sequence[Part]) -> str:
-    texts = [part for part in parts if part.kind == "text"]
+def _text(texts: Sequence[Part]) -> str:
     try:
         return text_in_body("".join(part.content for part in texts))
     except UNREADABLE:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 from elbowroom.store.base import StoreUnavailable, passed
 from elbowroom.store.place import ServerPlace
 from elbowroom.store.sql.dialect import create_engines, plain_errors
-from elbowroom.store.sql.sharing.servers import CHANNEL, LEASE_SECONDS, renewing, since_renewal
+from elbowroom.store.sql.sharing.servers import CHANNEL, LEASE_SECONDS, renewing
 
 log = logging.getLogger(__name__)
 RENEWED_SECONDS: Final = 0.3 * LEASE_SECONDS
@@ -101,8 +101,7 @@ class Listener:
     def _renew(self, connection: Connection) -> None:
         if (began := passed()) - self._renewed < RENEWED_SECONDS:
             return
-        since = connection.scalar(since_renewal(self._server))
-        connection.execute(renewing(self._server))
+        since = connection.scalar(renewing(self._server))
         if self._renewed and (since is None or since > LEASE_SECONDS):
             self._lapsed()
         self._renewed = began

@@ -14,8 +14,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Float,
-    Insert,
-    Select,
     and_,
     cast,
     delete,
@@ -30,17 +28,29 @@ from sqlalchemy.dialects.postgresql import insert as insert_or_update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from elbowroom.context.conversation import QueuedMessage
+from elbowroom.context.reuse import ReadPrompt
 from elbowroom.store.base import HOUR, encoded
 from elbowroom.store.sql.asking import reading, settling, writing
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.dialect import is_postgresql, selected
 from elbowroom.store.sql.reading import queued
-from elbowroom.store.sql.schema import admission, agent_list, queue, server_batches, server_calls, servers, turns
+from elbowroom.store.sql.schema import (
+    admission,
+    agent_list,
+    queue,
+    read_prompts,
+    server_batches,
+    server_calls,
+    servers,
+    turns,
+)
 from elbowroom.store.sql.statements import bound, interrupting
 
 LEASE_SECONDS: Final = 10.0
 """A server that has not renewed its row for so long counts as dead."""
 FORGOTTEN_SECONDS: Final = HOUR
+CACHED_SECONDS: Final = 24 * HOUR
+"""What an engine has read longer ago it is taken to have forgotten."""
 TAKEN_SECONDS: Final = LEASE_SECONDS
 """A call that is older is not answered: a server that stood still does not do what was asked of it before."""
 ASKED_TOO_LONG_SECONDS: Final = 120.0
@@ -50,6 +60,8 @@ CHANNEL: Final = "elbowroom_servers"
 SWEEP_LOCK: Final = 0x656C626F77737770
 """The advisory lock of whoever looks after what dead servers have left."""
 NOW: Final = cast(func.extract("epoch", func.clock_timestamp()), Float)
+BEGUN: Final = cast(func.extract("epoch", func.now()), Float)
+"""When the transaction began: all its statements count the same servers as dead, or what one leaves another takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,20 @@ class SqlServers:
         connection.execute(delete(server_batches).where(server_batches.c.server == self.id))
         connection.execute(update(queue).where(queue.c.server == self.id).values(server=""))
 
+    @settling
+    def has_left(self, connection: Connection) -> bool:
+        """Tell whether `sweep` has something to do, in one statement."""
+        left = (
+            select(turns.c.id).where(turns.c.status == "streaming", of_dead(turns.c.server)),
+            select(queue.c.id).where(queue.c.server != "", of_dead(queue.c.server)),
+            select(admission.c.number).where(of_dead(admission.c.server)),
+            select(server_calls.c.number).where(server_calls.c.made < NOW - ASKED_TOO_LONG_SECONDS),
+            select(servers.c.id).where(servers.c.renewed < NOW - FORGOTTEN_SECONDS),
+            select(read_prompts.c.conversation).where(read_prompts.c.read < NOW - CACHED_SECONDS),
+            select(server_batches.c.server).where(server_batches.c.server.not_in(select(servers.c.id))),
+        )
+        return bool(connection.scalar(select(or_(*(each.exists() for each in left)))))
+
     @writing
     def sweep(self, connection: Connection) -> int:
         """Mark as interrupted what dead servers were saying; return how many turns that were.
@@ -106,6 +132,7 @@ class SqlServers:
         connection.execute(delete(admission).where(of_dead(admission.c.server)))
         connection.execute(delete(server_calls).where(server_calls.c.made < NOW - ASKED_TOO_LONG_SECONDS))
         connection.execute(delete(servers).where(servers.c.renewed < NOW - FORGOTTEN_SECONDS))
+        connection.execute(delete(read_prompts).where(read_prompts.c.read < NOW - CACHED_SECONDS))
         connection.execute(delete(server_batches).where(server_batches.c.server.not_in(select(servers.c.id))))
         return int(left or 0)
 
@@ -169,7 +196,7 @@ class SqlServers:
         connection.execute(own.values(answer=encoded(dict(answer))))
         wake(connection, call.caller)
 
-    @reading
+    @settling
     def answer_to(self, connection: Connection, number: int) -> tuple[bool, dict[str, Any] | None]:
         """Tell whether a server has taken a call, and what it answers; None where it has not answered yet."""
         own = server_calls.c
@@ -230,7 +257,23 @@ class SqlServers:
         rows = connection.execute(gone.returning(*queue.c)).all()
         return queued(sorted(rows, key=lambda row: row.number))
 
-    @reading
+    @settling
+    def note_read(self, connection: Connection, conversation: str, prompt: ReadPrompt) -> None:
+        """Note which model has read the last prompt of a conversation."""
+        new = {"model": prompt.model, "window": prompt.window, "tokens": prompt.tokens, "read": NOW}
+        row = insert_or_update(read_prompts).values(conversation=conversation, **new)
+        connection.execute(row.on_conflict_do_update(index_elements=["conversation"], set_=new))
+
+    @settling
+    def last_read(self, connection: Connection, conversation: str) -> ReadPrompt | None:
+        """Return the last prompt of a conversation, and how many others its model has read since."""
+        own, other = read_prompts.c, read_prompts.alias().c
+        others = select(func.count()).where(other.model == own.model, other.read > own.read).scalar_subquery()
+        found = select(own.model, own.window, own.tokens, others).where(own.conversation == conversation)
+        row = connection.execute(found).one_or_none()
+        return ReadPrompt(*row) if row is not None else None
+
+    @settling
     def agents(self, connection: Connection, known: int | None) -> tuple[int, str | None] | None:
         """Return the revision of the agents and their rows, None without a row; None where that is known already."""
         row = connection.execute(select(agent_list.c.revision, agent_list.c.rows)).one_or_none()
@@ -246,16 +289,15 @@ class SqlServers:
         return connection.execute(saved.returning(agent_list.c.revision)).first() is not None
 
 
-def renewing(server: str) -> Insert:
-    """Return the statement by which a server says that it is there; the first one brings its name."""
-    name = encoded(f"{socket.gethostname()}, process {os.getpid()}")
+def renewing(server: str) -> ReturningInsert[Any]:
+    """Return the statement by which a server says that it is there; the first one brings its name.
+
+    It returns how many seconds ago it last said so, null where it never did.
+    """
+    name, before = encoded(f"{socket.gethostname()}, process {os.getpid()}"), servers.alias()
     row = insert_or_update(servers).values(id=server, name=name, started=NOW, renewed=NOW)
-    return row.on_conflict_do_update(index_elements=[servers.c.id], set_={"renewed": NOW})
-
-
-def since_renewal(server: str) -> Select[Any]:
-    """Return the question how many seconds ago a server last said that it is there; it has no answer for a new one."""
-    return select(NOW - servers.c.renewed).where(servers.c.id == server)
+    renewed = row.on_conflict_do_update(index_elements=[servers.c.id], set_={"renewed": NOW})
+    return renewed.returning(select(NOW - before.c.renewed).where(before.c.id == server).scalar_subquery())
 
 
 def note_written(connection: Connection, server: str, written: Written) -> bool:
@@ -288,7 +330,7 @@ def of_dead(server: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def _is_alive() -> ColumnElement[bool]:
-    return servers.c.renewed > NOW - LEASE_SECONDS
+    return servers.c.renewed > BEGUN - LEASE_SECONDS
 
 
 def _running_elsewhere(server: str) -> Any:
