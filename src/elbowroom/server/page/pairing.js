@@ -48,6 +48,6 @@ export function pairingPanel(signal) {
 	signal.addEventListener("abort", () => clearInterval(timer));
 	show().catch((error) => list.replaceChildren(h("li", error.message)));
 	return panel("Obsidian: pairing",
-		h("p.about", "elbowroom's own plugin sees settings and changes those of compactions once you type a code into it. A code is for one device."),
+		h("p.about", "Once you type a code into it, elbowroom's own plugin sees settings and changes those of compactions."),
 		act("Make a code", make, "primary"), said, left, list);
 }
