@@ -116,7 +116,6 @@ class Belongings:
         name = f"c{self._number}"
         status, answer = await say(self._served, f"Hello {name}", {**self._headers, "X-Conversation-Id": name})
         assert status == 200, answer
-        await self._served.app[SHARED].store.conversations.settled()
         page = await self._asked("GET", f"/v1/conversations/{name}/messages")
         return {"id": name, "message": page["data"][0]["id"], "item": page["data"][0]["id"]}
 

@@ -69,7 +69,7 @@ async def answer(
     """
     _refuse_several(request)
     shared, said, chat = settings.shared, Answer(), chat_key(target, request)
-    with shared.running.entered(None if request.caller.may_wait else chat, _counts_for(request)) as running:
+    with shared.running.entered(None if request.caller.may_wait else chat, request.caller) as running:
         if not is_turn(target, request):
             with _observed(target, request, shared.observations, running):
                 if request.caller.may_wait:
@@ -124,15 +124,10 @@ async def answer(
         return _noted(said)
 
 
-def _counts_for(request: ChatRequest) -> str:
-    """Return the person whose chats at once this is one of; none for a task, for which a chat may wait."""
-    return "" if request.caller.is_task else request.caller.owner
-
-
 async def relay(target: Target, request: ChatRequest, settings: RunSettings) -> bytes:
     """Return the whole completion of a relayed model as the upstream sent it. Raises ElbowroomError."""
     admission, key = settings.shared.admission, chat_key(target, request)
-    with settings.shared.running.entered(None if request.caller.may_wait else key, _counts_for(request)):
+    with settings.shared.running.entered(None if request.caller.may_wait else key, request.caller):
         if not request.caller.may_wait:
             return await _relay_completion(target, request, settings)
         await admission.before_task(key)
@@ -163,7 +158,7 @@ async def relay_stream(
     """Send the client's body on, and hand the frames of the upstream's stream to the sink. Raises ElbowroomError."""
     shared, key = settings.shared, chat_key(target, request)
     with (
-        shared.running.entered(None if request.caller.may_wait else key, _counts_for(request)) as running,
+        shared.running.entered(None if request.caller.may_wait else key, request.caller) as running,
         _observed(target, request, shared.observations, running),
     ):
         if request.caller.may_wait:

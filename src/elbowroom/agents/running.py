@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from elbowroom.agents.answer import AnswerEvent, Compacted, Notice
+from elbowroom.agents.request import NOBODY, Caller
 from elbowroom.context.conversation import ContextFill
 from elbowroom.errors import ElbowroomError, TooManyAtOnce
 
@@ -214,18 +215,15 @@ class Running:
         return len(self._answers)
 
     @contextmanager
-    def entered(self, chat: ChatKey | None = None, owner: str = "") -> Iterator[RunningAnswer]:
+    def entered(self, chat: ChatKey | None = None, caller: Caller = NOBODY) -> Iterator[RunningAnswer]:
         """Run an answer in the current task; `chat` is the key by which tasks wait for it, if they do.
 
-        Raises TooManyAtOnce where as many as may of an `owner` run, and ServerStopping where the server is closed, or
-        stops before the answer's end. A client that leaves cancels the task instead.
+        Raises TooManyAtOnce where as many chats of the caller run as may, and ServerStopping where the server is
+        closed, or stops before the answer's end. A client that leaves cancels the task instead.
         """
         self.check_open()
-        if (
-            owner
-            and self.most_of_one
-            and len([each for each in self._answers if each.owner == owner]) >= self.most_of_one
-        ):
+        owner = "" if caller.is_task else caller.owner  # a task may be one that a chat waits for
+        if owner and self.most_of_one and [each.owner for each in self._answers].count(owner) >= self.most_of_one:
             raise TooManyAtOnce(self.most_of_one)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a handler runs in a task

@@ -147,7 +147,7 @@ def arrival(request: web.Request) -> tuple[str, int]:
 
 def _check_origin(request: web.Request, rules: AccessRules) -> None:
     origins = request.headers.getall(hdrs.ORIGIN, [])
-    if not all(rules.allows_origin(origin) or is_own(origin, request) for origin in origins):
+    if origins and not all(rules.allows_origin(origin) or is_own(origin, request) for origin in origins):
         raise Forbidden(
             f"Web pages from {origins[0]!r} may not call elbowroom. "
             "If this one is yours, add its origin to server.allowed_origins."

@@ -47,8 +47,8 @@ class People:
         self._servers = servers
         self._clock = clock
         self._known: dict[str, tuple[Token, float]] = {}
+        self._known_from: SqlStore | None = None
         self._requests: dict[str, set[asyncio.Task[object]]] = {}
-        store.when_open(lambda _: self._known.clear())
         servers.offer({REVOKED: self._was_revoked})
 
     async def holder(self, token: str) -> Token | None:
@@ -56,7 +56,10 @@ class People:
 
         Raises StoreOpening and StoreAway where that cannot be told.
         """
-        key, now = hashed(token), self._clock()
+        key, now, sql = hashed(token), self._clock(), self._store.current
+        if sql is not None and sql is not self._known_from:  # another file may know others
+            self._known.clear()
+            self._known_from = sql
         known, asked = self._known.get(key, (None, 0.0))
         if known is None or not (self._servers.may_remember or time.monotonic() - asked < SEEN_SECONDS):
             known = await self._found(key, known)

@@ -71,7 +71,7 @@ async function askForToken(wasWrong) {
 	const body = h("div.field",
 		h("label", { for: "token" }, "Token"), input,
 		h("p.help", { id: "token-help" },
-			wasWrong ? "That is not the token. " : "", "The one that is set as server.token. It is kept in this browser tab only."));
+			wasWrong ? "That is not the token. " : "", "server.token, or your own; only this tab keeps it."));
 	const answer = await ask({ title: "This elbowroom asks for its token", body, focus: input, actions: [["Not now", "", "quiet"], ["Use token", "ok", "primary"]] });
 	if (answer !== "ok" || !input.value) return false;
 	keep(TOKEN, input.value.trim());

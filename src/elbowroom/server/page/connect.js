@@ -16,19 +16,18 @@ export async function connectView({ main, signal }) {
 	main.append(
 		heading("Connect"),
 		panel("The address",
-			h("p.about", "Any program that speaks to OpenAI can speak to elbowroom. This is what it wants as its base URL:"),
+			h("p.about", "The base URL of programs that speak to OpenAI:"),
 			copyable(`${here.address}/v1`, "base address"),
-			h("p.about", "API key: your token if one is set, anything otherwise. Models: your agents, and every model as provider/model.")),
+			h("p.about", "API key: your token, if one is set. Models: your agents, and every model as provider/model.")),
 		testPanel(rows, signal),
 		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), { command, ...limits }),
 		panel(webui.name,
-			h("p.about", "One command sets up the connection with its headers, and says whether its own tools leave room. The key is an admin’s: Settings, Account, API Keys."),
+			h("p.about", "One command sets it up. The key is an admin’s: Settings, Account, API Keys."),
 			copyable(webuiCommand, "command for Open WebUI"),
 			h("details", h("summary", "By hand"), h("ol.steps", told(webui, "li")))),
 		vaultsPanel(signal, command),
 		pairingPanel(signal),
 		panel("Obsidian: other plugins",
-			h("p.about", "Each plugin wants the address in a form of its own."),
 			h("ul.plain.plugins", plugins.map((plugin) => h("li", h("h3", plugin.name), told(plugin))))));
 }
 
@@ -59,7 +58,7 @@ function agentPanel(agents, known, { command: start, share, most, held }) {
 	const [program, programField] = pick("agent", "Program", agents, show);
 	const [model, modelField] = pick("agent-model", "Model", known, show);
 	if (known.length) show();
-	return panel("Coding agents", ...(known.length ? [h("div.test", programField, modelField), shown] : [h("p.about", "They need a model's window: load a model first.")]));
+	return panel("Coding agents", ...(known.length ? [h("div.test", programField, modelField), shown] : [h("p.about", "Load a model first: they need its window.")]));
 }
 
 function testPanel(rows, signal) {
@@ -67,7 +66,6 @@ function testPanel(rows, signal) {
 	const result = h("ul.checks");
 	const run = act("Test", () => test(select.value, result, signal), "primary");
 	return panel("Does it work?",
-		h("p.about", "One short question from this browser, whose answer is read as it streams."),
 		h("div.test", field, run), h("div", { role: "status" }, result));
 }
 

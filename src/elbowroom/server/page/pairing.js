@@ -36,7 +36,7 @@ export function pairingPanel(signal) {
 		said.append(copyable(code, "code"));
 		const tick = async () => {
 			const seconds = Math.round(expires - Date.now() / 1000);
-			if (seconds <= 0) return end("The code is not valid any more.");
+			if (seconds <= 0) return end("The code is not valid now.");
 			left.textContent = `Type it into the settings of the plugin: it is valid for ${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} more.`;
 			const added = seconds % 2 ? null : await show().catch(() => null);
 			return added && end(`${added.name} is paired.`);
@@ -48,6 +48,6 @@ export function pairingPanel(signal) {
 	signal.addEventListener("abort", () => clearInterval(timer));
 	show().catch((error) => list.replaceChildren(h("li", error.message)));
 	return panel("Obsidian: pairing",
-		h("p.about", "elbowroom's own plugin sees settings and changes those of compactions once you type a code into it. A code is for one device."),
+		h("p.about", "Once you type a code into it, elbowroom's own plugin sees settings and changes those of compactions."),
 		act("Make a code", make, "primary"), said, left, list);
 }

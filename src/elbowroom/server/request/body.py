@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
@@ -31,7 +32,8 @@ async def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
     """Return a parsed chat request with its caller."""
     side_requests, headers = request.app[SETTINGS].current().settings.server.side_requests, request.headers
     owner = owner_of(request, chat.body)
-    caller = await at_leisure(request, lambda: caller_of(headers, chat, owner, knows_side_requests=side_requests))
+    known = partial(caller_of, headers, chat, owner, knows_side_requests=side_requests)
+    caller = await at_leisure(request, known)
     return replace(chat, caller=replace(caller, known_by=known_by(request, owner)))
 
 

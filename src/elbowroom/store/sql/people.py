@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
@@ -16,11 +17,11 @@ MOST_ACTS: Final = 1000
 """How many are kept; the oldest go."""
 
 
+@dataclass(frozen=True, slots=True)
 class SqlPeople:
     """Tokens and acts in a database. All methods raise StoreUnavailable."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    database: Database
 
     @reading
     def with_hash(self, connection: Connection, token_hash: str) -> list[Token]:
