@@ -165,3 +165,12 @@ async def test_a_key_that_is_refused(admin: Admin, capsys: pytest.CaptureFixture
         assert await connect(admin, key=key) == 1
         assert "Settings, Account, API Keys" in capsys.readouterr().err
     assert admin.config is before
+
+
+def test_its_help_says_what_an_address_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whose address it is, one to copy, and what is taken without it."""
+    with pytest.raises(SystemExit):
+        main(["connect", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "--address URL where the program finds elbowroom, such as http://host.docker.internal:2345/v1 for" in told
+    assert "(default: this machine's own)" in told
