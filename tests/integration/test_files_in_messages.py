@@ -148,6 +148,18 @@ async def test_file_that_fits_stays_whole(tmp_path: Path) -> None:
         assert content_of(turns_of(studio)[-1].body["messages"][-1]) == text
 
 
+async def test_a_file_keeps_its_own_letters(tmp_path: Path) -> None:
+    """A name is told as it was given, also where it begins or ends a sentence."""
+    source = f'<source id="1" name="Notes16k.txt">{"".join(LINES)}</source>'
+    async with small_window(tmp_path, window=WINDOW) as (served, _):
+        chunks = await asked(
+            served, {"role": "user", "content": f"{TASK}<context>\n{source}\n</context>\n\n{QUESTION}"}
+        )
+        told = [text for _, text in notices_of(chunks) if "16k" in text]
+        assert told
+        assert all("Notes16k.txt" in text for text in told)
+
+
 async def test_many_small_files_leave_room_for_the_question(tmp_path: Path) -> None:
     """Sixty passages are shortened to notes that are shorter than they are."""
     sources = (f'<source id="{n}" name="f{n}.md">{"".join(LINES[20 * n : 20 * n + 25])}</source>\n' for n in range(60))
