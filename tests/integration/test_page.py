@@ -10,6 +10,7 @@ import pytest
 from flit_core.buildapi import build_wheel
 from serving import Served, serve, settings_for
 
+from elbowroom.errors import own_command
 from elbowroom.server.page import packed, page_files
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,14 @@ async def test_every_part_that_is_named_is_there(served: Served) -> None:
         }
         assert kind == expected[path.rpartition(".")[2]]
     assert {f"/page/{name}" for name in page_files()} - found == {"/page/index.html"}
+
+
+async def test_the_command_for_open_webui(served: Served) -> None:
+    """The Connect view gets it in the words by which this server was started, and shows that very text."""
+    async with served.http.get(f"{served.url}/page/clients.json") as response:
+        told = (await response.json())["webui_command"]
+    assert told == f"{own_command()} connect open-webui --url http://127.0.0.1:8080 --key sk-..."
+    assert b"copyable(webuiCommand" in page_files()["connect.js"].body
 
 
 @pytest.mark.threat("scripts in names", "the policy lets nothing else run")
