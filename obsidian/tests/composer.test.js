@@ -33,6 +33,18 @@ async function send(text) {
 	await composer.send();
 }
 
+describe("a picture", () => {
+	it.each(["paste", "drop"])("shows its tokens, as elbowroom counts it: %s", async (way) => {
+		view.plugin.server.countTokens = async (model, [{ content }]) => (content === "." ? 8 : content[0].image_url ? 300 : 0);
+		const picture = new File([new Uint8Array([1])], "p.png", { type: "image/png" });
+		picture.arrayBuffer = async () => new Uint8Array([1]).buffer; // jsdom has none
+		const data = { files: [picture], getData: () => "" };
+		const event = Object.assign(new Event(way, { cancelable: true }), { clipboardData: data, dataTransfer: data });
+		(way === "paste" ? composer.input : composer.element).dispatchEvent(event);
+		await vi.waitFor(() => expect(composer.chips.textContent).toContain("p.png293 tokens"));
+	});
+});
+
 describe("what was written", () => {
 	it.each(["/new", "/NEW", "/Compact", "/compact keep the SQL"])("is a command also where a note goes along, which stays: %s", async (command) => {
 		composer.take([note]);
