@@ -35,7 +35,7 @@ async function send(text) {
 
 describe("a picture", () => {
 	it.each(["paste", "drop"])("shows its tokens, as elbowroom counts it: %s", async (way) => {
-		composer.view.plugin.server.countTokens = composer.counting.server.countTokens = async (model, [{ content }]) => (content === "." ? 8 : content[0].image_url ? 300 : 0);
+		view.plugin.server.countTokens = async (model, [{ content }]) => (content === "." ? 8 : content[0].image_url ? 300 : 0);
 		const picture = new File([new Uint8Array([1])], "p.png", { type: "image/png" });
 		picture.arrayBuffer = async () => new Uint8Array([1]).buffer; // jsdom has none
 		const data = { files: [picture], getData: () => "" };

@@ -16,7 +16,7 @@ from small_window import ask_whole, history
 from task_prompts import TITLE, title_body
 from watched_stream import statuses_of, watched
 
-from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, WaitFor
+from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
 from elbowroom.server.state import SHARED, Timing
 
 Body = dict[str, Any]
@@ -198,6 +198,28 @@ async def test_who_waits_is_told(tmp_path: Path) -> None:
         assert text_of(chunks_of(received)) == "No."
         assert statuses_of(received)[-1] == {"description": "The model is free.", "done": True, "hidden": True}
         assert (await first)[0] == 200
+
+
+async def test_who_waits_for_a_title_is_told(tmp_path: Path) -> None:
+    """A title that streams is not taken back: the line names it, and goes once it is written."""
+    ended = asyncio.Event()
+
+    def says(body: Body) -> Script:
+        return Script(Text("Ferry", whole=True), WaitFor(ended), " log") if is_title(body) else Script("Yes.")
+
+    pool = one_pool(tmp_path, says, compaction='notices = "event"', server='task_history = "whole"')
+    task = {"X-Elbowroom-Task": "title_generation"}
+    async with pool as (served, _), watched(served, title_body(18), **task) as title:
+        await title.until("Ferry")
+        async with watched(served, chat_body(1, exchanges=LONG)) as stream:
+            status = await stream.next_status()
+            said = "Waiting for the model: a title, tags or the like are being written."
+            assert status["event"]["data"]["description"] == said
+            ended.set()
+            received = await stream.rest()
+        await title.rest()
+    assert text_of(chunks_of(received)) == "Yes."
+    assert statuses_of(received)[-1] == {"description": "The model is free.", "done": True, "hidden": True}
 
 
 async def test_a_cancelled_prompt_counts_until_it_is_read(tmp_path: Path) -> None:
