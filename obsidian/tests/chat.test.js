@@ -69,7 +69,7 @@ describe("a conversation", () => {
 		expect(chat.items).toHaveLength(2);
 	});
 	it("hears of a summary that is made behind an answer, and looks no further then", async () => {
-		const full = { tokens: 3000, window: 4096, trigger: 3072, stop_at: null, turn: 100 };
+		const full = { tokens: 3000, window: 4096, trigger: 3072, stop_at: null };
 		const kept = { row: { context: full } };
 		await talking(says("Fine."), kept);
 		await chat.send("Hello?");

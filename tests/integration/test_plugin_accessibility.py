@@ -32,7 +32,7 @@ async def talked(window: Window) -> Locator:
         await ask(chat, f"What grows in bed {number}?")
     await chat.get_by_label("Message").fill("/compact")
     await chat.get_by_role("button", name="Send", exact=True).click()
-    await chat.locator(".elbowroom-compaction summary").click()
+    await chat.locator(".elbowroom-compaction summary").first.click()
     return chat
 
 
@@ -97,7 +97,7 @@ async def test_keys_alone_do_everything(scene: Scene, browser: Browser) -> None:
             await ended(chat)
         await keys.type("/compact")
         await keys.press("Enter")
-        await go_to(chat.locator(".elbowroom-compaction summary"))
+        await go_to(chat.locator(".elbowroom-compaction summary").first)
         await keys.press("Enter")
         await expect(chat.locator(".elbowroom-compaction")).to_have_attribute("open", "")
         await go_to(chat.get_by_role("button", name="Copy").last)

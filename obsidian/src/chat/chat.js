@@ -72,10 +72,10 @@ export class Chat extends Events {
 		return this.isRunning || this.state === "elsewhere";
 	}
 
-	/** Whether another question would be so much that elbowroom summarises before it comes, while nobody waits. */
+	/** Whether elbowroom may summarise behind the answer: no turn is expected to take more than half of the room. */
 	get isDue() {
-		const { tokens = 0, turn, trigger } = this.context ?? {};
-		return Boolean(trigger && tokens + (turn ?? 0) >= trigger);
+		const { tokens = 0, trigger } = this.context ?? {};
+		return Boolean(trigger && tokens * 2 >= trigger);
 	}
 
 	/** Whether an answer is being written, or a question waits until elbowroom is back. */

@@ -81,7 +81,7 @@ export function isObject(value) {
 const pageOf = (read) => object({ data: listOf(read), has_more: or(truth, false), next: or(text, null) });
 
 const size = or(number, 0);
-const fill = object({ tokens: size, window: size, trigger: or(number, null), stop_at: or(number, null), turn: or(number, null) });
+const fill = object({ tokens: size, window: size, trigger: or(number, null), stop_at: or(number, null) });
 const compaction = object({
 	at: number, before: size, after: size, rung: or(text, ""), summary: or(text, null), messages_removed: or(number, null), undone: or(number, null),
 });

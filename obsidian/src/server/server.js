@@ -17,7 +17,6 @@ import { answers, isObject, readAs } from "./answers.js";
  * @property {number} window
  * @property {number | null} [trigger] From here on the older part is summarised.
  * @property {number | null} [stop_at] Here an answer is stopped for that.
- * @property {number | null} [turn] What a question with its answer usually takes.
  */
 
 /**

@@ -15,10 +15,11 @@ from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Compaction, is_summary_message
 from elbowroom.context.outputs import material_in, wholes_in
 from elbowroom.context.planner import BEFORE_REQUEST
-from elbowroom.context.transcript import Message, calls_of, size_in_bytes, text_of, written
+from elbowroom.context.transcript import Message, calls_of, text_of, written
 
 log = logging.getLogger(__name__)
 USUAL_TURNS: Final = (9, 10)
+"""Of how many turns how many are no longer than what is expected."""
 NotePrompt = Callable[[Mapping[str, Any], int], object]
 """Takes the body of a request that the engine has read, and the size of its prompt in tokens."""
 
@@ -47,11 +48,16 @@ def long_turn(messages: Sequence[Message], size_of: Callable[[str], int], budget
             turns.append([])
         if turns and (message.get("role") != "assistant" or calls_of(message)):
             turns[-1].append(written(message))
-    texts = sorted(("\n".join(turn) for turn in turns), key=len)
+    turns.sort(key=lambda turn: sum(map(len, turn)))
     part, whole = USUAL_TURNS
-    text = texts[-(-len(texts) * part // whole) - 1] if texts else ""
-    tokens, most = size_of(text), (budget.trigger - budget.target(0)) // 2
+    text = "\n".join(turns[-(-len(turns) * part // whole) - 1]) if turns else ""
+    tokens, most = size_of(text), longest_turn(budget)
     return {**NEXT, "content": text[: len(text) * most // tokens] if tokens > most else text or NEXT["content"]}
+
+
+def longest_turn(budget: Budget) -> int:
+    """Return the most tokens that a turn is expected to take."""
+    return (budget.trigger - budget.target(0)) // 2
 
 
 def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | None:
@@ -62,12 +68,11 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
     """
     manager, used = sending.manager, sending.reported
     budget, messages = manager.budget, manager.history.messages
-    turn = long_turn(messages, sending.counter.text, budget)
-    answered = sending.answered(reply) + size_in_bytes(text_of(turn))
-    flush = sending.fit.flush()
+    answered, flush = sending.answered(reply) + longest_turn(budget), sending.fit.flush()
     least = flush.due_at(messages) if flush is not None else budget.trigger
     if budget.occupied(min(answered, budget.window)) < least:
         return None
+    turn = long_turn(messages, sending.counter.text, budget)
     expected = expected_question(messages)
     # Of its output only the visible text counts here: thoughts are in no later prompt.
     more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(turn)}")

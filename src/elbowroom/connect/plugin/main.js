@@ -71,7 +71,7 @@ function isObject(value) {
 const pageOf = (read) => object({ data: listOf(read), has_more: or(truth, false), next: or(text, null) });
 
 const size = or(number, 0);
-const fill = object({ tokens: size, window: size, trigger: or(number, null), stop_at: or(number, null), turn: or(number, null) });
+const fill = object({ tokens: size, window: size, trigger: or(number, null), stop_at: or(number, null) });
 const compaction = object({
 	at: number, before: size, after: size, rung: or(text, ""), summary: or(text, null), messages_removed: or(number, null), undone: or(number, null),
 });
@@ -767,8 +767,8 @@ class Chat extends Events {
 	}
 
 	get isDue() {
-		const { tokens = 0, turn, trigger } = this.context ?? {};
-		return Boolean(trigger && tokens + (turn ?? 0) >= trigger);
+		const { tokens = 0, trigger } = this.context ?? {};
+		return Boolean(trigger && tokens * 2 >= trigger);
 	}
 
 	get isPending() {
