@@ -89,7 +89,8 @@ class People:
         found = await self._store.ask(lambda sql: sql.people.all())
         if found is None:
             raise StoreAway
-        return [token for token in found if token.role in roles]
+        used = {token.id: token.last_used for token, _ in self._known.values()}  # which may not be written yet
+        return [replace(each, last_used=used.get(each.id) or each.last_used) for each in found if each.role in roles]
 
     async def add(self, person: str, role: Role) -> tuple[Token, str]:
         """Make a token for a person, and return both. Raises Conflict where there is one, and StoreUnwritable."""
