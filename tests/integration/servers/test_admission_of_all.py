@@ -159,7 +159,7 @@ def hanging(served: Served) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("fails", [out_of_reach, pytest.param(hanging, marks=pytest.mark.long)])
+@pytest.mark.parametrize("fails", [out_of_reach, hanging])
 async def test_without_the_database_each_server_goes_by_its_own_requests(
     tmp_path: Path, fails: Fails, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,8 +104,8 @@ class Leases:
     async def hold(self, share: WindowShare, look: Callable[[float], Awaitable[None]]) -> Lease:
         """Hold tokens of a window as soon as there is room for them beside all other servers.
 
-        First come first served over all servers, but a lower `rank` goes before. `look` is awaited every second with
-        the seconds waited, and may raise.
+        First come first served over all servers, but a lower `rank` goes before. Every second the database is asked, in
+        case nobody woke this server, and `look` is awaited with the seconds waited; it may raise.
         """
         lease, began = Lease(self, share), time.monotonic()
         self._held[lease] = None
@@ -117,6 +117,7 @@ class Leases:
             while not lease.is_granted:
                 await asyncio.wait([lease.granted], timeout=LOOKED_SECONDS)
                 if not lease.is_granted:
+                    self._begin(self.look())
                     await look(time.monotonic() - began)
         except BaseException:
             lease.release()

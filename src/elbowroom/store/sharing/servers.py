@@ -272,22 +272,30 @@ class Together(Servers):
     async def _drain(self) -> None:
         """Answer what this server is asked, whenever it is woken and a few times a second."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(BUSY_SECONDS if self._is_busy() else LOOKED_SECONDS):
-                    await self._woken.wait()
-            is_woken = self._woken.is_set()
+            is_woken = await self._is_woken()
             self._woken.clear()
             self._wakes += 1
             async with self._answered:
                 self._answered.notify_all()
             claiming = asyncio.ensure_future(self._asked(lambda servers: servers.claim()))
-            is_due = is_woken or time.monotonic() - self._kept >= DRAINED_SECONDS
-            if is_due:
+            if is_woken:
                 self._begin(self._leases.look())
             for call in await claiming or []:
                 self._begin(self._answer(call))
-            if is_due:  # what is asked does not wait for what is only looked after
+            # What is asked does not wait for what is only looked after.
+            if is_woken or time.monotonic() - self._kept >= DRAINED_SECONDS:
                 self._begin(self._keep(is_woken=is_woken))
+
+    async def _is_woken(self) -> bool:
+        """Wait until this server is woken, and tell that it was; or until it is to look without."""
+        looked = time.monotonic()
+        while not self._woken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BUSY_SECONDS):
+                    await self._woken.wait()
+            if self._is_busy() or time.monotonic() - looked >= LOOKED_SECONDS:  # it may have begun to answer meanwhile
+                break
+        return self._woken.is_set()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
