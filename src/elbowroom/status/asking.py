@@ -3,12 +3,15 @@
 import argparse
 import http.client
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, NotFound
 from elbowroom.settings.doubts import own_address, reached_host
+from elbowroom.settings.fields import expanded
+from elbowroom.settings.load import LoadedSettings
 
 PATIENCE_SECONDS: Final = 10.0
 CONVERSATIONS: Final = 5
@@ -35,6 +38,18 @@ class Place:
     def here(cls, host: str, port: int, token: str | None, user: str = "") -> "Place":
         """Return the place of a server on this machine that listens on `host`."""
         return cls(reached_host(host), port, token, user)
+
+    @classmethod
+    def of(cls, loaded: LoadedSettings, environ: Mapping[str, str], user: str = "") -> "Place":
+        """Return the place of the server on this machine that these settings are for."""
+        server = loaded.settings.server
+        return cls.here(server.host, server.port, server.token.reveal(loaded.folder, environ), user)
+
+
+def environ_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the environment, with the folder that `--data-dir` names as that of the data."""
+    named = {"ELBOWROOM_DATA_DIR": str(expanded(options.data_dir).absolute())} if options.data_dir else {}
+    return {**os.environ, **named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +132,10 @@ def other_token(place: Place) -> ElbowroomError:
     )
 
 
-def ask_once(
-    place: Place, path: str, method: str = "GET", body: Fields | None = None
-) -> tuple[int, dict[str, Any]] | None:
-    """Return the status and the JSON object that the server at a place answers; None where no server runs.
+def ask_once(place: Place, path: str, method: str = "GET", body: Fields | None = None) -> dict[str, Any] | None:
+    """Return the JSON object that the server at a place answers; None where no server runs.
 
-    Raises ElbowroomError if it cannot be asked, or refuses the token.
+    Raises ElbowroomError if it cannot be asked, or with its own words where it refuses: NotFound for a 404.
     """
     connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
     try:
@@ -135,7 +148,12 @@ def ask_once(
         connection.close()
     if status == 401:
         raise other_token(place)
-    return status, answer
+    failure = answer.get("error")
+    if isinstance(failure, dict) and failure.get("message"):
+        raise (NotFound if status == 404 else ElbowroomError)(str(failure["message"]))
+    if status not in (200, 201, 202, 204):
+        raise no_elbowroom(place)
+    return answer
 
 
 def _asked(connection: http.client.HTTPConnection, place: Place) -> Snapshot:

@@ -51,8 +51,7 @@ def run(path: Path, is_named: bool, flags: Flags, *, user: str, as_json: bool, e
     With `every`, show it again after so many seconds until Ctrl-C. Raises ElbowroomError if the server cannot be asked.
     """
     loaded = usable_settings(path, os.environ, flags, must_exist=is_named)
-    server = loaded.settings.server
-    place = Place.here(server.host, server.port, server.token.reveal(loaded.folder, os.environ), user)
+    place = Place.of(loaded, os.environ, user)
     if every is None:
         snapshot = ask(place)
         show(_text(snapshot, as_json=as_json), sys.stdout)

@@ -33,10 +33,8 @@ def add_mcp(
 def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
     """Speak the protocol on standard input and output until the other program ends. Raises ElbowroomError."""
     loaded = load_settings(path, os.environ, flags, must_exist=is_named)
-    server = loaded.settings.server
     check_name("--user", options.user)
-    token = server.token.reveal(loaded.folder, os.environ)
-    asyncio.run(_serve(Place.here(server.host, server.port, token, options.user)))
+    asyncio.run(_serve(Place.of(loaded, os.environ, options.user)))
     return 0
 
 

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,8 @@ from urllib.parse import quote, urlencode
 from elbowroom.context.memories import Memories, delete_memory, described, memories_of
 from elbowroom.errors import ElbowroomError, NotFound
 from elbowroom.logs.formats import escaped
-from elbowroom.settings.fields import expanded
 from elbowroom.settings.load import Flags, LoadedSettings, usable_settings
-from elbowroom.status.asking import Place, ask_once, check_name, no_elbowroom, told
+from elbowroom.status.asking import Place, ask_once, check_name, environ_of, no_elbowroom, told
 
 ROUTE = "/api/memories"
 OPENING_SECONDS = 60.0
@@ -48,12 +46,9 @@ def add_memories(
 
 def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
     """Do what the options say: by the server where one runs, in its store otherwise. Raises ElbowroomError."""
-    environ = {**os.environ}
-    if options.data_dir:
-        environ["ELBOWROOM_DATA_DIR"] = str(expanded(options.data_dir).absolute())
+    environ = environ_of(options)
     loaded = usable_settings(path, environ, flags, must_exist=is_named)
-    server = loaded.settings.server
-    place = Place.here(server.host, server.port, server.token.reveal(loaded.folder, environ), options.user)
+    place = Place.of(loaded, environ, options.user)
     wish = Wish(options.action == "delete", getattr(options, "id", ""), options.agent, options.user)
     for argument, name in (("--user", wish.user), ("--agent", wish.agent), ("ID", wish.id)):
         check_name(argument, name)
@@ -88,13 +83,12 @@ def _ask(place: Place, wish: Wish) -> list[dict[str, Any]] | None:
     """Let the server there do it; return the memories that it lists, or None where no server runs."""
     query = f"?{urlencode({'agent': wish.agent})}" if wish.agent else ""
     method, path = ("DELETE", f"{ROUTE}/{quote(wish.id, safe='')}") if wish.deletes else ("GET", ROUTE)
-    answered = ask_once(place, path + query, method)
-    if answered is None:
+    try:
+        answer = ask_once(place, path + query, method)
+    except NotFound as error:
+        raise (_no_such_memory(wish) if wish.deletes else error) from None
+    if answer is None:
         return None
-    status, answer = answered
-    failure = answer.get("error")
-    if isinstance(failure, dict) and failure.get("message"):
-        raise _no_such_memory(wish) if status == 404 and wish.deletes else ElbowroomError(str(failure["message"]))
     rows = [] if wish.deletes else answer.get("data")
     if answer.get("object") != ("memory.deleted" if wish.deletes else "list") or not isinstance(rows, list):
         raise no_elbowroom(place)

@@ -5,7 +5,6 @@ The running server measures. Where none runs, one is run for as long as it takes
 
 import argparse
 import asyncio
-import http.client
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.load import Flags, LoadedSettings, usable_settings
-from elbowroom.status.asking import PATIENCE_SECONDS, Place, ask, no_elbowroom, other_token, request_json
+from elbowroom.status.asking import Place, ask, ask_once, no_elbowroom
 from elbowroom.status.gauge import Terminal
 from elbowroom.status.table import progress_of, table_of
 
@@ -75,14 +74,9 @@ def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     return {**amount, **given, **({"pruners": options.pruner} if options.pruner else {})}
 
 
-def _place_of(loaded: LoadedSettings) -> Place:
-    server = loaded.settings.server
-    return Place.here(server.host, server.port, server.token.reveal(loaded.folder, os.environ))
-
-
 async def _stopped(loaded: LoadedSettings) -> dict[str, Any]:
     """Stop the study of the running server, and return what it has."""
-    place = _place_of(loaded)
+    place = Place.of(loaded, os.environ)
     if ask(place).version is None:
         raise ElbowroomError(f"No elbowroom runs at {place.address}, so no study does.")
     return await _asked(place, "DELETE")
@@ -92,7 +86,7 @@ async def _studied(loaded: LoadedSettings, path: Path, wanted: Mapping[str, Any]
     """Have a server measure, and show how far it is; return its last state."""
     from elbowroom.server.app import StopRequests
 
-    requests, place = StopRequests.listen(), _place_of(loaded)
+    requests, place = StopRequests.listen(), Place.of(loaded, os.environ)
     if (await asyncio.to_thread(ask, place)).version is not None:
         return await _watched(place, wanted, requests)
     async with _server(path) as own:
@@ -157,23 +151,10 @@ def _clear(screen: Terminal) -> None:
 
 
 async def _asked(place: Place, method: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return await asyncio.to_thread(_ask, place, method, body)
-
-
-def _ask(place: Place, method: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the state of the study. Raises ElbowroomError with the server's words where it refuses."""
-    connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
-    try:
-        status, answer = request_json(connection, place, ROUTE, method, body)
-    except (OSError, http.client.HTTPException) as error:
-        raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
-    finally:
-        connection.close()
-    if status == 401:
-        raise other_token(place)
-    failure = answer.get("error")
-    if isinstance(failure, dict) and failure.get("message"):
-        raise ElbowroomError(str(failure["message"]))
+    answer = await asyncio.to_thread(ask_once, place, ROUTE, method, body)
+    if answer is None:
+        raise ElbowroomError(f"The server at {place.address} has ended, and its study with it.")
     if "state" not in answer:
         raise no_elbowroom(place)
     return answer

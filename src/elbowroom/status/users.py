@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.errors import ElbowroomError, NotFound, TokenNeeded
 from elbowroom.logs.formats import escaped
-from elbowroom.settings.fields import expanded
 from elbowroom.settings.load import Flags, LoadedSettings, usable_settings
-from elbowroom.status.asking import Place, ask_once, check_name, no_elbowroom, told
+from elbowroom.status.asking import Place, ask_once, check_name, environ_of, no_elbowroom, told
 
 if TYPE_CHECKING:
     from elbowroom.store import People, Role
@@ -58,27 +56,23 @@ def add_users(
 
 def run(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
     """Do what the options say: by the server where one runs, in its store otherwise. Raises ElbowroomError."""
-    environ = {**os.environ}
-    if options.data_dir:
-        environ["ELBOWROOM_DATA_DIR"] = str(expanded(options.data_dir).absolute())
+    environ = environ_of(options)
     loaded = usable_settings(path, environ, flags, must_exist=is_named)
-    server = loaded.settings.server
-    token = server.token.reveal(loaded.folder, environ)
-    people = Place.here(server.host, server.port, token)
+    place = Place.of(loaded, environ)
     if options.action == "list":
-        rows = _listed(people, loaded, environ)
+        rows = _listed(place, loaded, environ)
         sys.stdout.writelines(f"{json.dumps(row) if options.json else _line(row)}\n" for row in rows)
         if not rows and not options.json:
             sys.stderr.write("Nobody has a token besides the server's own.\n")
         return 0
     check_name("NAME", options.name)
     if options.action == "revoke":
-        _revoke(options.name, people, loaded, environ)
+        _revoke(options.name, place, loaded, environ)
         sys.stdout.write("Revoked.\n")
         return 0
-    if token is None:
+    if place.token is None:
         raise TokenNeeded
-    made = _add(options.name.strip(), options.role, people, loaded, environ)
+    made = _add(options.name.strip(), options.role, place, loaded, environ)
     sys.stderr.write("This is the token, which is shown only now and is sent as an API key:\n")
     sys.stdout.write(f"{made}\n")
     return 0
@@ -90,7 +84,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _listed(place: Place, loaded: LoadedSettings, environ: Mapping[str, str]) -> list[dict[str, Any]]:
-    answered = _asked(place, ROUTE)
+    answered = ask_once(place, ROUTE)
     if answered is None:
         return [token.described for token in _in_store(loaded, environ, lambda people: people.all(ROLES))]
     rows = answered.get("data")
@@ -100,7 +94,7 @@ def _listed(place: Place, loaded: LoadedSettings, environ: Mapping[str, str]) ->
 
 
 def _add(name: str, role: "Role", place: Place, loaded: LoadedSettings, environ: Mapping[str, str]) -> str:
-    answered = _asked(place, ROUTE, "POST", {"name": name, "role": role})
+    answered = ask_once(place, ROUTE, "POST", {"name": name, "role": role})
     if answered is not None:
         return str(answered["token"])
 
@@ -117,7 +111,7 @@ def _revoke(name: str, place: Place, loaded: LoadedSettings, environ: Mapping[st
     if not found:
         raise NotFound(f"{name!r} has no token. `elbowroom users list` shows who has one.")
     [row] = found
-    if _asked(place, f"{ROUTE}/{row['id']}", "DELETE") is not None:
+    if ask_once(place, f"{ROUTE}/{row['id']}", "DELETE") is not None:
         return
 
     async def revoke(people: "People") -> None:
@@ -125,22 +119,6 @@ def _revoke(name: str, place: Place, loaded: LoadedSettings, environ: Mapping[st
         await people.note("", "removed", f"{row['role']} {name}")
 
     _in_store(loaded, environ, revoke)
-
-
-def _asked(
-    place: Place, path: str, method: str = "GET", body: Mapping[str, Any] | None = None
-) -> dict[str, Any] | None:
-    """Return what the server there answers; None where no server runs. Raises ElbowroomError with what it says."""
-    answered = ask_once(place, path, method, body)
-    if answered is None:
-        return None
-    status, answer = answered
-    failure = answer.get("error")
-    if isinstance(failure, dict) and failure.get("message"):
-        raise ElbowroomError(str(failure["message"]))
-    if status not in (200, 201, 204):
-        raise no_elbowroom(place)
-    return answer
 
 
 def _in_store(
