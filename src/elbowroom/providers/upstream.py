@@ -144,12 +144,6 @@ async def _pieces(data: Sequence[bytes]) -> AsyncIterator[bytes]:
             yield part[start : start + LARGE_BODY_BYTES]
 
 
-async def written(body: Mapping[str, Any]) -> bytes:
-    """Return an object as JSON text; a large one is written in a thread."""
-    parts = await in_parts(body)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
 async def in_parts(body: Mapping[str, Any]) -> list[bytes]:
     """Return an object as JSON text, a large one in parts that a thread has written: no copy is made of the whole."""
     return [_json_text(body)] if left_of(TURN_BYTES, body) > 0 else await asyncio.to_thread(lambda: [*_parts(body)])

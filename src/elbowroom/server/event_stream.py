@@ -12,7 +12,7 @@ from aiohttp import web
 from elbowroom.agents.answer import ClientLeft
 from elbowroom.errors import ElbowroomError, is_panic
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.providers.upstream import written
+from elbowroom.providers.upstream import in_parts
 from elbowroom.server.encode import KEEP_ALIVE
 from elbowroom.server.middleware import unexpected
 from elbowroom.server.state import TIMING
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 async def json_answer(answer: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
     """Return the response that holds a whole answer; a large one is written in a thread."""
-    text = await written(answer)
+    text = b"".join(await in_parts(answer))
     # As a file it is sent piece by piece.
     body = text if len(text) < LARGE_BYTES else io.BytesIO(text)
     return web.Response(body=body, headers=headers, content_type="application/json", charset="utf-8")

@@ -16,7 +16,7 @@ PartKind = Literal["text", "reasoning", "content", "tool_call", "lost"]
 """
 REPLY_FIELDS: Final = '{"role":"assistant","content":""}'
 MOST_AT_ONCE: Final = 2**18
-"""Characters of a text that are one part; a longer text has several."""
+"""Characters of a text that are one part; a longer text has several, as the database copies a part more than once."""
 UNREADABLE: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
 """What reading raises where another program has written into the database."""
 
@@ -45,24 +45,20 @@ def split(message: Message) -> tuple[str, list[Part]]:
     Raises TypeError, ValueError or RecursionError for values that JSON cannot hold.
     """
     role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
-    if len(message) == 2 and type(role) is str and type(content) is str:  # nearly all messages are plain text
-        return f'{{"role":{encode_basestring_ascii(role)}}}', _texts(content)
+    # Nearly all messages are plain text, and short.
+    if len(message) == 2 and type(role) is str and type(content) is str and len(content) <= MOST_AT_ONCE:
+        return f'{{"role":{encode_basestring_ascii(role)}}}', [Part("text", body(content))]
     fields = dict(message)
     parts: list[Part] = []
     if isinstance(content, str):
-        parts += _texts(fields.pop("content"))
+        del fields["content"]
+        for at in range(0, max(1, len(content)), MOST_AT_ONCE):
+            parts.append(Part("text", body(content[at : at + MOST_AT_ONCE])))  # noqa: PERF401  # one, as a rule
     elif isinstance(content, list) and content:
         parts += [Part("content", encoded(item)) for item in fields.pop("content")]
     if isinstance(calls, list) and calls:
         parts += [Part("tool_call", encoded(call)) for call in fields.pop("tool_calls")]
     return encoded(fields), parts
-
-
-def _texts(text: str) -> list[Part]:
-    """Return a text in parts: the database copies a part more than once."""
-    if len(text) <= MOST_AT_ONCE:
-        return [Part("text", body(text))]
-    return [Part("text", body(text[at : at + MOST_AT_ONCE])) for at in range(0, len(text), MOST_AT_ONCE)]
 
 
 def joined(fields: str, parts: Iterable[Part]) -> tuple[dict[str, Any], str]:

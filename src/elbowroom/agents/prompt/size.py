@@ -38,11 +38,11 @@ class PromptSize:
 
         An estimate tells it only of a prompt that may have been too long for the window.
         """
-        reported, counted = _as_usage(usage), self.count.at_least
         can_tell = self.count.method in ("exact", "engine") or self.count.at_most >= window
-        if reported is None or not can_tell or not is_truncated(counted, reported.prompt_tokens):
+        if not can_tell or (reported := _as_usage(usage)) is None:
             return None
-        return Truncation(counted, reported.prompt_tokens)
+        cut = Truncation(self.count.at_least, reported.prompt_tokens)
+        return cut if is_truncated(cut.counted, cut.read) else None
 
     async def learn(self, usage: Mapping[str, Any] | None, reply: Reply) -> None:
         """Learn from the engine's usage how to count."""

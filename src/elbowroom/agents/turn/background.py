@@ -51,13 +51,8 @@ def long_turn(messages: Sequence[Message], size_of: Callable[[str], int], budget
     turns.sort(key=lambda turn: sum(map(len, turn)))
     part, whole = USUAL_TURNS
     text = "\n".join(turns[-(-len(turns) * part // whole) - 1]) if turns else ""
-    tokens, most = size_of(text), longest_turn(budget)
+    tokens, most = size_of(text), (budget.trigger - budget.target(0)) // 2
     return {**NEXT, "content": text[: len(text) * most // tokens] if tokens > most else text or NEXT["content"]}
-
-
-def longest_turn(budget: Budget) -> int:
-    """Return the most tokens that a turn is expected to take."""
-    return (budget.trigger - budget.target(0)) // 2
 
 
 def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | None:
@@ -68,9 +63,9 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
     """
     manager, used = sending.manager, sending.reported
     budget, messages = manager.budget, manager.history.messages
-    answered, flush = sending.answered(reply) + longest_turn(budget), sending.fit.flush()
+    answered, flush = sending.answered(reply), sending.fit.flush()
     least = flush.due_at(messages) if flush is not None else budget.trigger
-    if budget.occupied(min(answered, budget.window)) < least:
+    if budget.occupied(min(answered + budget.trigger // 2, budget.window)) < least:  # no turn is expected to be longer
         return None
     turn = long_turn(messages, sending.counter.text, budget)
     expected = expected_question(messages)

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 from elbowroom.errors import UpstreamError
-from elbowroom.providers.upstream import LARGE_ANSWER, Upstream, written
+from elbowroom.providers.upstream import LARGE_ANSWER, Upstream, in_parts
 from elbowroom.tokens.count import left_of
 from elbowroom.tokens.templates import arguments_as_object, canonical_message
 
@@ -65,7 +65,7 @@ class RpcSocket:
     async def ask(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Send a call and return the frame that answers it. Raises SocketLost, or aiohttp's errors."""
         call_id: int = call["callId"]
-        text = (await written(call)).decode()
+        text = b"".join(await in_parts(call)).decode()
         answer = self._calls[call_id] = asyncio.get_running_loop().create_future()
         try:
             await self._socket.send_str(text)

@@ -401,10 +401,13 @@ def title_of(message: Message) -> str:
     """
     if message.get("role") != "user":
         return ""
-    parts = parts_of(message.get("content"))
-    first = text_in(parts[0]) if parts and is_text(parts[0]) else ""
-    is_enough = len(first) >= TITLE_CHARACTERS * 4 and not first.startswith(FILE_TEMPLATE)
-    said = first if is_enough else question_in(text_of(message))  # which copies all parts
+    content = message.get("content")
+    if not isinstance(content, str):
+        parts = parts_of(content)
+        first = text_in(parts[0]) if parts and is_text(parts[0]) else ""
+        is_enough = len(first) >= TITLE_CHARACTERS * 4 and not first.startswith(FILE_TEMPLATE)
+        content = first if is_enough else text_of(message)  # which copies all parts
+    said = question_in(content)
     return " ".join(said[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
 
 
