@@ -73,15 +73,15 @@ class Budget:
         more than the client's max_tokens. A rare longer one goes on after a compaction. So do all where usual ones are
         longer than what a compaction leaves: then no room is kept for them that would not be enough.
         """
-        wanted = self._asked or (self.window - prompt) // 5
-        unknown = max(min(LEAST_RESERVE, self.window // 8), min(wanted, most_reserve(self.window)))
+        wanted, most = self._asked or (self.window - prompt) // 5, most_reserve(self.window)
+        unknown = max(min(LEAST_RESERVE, self.window // 8), min(wanted, most))
         if not self.answers:
             return unknown
         part, whole = USUAL_ANSWERS
         usual = sorted((*self.answers, unknown))[-(-(len(self.answers) + 1) * part // whole) - 1]
-        if usual > self.stop_at - self.target(0):
-            usual = unknown
-        return max(1, min(usual, most_reserve(self.window), self._asked or usual))
+        if usual > most:
+            usual = unknown if usual > self.stop_at - self.target(0) else most
+        return max(1, min(usual, self._asked or usual))
 
     def occupied(self, prompt: int) -> int:
         """Return prompt and reserve together."""

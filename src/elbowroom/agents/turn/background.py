@@ -65,7 +65,8 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
     budget, messages = manager.budget, manager.history.messages
     answered, flush = sending.answered(reply), sending.fit.flush()
     least = flush.due_at(messages) if flush is not None else budget.trigger
-    if budget.occupied(min(answered + budget.trigger // 2, budget.window)) < least:  # no turn is expected to be longer
+    # A turn is expected to take half of what is between target and trigger at most, which is no more than a quarter.
+    if budget.occupied(min(answered + budget.trigger // 4, budget.window)) < least:
         return None
     turn = long_turn(messages, sending.counter.text, budget)
     expected = expected_question(messages)
