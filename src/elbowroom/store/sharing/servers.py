@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from elbowroom.store.sql import Call, Listener, SqlServers, SqlStore
 
 log = logging.getLogger(__name__)
-LOOKED_SECONDS: Final = 0.3
+LOOKED_SECONDS: Final = 0.28
 """How often a server looks for what it is asked, where nothing wakes it."""
 BUSY_SECONDS: Final = 0.1
 """How often one does that is answering, so that a cancel elsewhere takes less than half a second."""
@@ -288,12 +288,12 @@ class Together(Servers):
 
     async def _is_woken(self) -> bool:
         """Wait until this server is woken, and tell that it was; or until it is to look without."""
-        looked = time.monotonic()
-        while not self._woken.is_set():
+        until = time.monotonic() + LOOKED_SECONDS
+        while not self._woken.is_set() and (left := until - time.monotonic()) > 0:
             with suppress(TimeoutError):
-                async with asyncio.timeout(BUSY_SECONDS):
+                async with asyncio.timeout(min(BUSY_SECONDS, left)):
                     await self._woken.wait()
-            if self._is_busy() or time.monotonic() - looked >= LOOKED_SECONDS:  # it may have begun to answer meanwhile
+            if self._is_busy():  # it may have begun to answer meanwhile
                 break
         return self._woken.is_set()
 
