@@ -70,11 +70,11 @@ describe("a conversation", () => {
 	});
 	it("hears of a summary that is made behind an answer, and looks no further then", async () => {
 		const full = { tokens: 3000, window: 4096, trigger: 3072, stop_at: null };
-		const kept = { row: { context: full } };
+		const kept = { row: { context: full, works_ahead: true } };
 		await talking(says("Fine."), kept);
 		await chat.send("Hello?");
 		await until(() => chat.context?.tokens === 3000);
-		kept.row = { context: { ...full, tokens: 1800 } };
+		kept.row = { context: { ...full, tokens: 1800 }, works_ahead: false };
 		await until(() => chat.context?.tokens === 1800);
 		const looks = () => server.asked.filter(({ url }) => url === "/v1/conversations/conv_1").length;
 		const before = looks();

@@ -48,7 +48,7 @@ describe("a request", () => {
 	});
 	it("has what an older elbowroom leaves out filled in, and keeps what a newer one adds", async () => {
 		await answering(200, '{"id":"c","updated":1,"status":"idle","later":true}');
-		expect(await serverAt(server.address).conversation("c")).toEqual({ id: "c", agent: "", title: "", updated: 1, status: "idle", context: null, compactions: [], later: true });
+		expect(await serverAt(server.address).conversation("c")).toEqual({ id: "c", agent: "", title: "", updated: 1, status: "idle", context: null, compactions: [], works_ahead: false, later: true });
 	});
 	it("takes an empty answer for nothing", async () => {
 		await answering(204, "");

@@ -61,6 +61,25 @@ async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
     assert len(sent) < len(first)
 
 
+async def test_its_row_tells_as_long_as_the_gauge_may_change(tmp_path: Path) -> None:
+    """From the end of the answer on it `works_ahead`; once it does not, the gauge is that of the shorter prompt."""
+    async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK) as (served, _):
+
+        async def asked(path: str) -> Any:
+            async with served.http.get(f"{served.url}/v1/conversations{path}") as response:
+                return await response.json()
+
+        await ask_whole(served, body_of(history(NEARLY_FULL)))
+        [listed] = (await asked(""))["data"]
+        row = full = await asked(f"/{listed['id']}")
+        assert full["works_ahead"]
+        async with asyncio.timeout(30):
+            while row["works_ahead"]:
+                row = await asked(f"/{listed['id']}")
+        assert row["context"]["tokens"] < row["context"]["trigger"] < full["context"]["tokens"]
+        assert row["compactions"]
+
+
 async def test_an_agent_that_works_for_another(tmp_path: Path) -> None:
     """What ends while another chat waits for its tools is no longer talked to, and would take that chat's cache."""
     parent: Message = {"role": "user", "content": "Ask somebody."}

@@ -128,6 +128,7 @@ async def test_one(served: Served) -> None:
             },
         },
         "compaction_count": 1,
+        "works_ahead": False,
         "compactions": [
             {
                 "at": shown["updated"],
@@ -153,7 +154,7 @@ async def test_one(served: Served) -> None:
     assert await get(served, "/chat-7") == shown
     [row] = (await get(served, ""))["data"]
     usage = {**row["usage"], "pruning": shown["usage"]["pruning"]}
-    more = {"compactions": shown["compactions"], "message_count": 5, "queue_length": 0}
+    more = {"works_ahead": False, "compactions": shown["compactions"], "message_count": 5, "queue_length": 0}
     assert {**row, "usage": usage, **more} == shown
 
 

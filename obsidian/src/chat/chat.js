@@ -35,6 +35,8 @@ export class Chat extends Events {
 	/** @type {ServerError | null} */
 	problem = null;
 	version = "";
+	/** Whether elbowroom works for the next turn, behind the answer: the gauge may change. */
+	worksAhead = false;
 	/** Whether a person has chosen who answers; then what elbowroom keeps does not change it. */
 	isPicked = false;
 	/** @type {AbortController | null} What stops the answer. */
@@ -70,12 +72,6 @@ export class Chat extends Events {
 	/** Whether an answer is being written, here or for another program. */
 	get isBusy() {
 		return this.isRunning || this.state === "elsewhere";
-	}
-
-	/** Whether elbowroom may summarise behind the answer: no turn is expected to take more than half of the room. */
-	get isDue() {
-		const { tokens = 0, trigger } = this.context ?? {};
-		return Boolean(trigger && tokens * 2 >= trigger);
 	}
 
 	/** Whether an answer is being written, or a question waits until elbowroom is back. */
@@ -432,8 +428,13 @@ export class Chat extends Events {
 		if (this.isAway || this.state === "unread") return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
 		if (this.isClosed || this.isRunning) return;
-		if (row && (row.status === "running" || versionOf(row) !== this.version)) await this.load();
-		else this.#schedule();
+		if (row && (row.status === "running" || versionOf(row) !== this.version)) return this.load();
+		if (row && !this.isBusy) {
+			const isCompacted = row.compactions.length !== this.compactions.length;
+			this.#take(row);
+			if (isCompacted) this.changed("items");
+		}
+		this.#schedule();
 	}
 
 	/** @param {import("../server/server.js").ConversationRow} row */
@@ -441,6 +442,7 @@ export class Chat extends Events {
 		this.title = row.title;
 		this.context = row.context;
 		this.compactions = row.compactions;
+		this.worksAhead = row.works_ahead;
 		this.version = versionOf(row);
 		if (this.state !== "unread") this.#now(row.status === "running" ? "busy" : "read");
 		this.trigger("context", row.context);
@@ -479,7 +481,7 @@ export class Chat extends Events {
 	/** Looks again in a moment, where something runs or elbowroom is away. */
 	#schedule() {
 		this.#stopTimer();
-		if (!this.isClosed && (this.isBusy || this.isAway || this.isDue)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.isClosed && (this.isBusy || this.isAway || this.worksAhead)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
@@ -557,6 +559,6 @@ function newName() {
  * Returns what changes with every answer to a conversation, also within the second that `updated` tells.
  * @param {import("../server/server.js").ConversationRow} row
  */
-function versionOf({ updated, usage, context }) {
-	return JSON.stringify([updated, usage, context?.tokens]);
+function versionOf({ updated, usage }) {
+	return JSON.stringify([updated, usage]);
 }

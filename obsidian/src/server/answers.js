@@ -95,6 +95,7 @@ const row = object({
 });
 const conversation = object({
 	id: text, agent: or(text, ""), title: or(text, ""), updated: number, status: or(text, "idle"), context: or(fill, null), compactions: or(listOf(compaction), []),
+	works_ahead: or(truth, false),
 });
 
 /** What each kind of request is answered with. */

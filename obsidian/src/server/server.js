@@ -40,6 +40,7 @@ import { answers, isObject, readAs } from "./answers.js";
  * @property {ContextFill | null} context
  * @property {object} [usage]
  * @property {CompactionRow[]} compactions
+ * @property {boolean} works_ahead Whether something is done for the next turn, behind the answer.
  */
 
 /** @typedef {{ type: string, text?: string | undefined, image_url?: { url: string } }} ContentPart */

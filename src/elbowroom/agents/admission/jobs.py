@@ -134,6 +134,10 @@ class Background:
         jobs = (job for job in self._jobs.values() if job.is_compacting and job.conversation)
         return [job.conversation for job in jobs if owns(job.owner)]
 
+    def conversations(self) -> frozenset[str]:
+        """Return the ids of the conversations whose jobs have not ended, and may yet change how full they are."""
+        return frozenset(job.conversation for job in self._jobs.values())
+
     def claim(self, keys: Iterable[str]) -> Job | None:
         """Return the job that is compacting the conversation with these keys, or None; cancel its other jobs."""
         found = None

@@ -84,6 +84,7 @@ const row = object({
 });
 const conversation = object({
 	id: text, agent: or(text, ""), title: or(text, ""), updated: number, status: or(text, "idle"), context: or(fill, null), compactions: or(listOf(compaction), []),
+	works_ahead: or(truth, false),
 });
 
 const answers = {
@@ -743,6 +744,7 @@ class Chat extends Events {
 	notice = "";
 	problem = null;
 	version = "";
+	worksAhead = false;
 	isPicked = false;
 	#stopping = null;
 	#answering = Promise.resolve();
@@ -764,11 +766,6 @@ class Chat extends Events {
 
 	get isBusy() {
 		return this.isRunning || this.state === "elsewhere";
-	}
-
-	get isDue() {
-		const { tokens = 0, trigger } = this.context ?? {};
-		return Boolean(trigger && tokens * 2 >= trigger);
 	}
 
 	get isPending() {
@@ -1046,14 +1043,20 @@ class Chat extends Events {
 		if (this.isAway || this.state === "unread") return this.load();
 		const row = await this.server.conversation(this.id).catch(() => null);
 		if (this.isClosed || this.isRunning) return;
-		if (row && (row.status === "running" || versionOf(row) !== this.version)) await this.load();
-		else this.#schedule();
+		if (row && (row.status === "running" || versionOf(row) !== this.version)) return this.load();
+		if (row && !this.isBusy) {
+			const isCompacted = row.compactions.length !== this.compactions.length;
+			this.#take(row);
+			if (isCompacted) this.changed("items");
+		}
+		this.#schedule();
 	}
 
 	#take(row) {
 		this.title = row.title;
 		this.context = row.context;
 		this.compactions = row.compactions;
+		this.worksAhead = row.works_ahead;
 		this.version = versionOf(row);
 		if (this.state !== "unread") this.#now(row.status === "running" ? "busy" : "read");
 		this.trigger("context", row.context);
@@ -1083,7 +1086,7 @@ class Chat extends Events {
 
 	#schedule() {
 		this.#stopTimer();
-		if (!this.isClosed && (this.isBusy || this.isAway || this.isDue)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
+		if (!this.isClosed && (this.isBusy || this.isAway || this.worksAhead)) this.#timer = window.setTimeout(() => void this.#look(), this.isAway ? AGAIN_MS : POLL_MS);
 	}
 
 	async #look() {
@@ -1144,8 +1147,8 @@ function newName() {
 	return `obsidian-${crypto.randomUUID()}`;
 }
 
-function versionOf({ updated, usage, context }) {
-	return JSON.stringify([updated, usage, context?.tokens]);
+function versionOf({ updated, usage }) {
+	return JSON.stringify([updated, usage]);
 }
 
 // view/gauge.js

@@ -138,10 +138,12 @@ async def show_conversation(request: web.Request) -> web.Response:
 
     With `limit` the last of its messages come along.
     """
+    worked_on = request.app[SHARED].background.conversations()  # before it is read: what ends meanwhile may be missing
     kept = await asked(request, _conversations(request).overview)
     shown = {
         **await _described_row(request, kept.row),
         **(describe_for_openai(kept.row) if _speaks_openai(request, kept.row) else {}),
+        "works_ahead": kept.row.id in worked_on,
         "compactions": [describe_compaction(compaction) for compaction in kept.compactions],
         "message_count": kept.message_count,
         "queue_length": len(await request.app[SHARED].queue.listed(kept.row.id)),
