@@ -58,10 +58,12 @@ class FamilyCounter:
         ratios = self.family.ratios
         if ratios is SAME or (ratios.text == 1 and text.isascii()):
             return tokens, 0.0
-        specials = len(self._specials.findall(text)) if self._specials else 0
-        pieces = self._segments.pieces(text)
-        # DeepSeek's special tokens have signs in them that Chinese text has, too.
-        correction, doubt = self._scripts.of(self._specials.sub("", piece) for piece in pieces if self._specials)
+        specials, pieces, marks = 0, self._segments.pieces(text), self._specials
+        if marks is not None:
+            specials = len(marks.findall(text))
+            # DeepSeek's special tokens have signs in them that Chinese text has, too.
+            pieces = (marks.sub("", piece) for piece in pieces)
+        correction, doubt = self._scripts.of(pieces)
         return specials + round(ratios.text * (tokens - specials) + correction), doubt
 
     def _counted(self, tokens: int, doubt: float) -> TokenCount:
