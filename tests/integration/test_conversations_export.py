@@ -56,7 +56,7 @@ async def test_json(served: Served) -> None:
     assert exported["object"] == "conversation.export"
     assert exported["version"] == 1
     assert {**exported["conversation"], "compactions": exported["compactions"]} == {
-        key: value for key, value in shown.items() if key not in ("message_count", "queue_length")
+        key: value for key, value in shown.items() if key not in ("message_count", "queue_length", "works_ahead")
     }
     assert exported["messages"] == messages
     assert exported["latest"] == [messages[0]["id"], messages[4]["id"]]
