@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from traceback import clear_frames
 from typing import Any, Final
 
 from elbowroom.agents.admission import Places, PromptToPlace
@@ -322,6 +323,7 @@ def _observed(
         yield
     except BaseException as error:
         failure = error
+        _let_go(error)
         raise
     finally:
         agent = target.agent.id if target.agent is not None else ""
@@ -329,6 +331,15 @@ def _observed(
         first_token = running.spoke_at - began if running.spoke_at is not None else None
         outcome = _outcome_of(failure, is_stopped=running.is_stopped)
         observations.answered(agent, kind, outcome, time.monotonic() - began, first_token)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Clear what the frames knew in which an answer has failed: they know the error, which knows them."""
+    cleared: list[BaseException] = []
+    while error is not None and error not in cleared:
+        clear_frames(error.__traceback__)
+        cleared.append(error)
+        error = error.__cause__ or error.__context__
 
 
 def _outcome_of(failure: BaseException | None, *, is_stopped: bool) -> str:
