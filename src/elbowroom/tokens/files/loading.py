@@ -128,12 +128,12 @@ def fingerprint_of(path: Path) -> Fingerprint:
         path = path.resolve(strict=True)
         if path.is_dir():
             candidates = [*(path / name for name in FOLDER_FILES), *sorted(path.glob(MORE_TEMPLATES))]
-        elif path.is_file():
-            candidates = [path]
         else:
-            raise OSError(0, "it is no plain file")
+            candidates = [path]
         states = [(file.name, file.stat()) for file in candidates if file.is_file()]
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnreadableModelFile(f"The model {path} cannot be read: {reason}. Check its path.") from error
+    if candidates == [path] and not states:
+        raise UnreadableModelFile(f"The model {path} cannot be read: it is no plain file. Check its path.")
     return Fingerprint(path, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
