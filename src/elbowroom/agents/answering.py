@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from traceback import clear_frames
 from typing import Any, Final
 
 from elbowroom.agents.admission import Places, PromptToPlace
@@ -104,6 +103,9 @@ async def answer(
                     await answerer(target, request, shown, settings, said)
                     await recorder.is_found()
                 is_whole = not said.is_interrupted
+        except ElbowroomError as error:
+            _let_go(error)
+            raise
         finally:
             recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
             waiting = shared.queue.waiting(recorder.conversation) if running.dropping else ()
@@ -323,7 +325,6 @@ def _observed(
         yield
     except BaseException as error:
         failure = error
-        _let_go(error)
         raise
     finally:
         agent = target.agent.id if target.agent is not None else ""
@@ -334,11 +335,9 @@ def _observed(
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Clear what the frames knew in which an answer has failed: they know the error, which knows them."""
-    cleared: list[BaseException] = []
-    while error is not None and error not in cleared:
-        clear_frames(error.__traceback__)
-        cleared.append(error)
+    """Forget where a failure went through that is told in words: those frames know it, and would stay with it."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
         error = error.__cause__ or error.__context__
 
 
