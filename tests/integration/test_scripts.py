@@ -38,9 +38,7 @@ def old_pythons() -> list[list[str]]:
     found = [path for path in named if path and Path(path).parent.name != "shims"]
     pattern = os.path.join(os.path.expanduser(os.environ.get("PYENV_ROOT", "~/.pyenv")), "versions", "*", "bin/python")
     found += [path for path in glob.glob(pattern) if re.search(r"[\\/](2\.7|3\.[6-9]|3\.10)\.\d+[\\/]", path)]
-    working = sorted(
-        {path for path in found if subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0}
-    )
+    working = sorted({path for path in found if subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0})
     return [[sys.executable, "-c", INJECTED], *([path, "-B"] for path in working)]
 
 

@@ -84,7 +84,12 @@ class StatelessClient:
         sent: dict[str, Any] = {"messages": self.history}
         if self.conversation.tools:
             sent["tools"] = list(self.conversation.tools)
-        body = {"model": self.model, "messages": (), **self.fields, "extra_body": sent | self.fields.get("extra_body", {})}
+        body = {
+            "model": self.model,
+            "messages": (),
+            **self.fields,
+            "extra_body": sent | self.fields.get("extra_body", {}),
+        }
         return await (self._streamed(body) if self.requests % 2 else self._whole(body))
 
     async def _whole(self, body: dict[str, Any]) -> Reply:
