@@ -61,22 +61,33 @@ def files_listed(text: str) -> Iterator[tuple[str, State]]:
 def listed_files(files: Mapping[str, State], size: Callable[[str], int], room: int) -> str:
     """Return one line for each state, as many of the newest files as there is room for; `files` are oldest first.
 
-    Several in one folder have a line of their own, which names the folder once.
+    Where not all have room so, several in one folder have a line of their own, which names the folder once.
     """
-    placed = {path: found[0] if (found := FOLDER.match(path)) else "" for path in files}
-    shared = Counter((state, placed[path]) for path, state in files.items())
+    lines, is_whole = _lines(files, size, room, dict.fromkeys(files, ""))
+    if not is_whole:
+        placed = {path: found[0] if (found := FOLDER.match(path)) else "" for path in files}
+        shared = Counter((state, placed[path]) for path, state in files.items())
+        several = {path: placed[path] if shared[state, placed[path]] > 1 else "" for path, state in files.items()}
+        lines, _ = _lines(files, size, room, several)
+    return "\n".join(lines)
+
+
+def _lines(
+    files: Mapping[str, State], size: Callable[[str], int], room: int, folders: Mapping[str, str]
+) -> tuple[list[str], bool]:
+    """Return the lines, in which files stand below the folders that are named once, and whether all have room."""
     lines: list[str] = []
     for state in STATES:
         told: dict[str, list[str]] = {}
         for path in reversed([path for path, each in files.items() if each == state]):
-            folder = placed[path] if shared[state, placed[path]] > 1 else ""
+            folder = folders[path]
             name = f"`{path.removeprefix(folder)}`"
             room -= size(f", {name}") + (0 if folder in told else size(f"{_beginning(state, folder)}\n"))
             if room < 0:
                 break
             told.setdefault(folder, []).insert(0, name)
         lines += [f"{_beginning(state, folder)}{', '.join(names)}" for folder, names in reversed(told.items())]
-    return "\n".join(lines)
+    return lines, room >= 0
 
 
 def _beginning(state: State, folder: str) -> str:
