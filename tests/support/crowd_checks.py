@@ -146,19 +146,21 @@ def late_cancels(crowd: Crowd) -> Iterator[str]:
 def queue_not_read(crowd: Crowd, database: psycopg.Connection[Any]) -> Iterator[str]:
     """What was added to a conversation on another server is read once, and in the order in which it was added."""
     yield from (f"{json.loads(message)} is left in the queue" for (message,) in database.execute(QUEUE_LEFT))
+    read = defaultdict[str, list[str]](list)
     places = defaultdict[str, list[Any]](list)
-    said = []
-    for content, *place in database.execute(SAID):
-        said.append(content.strip('"'))
-        places[said[-1]].append(place)
+    for content, conversation, *place in database.execute(SAID):
+        read[conversation].append(content.strip('"'))
+        places[content.strip('"')].append((conversation, *place))
     for person in crowd.people:
-        own = [text for text in said if text in person.queued]
         yield from (
-            f"{text!r} is read {count} times: {places[text]}" for text, count in Counter(own).items() if count > 1
+            f"{text!r} is not read" for text, is_known in person.queued.items() if is_known and not places[text]
         )
-        yield from (f"{text!r} is not read" for text, is_known in person.queued.items() if is_known and text not in own)
-        if not _in_order(own, list(person.queued)):
-            yield f"{own} were read in this order"
+        for texts in read.values():
+            own = [text for text in texts if text in person.queued]
+            again = [text for text, count in Counter(own).items() if count > 1]
+            yield from (f"{text!r} is read again: {places[text]}" for text in again)
+            if not again and not _in_order(own, list(person.queued)):
+                yield f"{own} were read in this order"
 
 
 def paid_twice(crowd: Crowd) -> Iterator[str]:
