@@ -301,7 +301,7 @@ class TooManyRequests(ElbowroomError):
 
 
 class TooManyAtOnce(ElbowroomError):
-    """As many chats of a person are being answered as may be; `retry_after` is in seconds."""
+    """As many requests of a person are being answered as may be; `retry_after` is in seconds."""
 
     status = 429
     type = "rate_limit_error"
@@ -309,7 +309,7 @@ class TooManyAtOnce(ElbowroomError):
     retry_after = 2
 
     def __init__(self, most: int) -> None:
-        answered = "1 of your chats is" if most == 1 else f"{most} of your chats are"
+        answered = "1 of your requests is" if most == 1 else f"{most} of your requests are"
         super().__init__(
             f"{answered} being answered, as many as one person may have at a time (server.chats_at_once). Wait for the "
             "end of an answer, or stop one, and ask again."

@@ -10,8 +10,11 @@ from typing import Any
 import aiohttp
 import jwt
 import pytest
+from aiohttp import web
+from chatting import RAW_MODEL
 from command_line import run
-from people import DOCUMENT, KEY, OWNER, heard, outcomes, say, server_of_people, table, token_of, written
+from fake_upstream import fake_upstream, says
+from people import DOCUMENT, EMBEDDER, KEY, OWNER, heard, outcomes, say, server_of_people, table, token_of, written
 from raw_http import ask as ask_raw
 from raw_http import request_bytes
 from serving import Served, serve, settings_for
@@ -229,6 +232,65 @@ async def test_as_many_chats_of_a_person_at_once_as_may(tmp_path: Path) -> None:
         goes_on.set()
         assert [status for status, _ in await asyncio.gather(*asked, titled)] == [200] * 7
         assert (await say(served, "And now", anna))[0] == 200
+
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+SUMMARIZE = {"type": "summarize"}
+ASKING: Mapping[str, Any] = {
+    "/v1/completions": {"model": RAW_MODEL, "prompt": "Once", "max_tokens": 9},
+    "/v1/embeddings": {"model": f"lmstudio/{EMBEDDER}", "input": "Once"},
+    "/v1/messages": {"model": RAW_MODEL, "max_tokens": 9, "messages": MESSAGES},
+    "/v1/messages#compacted": {"model": RAW_MODEL, "max_tokens": 9, "messages": MESSAGES, "compaction": SUMMARIZE},
+    "/v1/responses": {"model": RAW_MODEL, "input": MESSAGES},
+    "/v1/responses#compacted": {"model": RAW_MODEL, "input": [*MESSAGES, {"type": "compaction_trigger"}]},
+    "/v1/responses/compact": {"model": RAW_MODEL, "input": MESSAGES},
+    "/v1/conversations/chat/compact": {"model": RAW_MODEL, "messages": MESSAGES},
+}
+"""What each route that asks a model gets, some twice."""
+
+
+async def test_every_route_that_asks_a_model_counts(tmp_path: Path) -> None:
+    """While a person's chat is answered none of them asks one more, streamed or not; for other people each does."""
+    async with server_of_people(tmp_path, "chats_at_once = 1") as (served, studio):
+        goes_on, said = asyncio.Event(), {}
+        studio.enqueue(Script("Hello ", WaitFor(goes_on), "there."))
+        anna, ben = await token_of(served, "anna"), await token_of(served, "ben")
+        asked = asyncio.create_task(say(served, "Hi", anna))
+        await studio.wait_until(lambda: studio.open_requests == 1)
+        for path, body in ASKING.items():
+            for stream in (False, True):
+                given = body if path.endswith(("compact", "embeddings")) else {**body, "stream": stream}
+                url = served.url + path.partition("#")[0]
+                async with served.http.post(url, json=given, headers=anna) as response:
+                    said[path, stream] = response.status, "chats_at_once" in await response.text()
+        status, _ = await ask(served, "POST", "/v1/completions", ASKING["/v1/completions"], **ben)
+        goes_on.set()
+        assert (status, (await asked)[0]) == (200, 200)
+        assert said == {(path, stream): (429, True) for path in ASKING for stream in (False, True)}
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
+async def test_a_person_waits_for_what_is_passed_on(tmp_path: Path, path: str) -> None:
+    """While a continuation or a vector is made, the person's next request is refused, and answered after that."""
+    arrived, goes_on = asyncio.Event(), asyncio.Event()
+    answered = says({"object": "list", "data": [], "choices": []})
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        arrived.set()
+        await goes_on.wait()
+        return await answered(request)
+
+    async with fake_upstream({path: slow}) as upstream:
+        settings = settings_for(f"{upstream.url}/v1", kind="openai", server="chats_at_once = 1")
+        async with serve(tmp_path, settings, environ=ENVIRON) as served:
+            anna, body = await token_of(served, "anna"), {"model": "openai/m", "prompt": "Once", "input": "Once"}
+            first = asyncio.create_task(ask(served, "POST", path, body, **anna))
+            await arrived.wait()
+            for model in ("openai/m", "openai/other"):
+                status, answer = await ask(served, "POST", path, {**body, "model": model}, **anna)
+                assert (status, answer["error"]["code"]) == (429, "too_many_at_once")
+            goes_on.set()
+            assert (await first)[0] == (await ask(served, "POST", path, body, **anna))[0] == 200
 
 
 async def test_who_changed_what_is_kept(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from elbowroom.server.state import SHARED
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "develop" / "reliability.md"
 BEGIN, END = "<!-- people: begin -->", "<!-- people: end -->"
 KEY: Final = "the-token-of-the-server"
+EMBEDDER: Final = "text-embedding-nomic-embed-text-v1.5"
 OWNER: Final = {"Authorization": f"Bearer {KEY}"}
 COLUMNS: Final = ("routes", "no token", "member", "other member", "owner", "revoked")
 SERVER: Final = """
@@ -45,7 +46,8 @@ BODIES: Final[Mapping[str, Any]] = {
 @asynccontextmanager
 async def server_of_people(folder: Path, more: str = "") -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run a server that asks for a token."""
-    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=32_768)]) as studio:
+    models = [SimulatedModel(MODEL, loaded_context_length=32_768), SimulatedModel(EMBEDDER, type="embedding")]
+    async with SimulatedLMStudio(models) as studio:
         settings = settings_for(studio.base_url, agents=AGENT + SERVER, server=more)
         async with serve(folder, settings, environ={"ELBOWROOM_TOKEN": KEY}) as served:
             yield served, studio

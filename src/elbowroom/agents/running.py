@@ -195,7 +195,7 @@ class Running:
 
     While it `is_leaving`, the server has been asked to stop: who chooses between servers is to choose another one.
     `refilled` counts how often the window of a conversation has become another size behind its answer. Of one person at
-    most `most_of_one` chats run at a time, with 0 any number.
+    most `most_of_one` answers run at a time, with 0 any number.
     """
 
     def __init__(self, most_of_one: int = 0) -> None:
@@ -218,7 +218,7 @@ class Running:
     def entered(self, chat: ChatKey | None = None, caller: Caller = NOBODY) -> Iterator[RunningAnswer]:
         """Run an answer in the current task; `chat` is the key by which tasks wait for it, if they do.
 
-        Raises TooManyAtOnce where as many chats of the caller run as may, and ServerStopping where the server is
+        Raises TooManyAtOnce where as many answers for the caller run as may, and ServerStopping where the server is
         closed, or stops before the answer's end. A client that leaves cancels the task instead.
         """
         self.check_open()

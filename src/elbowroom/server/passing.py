@@ -13,6 +13,7 @@ from aiohttp import web
 
 from elbowroom.agents.admission import Admission, Priority, PromptToPlace, Ticket
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.request import Caller
 from elbowroom.agents.turn import Shared
 from elbowroom.errors import ContextOverflow, ModelNotFound, RequestError
 from elbowroom.logs.request_facts import request_facts
@@ -21,8 +22,8 @@ from elbowroom.providers.lmstudio import find_model
 from elbowroom.server.encode import PassedEncoder
 from elbowroom.server.event_stream import EventStream, json_answer
 from elbowroom.server.middleware import note_target
-from elbowroom.server.request import read_json
-from elbowroom.server.state import CATALOG, SHARED
+from elbowroom.server.request import owner_of, read_json
+from elbowroom.server.state import CATALOG, run_settings_of
 from elbowroom.tokens.count import Counter
 
 FIRST_TOKEN: Final = 1
@@ -104,13 +105,14 @@ async def embeddings(request: web.Request) -> web.Response:
         if find_model(models, target.model) is None:
             there = ", ".join(info.id for info in models if info.kind == "embedding") or "none"
             raise ModelNotFound(f"There is no model {target.model!r} for embeddings. There are: {there}.")
-    shared, sent = request.app[SHARED], {**body, "model": target.model}
+    caller, sent = Caller(owner_of(request, body)), {**body, "model": target.model}
+    shared = run_settings_of(request.app, caller).shared
 
     async def embedded(bound: Target) -> dict[str, Any]:
         async with bound.provider.passed("embeddings", sent) as answer:
             return await answer.whole()
 
-    with shared.running.entered():
+    with shared.running.entered(caller=caller):
         found = await shared.places.on_machine(target, embedded, embeds=True)
     request_facts().take_usage(found.get("usage"))
     found = await asyncio.to_thread(packed_as_asked, found, body.get("encoding_format"))
@@ -125,21 +127,26 @@ async def completions(request: web.Request) -> web.StreamResponse:
     body = _checked(await read_json(request))
     target = await request.app[CATALOG].get().resolve(body["model"])
     note_target(target)
-    shared = request.app[SHARED]
+    caller = Caller(owner_of(request, body))
+    shared = run_settings_of(request.app, caller).shared
     if body.get("stream") is True:
         stream = EventStream(request, target.name)
-        return await stream.answer(PassedEncoder(), partial(_pass_on, shared, target, body))
+        return await stream.answer(PassedEncoder(), partial(_pass_on, shared, target, body, caller))
     whole: list[bytes] = []
 
     async def keep(parts: Sequence[bytes]) -> None:
         whole.extend(parts)
 
-    await _pass_on(shared, target, body, keep)
+    await _pass_on(shared, target, body, caller, keep)
     return web.Response(body=b"".join(whole), content_type="application/json")
 
 
 async def _pass_on(
-    shared: Shared, target: Target, body: dict[str, Any], sink: Callable[[Sequence[bytes]], Awaitable[None]]
+    shared: Shared,
+    target: Target,
+    body: dict[str, Any],
+    caller: Caller,
+    sink: Callable[[Sequence[bytes]], Awaitable[None]],
 ) -> None:
     """Hand the frames of a continuation to the sink, or the whole of it."""
     has_begun = False
@@ -151,7 +158,7 @@ async def _pass_on(
                 has_begun = True
                 await sink([part])
 
-    with shared.running.entered():
+    with shared.running.entered(caller=caller):
         await shared.places.on_machine(target, pass_from, lambda: _prompt_of(body), has_begun=lambda: has_begun)
 
 

@@ -89,7 +89,7 @@ async def compact_conversation(request: web.Request) -> web.StreamResponse:
         target, chat, fill = kept.target, kept.request, kept.shown
     note_target(target)
     chat, settings = replace(chat, focus=wish.focus), run_settings_of(request.app, chat.caller, target)
-    with shared.running.entered():
+    with shared.running.entered(caller=chat.caller):
         if wish.is_preview:
             foreseen = await by_hand.preview(target, chat, settings, asks_pruner=wish.asks_pruner)
             return await json_answer(_described(request, chat, foreseen))

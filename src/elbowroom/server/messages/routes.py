@@ -90,7 +90,7 @@ async def _answer(settings: RunSettings, asked: Asked, sink: Sink, begun: Begun)
 
 async def _compacted(settings: RunSettings, asked: Asked, sink: Sink) -> Answer:
     """Hand the sink a compaction of what was sent; return an answer without words."""
-    with settings.shared.running.entered():
+    with settings.shared.running.entered(caller=asked.request.chat.caller):
         await compact_request(asked.target, asked.request.chat, settings, sink)
     return Answer()
 

@@ -86,7 +86,7 @@ const HINTS = {
 		drain_seconds: ["Time for answers at a stop", "What is not finished then is ended, and kept.", { unit: "seconds", rare: true }],
 		token: ["Token", "What chat programs send as their API key.", { widget: "secret" }],
 		open_webui_secret: ["Open WebUI’s secret", "", { widget: "secret", rare: true }],
-		chats_at_once: ["Most chats of a person at once", "0: any number.", { rare: true }],
+		chats_at_once: ["Most requests of a person at once", "0: any number.", { rare: true }],
 		allowed_hosts: ["Further names of this server", "One a line, such as nas.local."],
 		allowed_origins: ["Web pages that may call", "One origin a line."],
 		client_tools: ["Tools of the chat program", "For models without an agent."],

@@ -54,7 +54,7 @@ async def compacted(settings: RunSettings, asked: Asked, sink: Sink) -> Answer:
         said.usages.extend(_usage_of(event) for event in events if isinstance(event, Compacted))
         await sink(events)
 
-    with settings.shared.running.entered():
+    with settings.shared.running.entered(caller=asked.chat.caller):
         await compact_request(asked.target, asked.chat, settings, taking)
     return said
 
