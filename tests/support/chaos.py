@@ -84,9 +84,9 @@ class Hand:
         """Return a time of the run in words."""
         return f"after {at - self._began:.2f} s"
 
-    def killed(self, server: OneServer, since: float) -> list[float]:
-        """Return the times from this one on at which a server was killed."""
-        return [fault.killed for fault in self.done if fault.server is server and fault.killed >= since]
+    def killed_after(self, server: OneServer, at: float) -> float | None:
+        """Return when a server was killed first of which something came at this time; None where it never was."""
+        return next((fault.began for fault in self.done if fault.server is server and fault.killed >= at), None)
 
     async def _one_of(self, faults: Mapping[str, int]) -> None:
         (kind,) = self._rng.choices(list(faults), list(faults.values()))
