@@ -9,17 +9,18 @@ import asyncio
 import os
 import stat
 import threading
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from elbowroom.errors import ElbowroomError
 
 MOST_AT_A_PLACE: Final = 4
 """How many threads one place may hold: where they hang, nobody waits for it again until one comes back."""
 MOST: Final = 32
+GLANCE_SECONDS: Final = 0.5
+"""How long a look may take for which a program stands still."""
 LOOK_SECONDS: Final = 5.0
 """How long a look may take that a person waits for."""
 WORK_SECONDS: Final = 60.0
@@ -46,7 +47,8 @@ class Elsewhere:
     def __init__(self, most_at_a_place: int = MOST_AT_A_PLACE, most: int = MOST) -> None:
         self._most_at_a_place = most_at_a_place
         self._most = most
-        self._held: Counter[str] = Counter()
+        self._looking: dict[Future[Any], str] = {}
+        self._hanging: set[Future[Any]] = set()
         self._lock = threading.Lock()
 
     async def look(self, place: str | Path, work: Callable[[], Value], seconds: float = LOOK_SECONDS) -> Value:
@@ -54,30 +56,50 @@ class Elsewhere:
 
         Raises what the work raises, and NotAnswering where that takes too long, or threads that hang are in the way.
         """
-        place, loop = str(place), asyncio.get_running_loop()
-        done: asyncio.Future[Value] = loop.create_future()
+        place, looking, now = str(place), None, asyncio.get_running_loop().time()
+        limit = asyncio.timeout_at(now + (min(seconds, GLANCE_SECONDS) if self._only_hangs(place) else seconds))
         try:
-            async with asyncio.timeout(seconds):
-                while not self._enter(place):  # noqa: ASYNC110  # threads of other loops may leave too
+            async with limit:
+                while (looking := self._begun(place, work)) is None:  # noqa: ASYNC110  # others end in threads
                     await asyncio.sleep(0.01)
-                run = partial(self._run, place, work, loop, done)
-                threading.Thread(target=run, daemon=True, name="elsewhere").start()
-                return await done
+                limit.reschedule(now + seconds)
+                return await asyncio.wrap_future(looking)
         except TimeoutError:
-            if done.done() and not done.cancelled():
+            if not limit.expired():
                 raise  # it is the work's own
-            raise NotAnswering(place) from None
+            raise self._given_up(place, looking) from None
 
-    def _enter(self, place: str) -> bool:
+    def glance(self, place: str | Path, work: Callable[[], Value], seconds: float = GLANCE_SECONDS) -> Value:
+        """Return the same to who has no loop and stands still meanwhile."""
+        looking = self._begun(str(place), work)
+        if looking is None or not wait([looking], seconds).done:
+            raise self._given_up(str(place), looking)
+        return looking.result()
+
+    def _only_hangs(self, place: str) -> bool:
+        """Tell whether all threads that a place may have hang there."""
         with self._lock:
-            if self._held[place] >= self._most_at_a_place or self._held.total() >= self._most:
-                return False
-            self._held[place] += 1
-            return True
+            return [self._looking[one] for one in self._hanging].count(place) >= self._most_at_a_place
 
-    def _run(
-        self, place: str, work: Callable[[], Value], loop: asyncio.AbstractEventLoop, done: "asyncio.Future[Value]"
-    ) -> None:
+    def _begun(self, place: str, work: Callable[[], Value]) -> Future[Value] | None:
+        """Begin to look; return None where that has to wait for another look."""
+        looking: Future[Value] = Future()
+        with self._lock:
+            there = list(self._looking.values()).count(place)
+            if there >= self._most_at_a_place or len(self._looking) >= self._most:
+                return None
+            self._looking[looking] = place
+        looking.set_running_or_notify_cancel()  # nobody can cancel it now
+        threading.Thread(target=self._run, args=(work, looking), daemon=True, name="elsewhere").start()
+        return looking
+
+    def _given_up(self, place: str, looking: Future[Any] | None) -> NotAnswering:
+        with self._lock:
+            if looking in self._looking:
+                self._hanging.add(looking)
+        return NotAnswering(place)
+
+    def _run(self, work: Callable[[], Value], looking: Future[Value]) -> None:
         value: Value | None = None
         failure: Exception | None = None
         try:
@@ -86,26 +108,17 @@ class Elsewhere:
             failure = error
         finally:
             with self._lock:
-                self._held[place] -= 1
-                if not self._held[place]:
-                    del self._held[place]
-
-        def settle() -> None:
-            if done.done():
-                return
-            if failure is not None:
-                done.set_exception(failure)
-            else:
-                done.set_result(value)  # type: ignore[arg-type]  # it is what the work has returned
-
-        try:
-            loop.call_soon_threadsafe(settle)
-        except RuntimeError:  # the program has ended meanwhile
-            return
+                del self._looking[looking]
+                self._hanging.discard(looking)
+        if failure is not None:
+            looking.set_exception(failure)
+        else:
+            looking.set_result(value)  # type: ignore[arg-type]  # it is what the work has returned
 
 
 ELSEWHERE: Final = Elsewhere()
 look = ELSEWHERE.look
+glance = ELSEWHERE.glance
 
 
 def read_plain(path: Path, most: int | None = None) -> bytes:

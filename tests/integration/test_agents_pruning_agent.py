@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,7 @@ from fake_upstream import FakeUpstream, chunk, fake_upstream, says, streams
 from sample_chat import READ_NOTE
 from shared_state import bare_settings, bare_shared
 
+from elbowroom.agents.admission import Job
 from elbowroom.agents.catalog import Catalog, Target
 from elbowroom.agents.prompt.counters import HistoryCounters
 from elbowroom.agents.turn.pruner import Conversation, PruningAgent, choose_pruner, wishes_of
@@ -90,6 +92,23 @@ async def failure_of(pruner: PruningAgent, cap: int = 100) -> str:
     with pytest.raises(PrunerFailed) as caught:
         await pruner.ask([*CONVERSATION, ORDER], cap)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(("pause", "most"), [(None, None), (40.0, 360), (20.0, 0)])
+async def test_a_plan_is_written_while_the_person_reads(pause: float | None, most: int | None) -> None:
+    """In the pause the engine reads the order and the result as well, as fast as it was measured to."""
+    async with lmstudio() as (studio, provider):
+        studio.enqueue(PLAN)
+        job = Job("", asyncio.get_running_loop().create_future(), usual_pause=pause)
+        pruner = replace(await pruner_of(provider, body=BODY), job=job)
+        assert pruner.can_write(6000) is None
+        await pruner.ask([*CONVERSATION, ORDER], 100)
+        pool = pruner.shared.admission.pool((provider.id, MODEL))
+        assert pool is not None
+        pool.rate.learn(3000, 10)
+        for _ in range(3):  # the plan has come at once
+            pool.writing.learn(2000, 100)
+        assert pruner.can_write(6000) == most
 
 
 async def test_own_model_gets_the_conversations_own_bytes() -> None:

@@ -16,11 +16,20 @@ from serving import Served
 from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
+from elbowroom.server.state import SHARED
+from elbowroom.store.sql.conversations import SqlConversations
 
 WINDOW = 4000
 CONVERSATION = "/v1/conversations/log"
 NAMED = {"X-Conversation-Id": "log"}
 Body = dict[str, Any]
+CHANGES_IN_HAND: dict[str, tuple[str, str, Body | None]] = {
+    "undo": ("POST", "/compact/undo", None),
+    "edit": ("PUT", "/summary", {"summary": "Mine."}),
+    "pin": ("PUT", "/messages/{}/pin", None),
+    "unpin": ("DELETE", "/messages/{}/pin", None),
+    "rename": ("PATCH", "", {"title": "The ferry"}),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -310,6 +319,70 @@ async def test_nothing_is_changed_while_an_answer_runs(tmp_path: Path) -> None:
         await asking
 
 
+@asynccontextmanager
+async def held(owner: type[Any], name: str) -> AsyncIterator[asyncio.Event]:
+    """Hold each call of a method where it begins, until the end of the block; the event tells that one has begun."""
+    has_begun, goes_on, method = asyncio.Event(), asyncio.Event(), getattr(owner, name)
+
+    async def holding(self: Any, *given: Any) -> Any:
+        has_begun.set()
+        await goes_on.wait()
+        return await method(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, holding)
+        try:
+            yield has_begun
+        finally:
+            goes_on.set()
+
+
+@pytest.mark.parametrize("change", CHANGES_IN_HAND)
+async def test_an_answer_that_begins_meanwhile_is_noted_after_the_change(tmp_path: Path, change: str) -> None:
+    """Undo, edit, pin, unpin and rename take the lock of the conversation's answers: none is noted in their midst."""
+    method, path, body = CHANGES_IN_HAND[change]
+    async with kept_log(tmp_path) as log:
+        message = await log.id_of(QUESTION)
+        await log.compact()
+        conversations, before = log.served.app[SHARED].store.conversations, len(log.messages)
+        async with held(type(conversations), "_keep") as has_begun:
+            changing = asyncio.create_task(log.call(method, path.format(message), body))
+            await has_begun.wait()
+            asking = asyncio.create_task(log.ask("And the ferry after that?"))
+            await eventually(lambda: len(log.served.app[SHARED].running) == 1, "nobody asks")
+            await asyncio.wait([asking], timeout=0.1)
+            assert await said_in(log) == before
+        assert (await changing)[0] == 200
+        await asking
+        assert await said_in(log) == before + 2
+        assert (await log.call("GET", "/messages?branch=all&limit=200"))[1]["data"][-1]["parent"] is not None
+
+
+@pytest.mark.parametrize("change", CHANGES_IN_HAND)
+async def test_a_change_of_what_is_being_deleted_finds_nothing(tmp_path: Path, change: str) -> None:
+    """It waits for the deletion, is told that the conversation is gone, and brings nothing of it back."""
+    method, path, body = CHANGES_IN_HAND[change]
+    async with kept_log(tmp_path) as log:
+        message = await log.id_of(QUESTION)
+        await log.compact()
+        async with held(SqlConversations, "delete_some") as has_begun:
+            deleting = asyncio.create_task(log.call("DELETE", ""))
+            await has_begun.wait()
+            changing = asyncio.create_task(log.call(method, path.format(message), body))
+            await asyncio.wait([changing], timeout=0.1)
+            assert not changing.done()
+        assert (await deleting)[0] == 200
+        assert (await changing)[0] == 404
+        assert (await log.call("GET", ""))[0] == 404
+        async with log.served.http.get(f"{log.served.url}/v1/conversations") as response:
+            assert (await response.json())["data"] == []
+
+
+async def said_in(log: Log) -> int:
+    """Return how many messages of the conversation are kept, in all branches."""
+    return len((await log.call("GET", "/messages?branch=all&limit=200"))[1]["data"])
+
+
 def served_running(log: Log) -> bool:
     """Tell whether an answer of the conversation has said its first word."""
     chats = log.studio.chats
@@ -319,10 +392,7 @@ def served_running(log: Log) -> bool:
 CHANGES: list[tuple[str, str, Body | None]] = [
     ("POST", "/compact", {}),
     ("POST", "/compact", {"preview": True}),
-    ("POST", "/compact/undo", None),
-    ("PUT", "/summary", {"summary": "Mine."}),
-    ("PUT", "/messages/{}/pin", None),
-    ("DELETE", "/messages/{}/pin", None),
+    *(CHANGES_IN_HAND[name] for name in ("undo", "edit", "pin", "unpin")),
 ]
 
 

@@ -1,33 +1,53 @@
-"""Three servers, one PostgreSQL, two LM Studios and 60 clients, while servers and LM Studios are killed at random."""
+"""Three servers, one PostgreSQL and some LM Studios with a crowd of clients, while all of them are killed at random.
+
+`CHAOS_SECONDS=60 CHAOS_SEED=7 scripts/test --long tests/integration/test_crowd_of_servers.py -k chaos` plays a minute.
+"""
 
 import asyncio
+import os
 import random
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from crowd import Crowd, studios
-from crowd_checks import broken
+from chaos import CHAOS, KILLS, Hand
+from crowd import Crowd
+from crowd_checks import broken, summary
+from postgresql import KEEPING, started
 from server_processes import server_processes
+from studio_processes import studios
 
 SETTLING = 17.0
 """Seconds after which nothing is left of a server that was killed."""
+AHEAD = 300.0
+"""Seconds by which the clock of one server goes ahead of the others'."""
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seconds", [20, 300], ids=["short", "five minutes"])
-async def test_nothing_is_lost_when_servers_and_engines_are_killed(tmp_path: Path, seconds: int) -> None:
-    """Words, queues, cancels, windows and leases: nothing of it depends on a process that goes on."""
-    seed = random.randrange(2**32)
-    async with studios(tmp_path, 2) as engines:
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("faults", "seconds", "count", "clients"), [(KILLS, 20, 2, 60), (CHAOS, 600, 3, 40)], ids=["kills", "chaos"]
+)
+async def test_nothing_is_lost_whatever_fails(
+    tmp_path: Path, faults: dict[str, int], seconds: float, count: int, clients: int
+) -> None:
+    """Words, queues, cancels, compactions, windows and leases: nothing of it depends on a process that goes on."""
+    seed = int(os.environ.get("CHAOS_SEED") or random.randrange(2**32))
+    seconds = float(os.environ.get("CHAOS_SECONDS") or seconds)
+    async with AsyncExitStack() as stack:
+        database = stack.enter_context(started(KEEPING))
+        address = database.address(database.new_database())
+        engines = await stack.enter_async_context(studios(tmp_path, count))
         places = {engine.name: engine.url for engine in engines}
-        async with server_processes(tmp_path, 3, places) as (servers, address):
-            crowd = Crowd(servers, engines, address, 60, seed)
-            await crowd.live(seconds)
-            await asyncio.sleep(SETTLING)
-            wrong = broken(crowd, address)
-    went = f"seed {seed}: {dict(crowd.found.went)}, slowest cancels {sorted(crowd.found.cancels)[-5:]}"
-    sys.stdout.write("\n".join([went, *wrong, ""]))
-    assert wrong == [], went
-    assert crowd.found.went["whole answers"] > seconds, went
+        running = server_processes(tmp_path, 3, places, address=address, ahead=AHEAD)
+        servers, _ = await stack.enter_async_context(running)
+        hand = Hand(servers, engines, faults, random.Random(seed), database)
+        crowd = Crowd(servers, engines, address, clients, seed, hand)
+        await crowd.live(seconds)
+        await asyncio.sleep(SETTLING)
+        wrong = await broken(crowd)
+    told = summary(crowd, seed)
+    sys.stdout.write("\n".join([told, *wrong, ""]))
+    assert wrong == [], told
+    assert crowd.found.went["whole answers"] > seconds, told

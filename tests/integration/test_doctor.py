@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ from aiohttp import web
 from command_line import run, running
 from examined import AGENT, examined, only_problem, problems
 from fake_upstream import fake_upstream
+from hanging_folders import hanging
 from mcp_sample import program, stdio_server
 from serving import serve, settings_for
 
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel
 from elbowroom.doctor.examination import CHECKS, as_text, clean
 from elbowroom.doctor.subject import Finding, Subject, is_healthy
+from elbowroom.elsewhere import look
 from elbowroom.logs.redaction import Redactor
 from elbowroom.store import only_process
 
@@ -433,6 +436,32 @@ async def test_a_vault_that_is_not_there(studio: SimulatedLMStudio, tmp_path: Pa
     found = only_problem(await examined(tmp_path, settings_for(studio.base_url, agents=agents)))
     assert (found.severity, found.check) == ("fail", "vault")
     assert "Correct the path" in found.remedy
+
+
+async def test_a_vault_that_hangs(studio: SimulatedLMStudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told by its name, and everything else is looked at as ever."""
+    monkeypatch.setattr("elbowroom.doctor.agents.look", partial(look, seconds=0.2))
+    agents = f'{AGENT}tools = ["vault"]\n[vault]\npath = "{tmp_path / "notes"}"\n'
+    with hanging(tmp_path / "notes") as looked:
+        findings = await examined(tmp_path, settings_for(studio.base_url, agents=agents))
+    found = only_problem(findings)
+    assert (found.severity, found.check) == ("fail", "vault")
+    assert f"{tmp_path / 'notes'} does not answer" in found.what
+    assert {"settings", "lmstudio", "agents", "counting"} <= {one.check for one in findings}
+    assert looked == {"elsewhere"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes")
+async def test_pipes_among_the_notes(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """Nothing waits for them, be one the vault itself."""
+    (tmp_path / "notes").mkdir()
+    for pipe in (tmp_path / "notes" / "pipe.md", tmp_path / "pipe"):
+        os.mkfifo(pipe)
+    async with asyncio.timeout(10):
+        for path, told in (("notes", []), ("pipe", ["It is a file, no folder."])):
+            agents = f'{AGENT}tools = ["vault"]\n[vault]\npath = "{tmp_path / path}"\n'
+            findings = await examined(tmp_path, settings_for(studio.base_url, agents=agents))
+            assert [one.what for one in problems(findings)] == told
 
 
 async def test_containers_that_cannot_reach_it(studio: SimulatedLMStudio, tmp_path: Path) -> None:

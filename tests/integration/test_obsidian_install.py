@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 from flit_core.buildapi import build_sdist, build_wheel
+from hanging_folders import hanging
 from serving import serve, settings_for
 
 from elbowroom.cli import main
 from elbowroom.connect.json_text import with_item
-from elbowroom.connect.obsidian import enabling
+from elbowroom.connect.obsidian import enabling, vaults
 from elbowroom.connect.obsidian import plugin as plugin_files
 from elbowroom.connect.obsidian.plugin import FILES, PluginFolder, packaged, version_of
 from elbowroom.settings.files import write_new
@@ -122,6 +123,45 @@ def test_enable_and_remove(home: Path, plugin: Path, config: Path, capsys: pytes
     assert not plugin.exists()
     assert obsidian("remove") == 0
     assert "The plugin is not installed there." in capsys.readouterr().out
+
+
+@pytest.fixture
+def hung(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let Obsidian know a second vault, which is open and on a share that is gone."""
+    monkeypatch.setattr(vaults, "LOOK_SECONDS", 0.2)
+    [file] = home.rglob("obsidian.json")
+    rows = json.loads(file.read_bytes())["vaults"] | {"def": {"path": str(home / "Share"), "ts": 2, "open": True}}
+    file.write_text(json.dumps({"vaults": rows}), encoding="utf-8")
+    return home / "Share"
+
+
+@pytest.mark.parametrize("is_agents", [False, True])
+def test_a_vault_that_hangs(
+    home: Path, hung: Path, plugin: Path, is_agents: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told by its name and left alone; the plugin comes into, up to date in and out of the other one."""
+    if is_agents:
+        (home / "settings.toml").write_text(f"[vault]\npath = '{hung}'\n", encoding="utf-8")
+    with hanging(hung) as looked:
+        assert obsidian("list") == 0
+        assert f"{hung} does not answer" in capsys.readouterr().out
+        for action in ("install", "update", "remove"):
+            assert obsidian(action) == 0
+        assert obsidian("install", vault_in(home).name) == 0
+        assert in_folder(plugin).keys() == {*FILES, "data.json"}
+        assert obsidian("install", "Share") == 1
+        assert f"{hung} does not answer" in capsys.readouterr().err
+        assert obsidian("install", str(hung)) == 1
+    assert looked == {"elsewhere"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes")
+def test_a_pipe_in_the_place_of_the_plugin(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing waits for it: what stands there is told."""
+    plugin.mkdir(parents=True)
+    os.mkfifo(plugin / "manifest.json")
+    assert obsidian("install") == 1
+    assert "manifest.json cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", ["install", "update", "remove"])

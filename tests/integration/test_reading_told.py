@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from chatting import MODEL, RAW_MODEL
+from cancelling import NAME, ask, cancel
+from chatting import AGENT, MODEL, RAW_MODEL
 from fake_upstream import chunk, fake_upstream, says, streams
 from patient_counting import wait_for_counts
 from serving import serve, settings_for
@@ -81,3 +82,20 @@ async def test_what_the_engine_tells_itself(tmp_path: Path) -> None:
     told = [status["description"] for status in statuses if status["description"]]
     assert told
     assert all(re.fullmatch(r"Reading 8,000 tokens, about [34] s left", text) for text in told), told
+
+
+@pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+async def test_the_line_ends_with_an_answer_that_is_stopped(tmp_path: Path, model: str) -> None:
+    """Who stops an answer while its prompt is read is left with no open line."""
+    loaded = SimulatedModel(MODEL, loaded_context_length=32_768)
+    async with SimulatedLMStudio([loaded], prefill_tokens_per_second=SPEED) as studio:
+        async with serve(tmp_path, settings_for(studio.base_url, agents=AGENT)) as served:
+            await ask(served, {"model": model, "messages": turns(1)})  # it is known then how fast it reads
+            studio.prefill_tokens_per_second = SPEED // 10
+            body = {"model": model, "messages": turns(8)}
+            async with watched(served, body, **{"X-Conversation-Id": NAME}) as stream:
+                await stream.until("Reading ")
+                await cancel(served)
+                statuses = statuses_of(await stream.rest())
+    assert READS.match(statuses[-2]["description"])
+    assert statuses[-1] == {"description": "", "done": True, "hidden": True}

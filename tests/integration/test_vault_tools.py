@@ -1,16 +1,20 @@
 """Agents that work in a vault: from the settings to the model and back."""
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from chatting import AGENT, READERS, chat_body, chunks_of, elbowroom_with_studio, stream_bytes
+from hanging_folders import hanging
 from serving import Served, text_of
 from small_window import small_window
 
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
+from elbowroom.elsewhere import MOST_AT_A_PLACE
 
 CHANGES = "/api/vault/changes"
 WRITES = '["vault", "vault.create", "vault.append"]'
@@ -159,6 +163,33 @@ async def test_a_vault_is_read_in_a_small_window(tmp_path: Path) -> None:
         assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "All read."
         assert len(studio.chats) > len(calls)
         assert max(chat.prompt_tokens or 0 for chat in studio.chats) <= 8192
+
+
+async def test_a_vault_that_hangs_is_told_to_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is asked for, a few threads wait; other chats are answered, and settings are changed."""
+    monkeypatch.setattr("elbowroom.agents.tools.vault.WORK_SECONDS", 0.2)
+    async with with_vault(tmp_path, vault="write = true") as (served, studio, notes):
+        with hanging(notes) as looked:
+            for name, arguments in [
+                *[("vault_read", {"path": "Projects/Plan.md"})] * 6,
+                ("vault_list", {}),
+                ("vault_search", {"query": "plants"}),
+                ("vault_append", {"path": "Projects/Plan.md", "text": "More."}),
+            ]:
+                told = await result_of(served, studio, name, **arguments)
+                assert told.startswith(f"Error: {notes} does not answer")
+            hung = [thread for thread in threading.enumerate() if thread.name == "elsewhere"]
+            assert len(hung) <= MOST_AT_A_PLACE
+            async with served.http.post(served.chat_url, json=chat_body("a" * 300_000, model="nobody")) as response:
+                assert response.status == 404  # read in a thread of the default pool
+            own = {"Origin": served.url, "X-Elbowroom-Page": "1"}
+            changed = {"compaction": {"threshold_ratio": 0.7}}
+            async with served.http.patch(f"{served.url}/api/settings", json=changed, headers=own) as response:
+                assert response.status == 200, await response.text()
+            studio.enqueue("With other settings.")
+            assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "With other settings."
+        assert looked == {"elsewhere"}
+        assert "buy seeds" in await result_of(served, studio, "vault_read", path="Projects/Plan.md")
 
 
 async def changes_of(served: Served) -> list[dict[str, Any]]:

@@ -57,7 +57,13 @@ class ScriptedPruner:
         self.asked: list[list[Message]] = []
         self.caps: list[int] = []
         self.overflows = 0
-        self.can_write: int | None = None
+        self.writes: int | None = None
+        self.results: list[int] = []
+
+    def can_write(self, result: int) -> int | None:
+        """Return how many tokens it `writes` in the time left."""
+        self.results.append(result)
+        return self.writes
 
     async def ask(self, messages: Sequence[Message], cap: int) -> str:
         """Return the next answer."""

@@ -1,4 +1,4 @@
-"""A crowd of clients at several servers; servers and LM Studios are killed."""
+"""A crowd of clients at several servers, while these, LM Studios and the database are killed or stand still."""
 
 import asyncio
 import contextlib
@@ -6,28 +6,25 @@ import itertools
 import json
 import os
 import random
-import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import psycopg
+from chaos import Hand
 from command_line import PATIENCE
-from processes import free_port
 from server_processes import BEARER, OneServer, starved
 from soak_words import WORD
 from studio_process import LONG, MODEL
+from studio_processes import Studio
 
 MAY_TAKE: Final = 0.5
 """Seconds after which a word that a client has received outlives its server."""
 THINKING: Final = (0.5, 3.0)
-ACTS: Final = {"ask": 60, "cancel": 15, "queue": 25}
-KILL_EVERY: Final = (4.0, 9.0)
+ACTS: Final = {"ask": 45, "cancel": 20, "queue": 20, "edit": 10, "compact": 5}
 SEEN_EVERY: Final = 0.1
 MOST_TOKENS: Final = {"What about": 512, LONG: 1536, "Look at": 1536}
 """How long an answer to a question with such words may get, so that more than four share a window."""
@@ -37,70 +34,16 @@ PAST: Final = 400
 """How many messages of each."""
 LOST: Final = (aiohttp.ClientError, OSError, TimeoutError)
 """What a client sees of a server that is killed."""
-
-
-class Studio:
-    """A simulated LM Studio in a process, with a port and a journal that outlive it."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        self.port = free_port()
-        self.journal = folder / f"{name}.jsonl"
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def url(self) -> str:
-        """Return its address."""
-        return f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        """Start it, and wait until it listens."""
-        program = Path(__file__).with_name("studio_process.py")
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(program), str(self.port), self.name, str(self.journal)),
-            env={"PYTHONPATH": ":".join(part for part in sys.path if part)},
-        )
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                with contextlib.suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                    writer.close()
-                    return
-                assert self._process.returncode is None
-                await asyncio.sleep(0.05)
-
-    async def kill(self) -> None:
-        """Kill it, where it runs."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
-    def lines(self, kind: str) -> list[dict[str, int]]:
-        """Return the journal's lines of one kind; the last one may have been cut by a kill."""
-        found = []
-        for line in self.journal.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return [line for line in found if kind in line]
-
-
-@asynccontextmanager
-async def studios(folder: Path, count: int) -> AsyncIterator[list[Studio]]:
-    """Run so many LM Studios; the words of each begin with a letter of its own."""
-    running = [Studio(chr(ord("a") + number), folder) for number in range(count)]
-    try:
-        await asyncio.gather(*(studio.start() for studio in running))
-        yield running
-    finally:
-        await asyncio.gather(*(studio.kill() for studio in running))
+UNANSWERED: Final = 5.0
+"""Seconds after which a client sends a message for the queue again, to another server."""
 
 
 @dataclass(slots=True)
 class Person:
     """A client with one conversation; `heard` is how many words of the newest answer have come.
 
-    `queued` are the texts that it has put in the queue, in order: True where the server has said that it is stored,
-    False where nobody has answered.
+    `queued` are the texts that it has put in the queue, in order: True where a server has said that it is stored,
+    False where a cancel may have dropped it.
     """
 
     name: str
@@ -121,38 +64,58 @@ class Slowness:
     asked: float
 
 
-@dataclass(slots=True)
-class Found:
-    """What the clients have seen: words with when and from which server, seconds that cancels took, and how it went.
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Seconds that a cancel took while nothing was killed or stood still, and for how many of them others were served.
 
-    Of a cancel's seconds those do not count in which a server or the client was ready and another program had its
-    processor.
+    These are the seconds in which a server or the client was ready and another program had its processor, and those
+    that the database took for a question that is none.
     """
 
+    began: float
+    took: float
+    waited: float
+
+    @property
+    def own(self) -> float:
+        """Return the seconds that it would have taken alone."""
+        return self.took - self.waited
+
+
+@dataclass(slots=True)
+class Found:
+    """What the clients have seen: words with when and from which server, cancels, and how it went."""
+
     words: dict[str, tuple[float, OneServer]] = field(default_factory=dict)
-    cancels: list[float] = field(default_factory=list)
+    cancels: list[Cancel] = field(default_factory=list)
     went: Counter[str] = field(default_factory=Counter)
     slowness: list[Slowness] = field(default_factory=list)
 
     def slow(self, server: OneServer, since: float, until: float) -> float:
         """Return for how much of this time the server had no processor, or waited for a database that had none."""
+        starved = [seen.starved[server] for seen in self._seen(since, until)]
+        return starved[-1] - starved[0] + self.asked(since, until) if starved else 0.0
+
+    def asked(self, since: float, until: float) -> float:
+        """Return how long the database took at most for a question that is none."""
+        return max((seen.asked for seen in self._seen(since, until)), default=0.0)
+
+    def _seen(self, since: float, until: float) -> list[Slowness]:
         before = [seen for seen in self.slowness if seen.when <= since]
-        seen = [*before[-1:], *(seen for seen in self.slowness if since < seen.when <= until)]
-        starved = [seen.starved[server] for seen in seen]
-        return starved[-1] - starved[0] + max(seen.asked for seen in seen) if seen else 0.0
+        return [*before[-1:], *(seen for seen in self.slowness if since < seen.when <= until)]
 
 
 class Crowd:
-    """Clients, servers and LM Studios, and the hand that kills."""
+    """Clients of servers and LM Studios, beside the hand that does these harm."""
 
     def __init__(
-        self, servers: Sequence[OneServer], studios: Sequence[Studio], database: str, size: int, seed: int
+        self, servers: Sequence[OneServer], studios: Sequence[Studio], database: str, size: int, seed: int, hand: Hand
     ) -> None:
         self.servers = servers
-        self._database = database
+        self.database = database
         self.studios = studios
         self.found = Found()
-        self._rng = random.Random(seed)
+        self.hand = hand
         self.people = [
             Person(f"person {number}", f"{studio.name}/{MODEL}", random.Random(f"{seed} {number}"))
             for number, studio in zip(range(size), itertools.cycle(studios), strict=False)
@@ -165,18 +128,17 @@ class Crowd:
                 }
                 for number in range(PAST)
             ]
-        self._up = list(servers)
         self._http: aiohttp.ClientSession
         self._stops = asyncio.Event()
 
     async def live(self, seconds: float) -> None:
-        """Let all live for so long while servers and LM Studios are killed, then read what still waits in queues."""
+        """Let all live for so long while the hand acts, then read what still waits in queues."""
         timeout = aiohttp.ClientTimeout(total=PATIENCE)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(headers=BEARER, timeout=timeout, connector=connector) as self._http:
             living = [asyncio.create_task(self._live(person)) for person in self.people]
             watching = asyncio.create_task(self._watch())
-            await self._kill_for(seconds)
+            await self.hand.act(seconds)
             watching.cancel()
             self._stops.set()
             await asyncio.gather(*living)
@@ -184,33 +146,25 @@ class Crowd:
 
     async def _watch(self) -> None:
         """See how slow this machine is, several times a second."""
-        with psycopg.connect(self._database, autocommit=True) as database:
-            while True:
-                starved = {server: server.starved for server in self.servers}
-                when = time.monotonic()
-                await asyncio.to_thread(database.execute, "SELECT 1")
-                self.found.slowness.append(Slowness(when, starved, time.monotonic() - when))
-                await asyncio.sleep(SEEN_EVERY)
-
-    async def _kill_for(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, self._rng.uniform(*KILL_EVERY)))
-            if self._rng.random() < 0.7:
-                server = self._rng.choice(self.servers)
-                self._up.remove(server)
-                await server.kill()
-                await server.start()
-                self._up.append(server)
-                self.found.went["servers killed"] += 1
-            else:
-                studio = self._rng.choice(self.studios)
-                await studio.kill()
-                await studio.start()
-                self.found.went["LM Studios killed"] += 1
+        while True:
+            with contextlib.suppress(psycopg.OperationalError):
+                with psycopg.connect(self.database, autocommit=True) as database:
+                    while True:
+                        starved = {server: server.starved for server in self.servers}
+                        when = time.monotonic()
+                        await asyncio.to_thread(database.execute, "SELECT 1")
+                        self.found.slowness.append(Slowness(when, starved, time.monotonic() - when))
+                        await asyncio.sleep(SEEN_EVERY)
+            await asyncio.sleep(SEEN_EVERY)
 
     async def _live(self, person: Person) -> None:
-        acts = {"ask": self._ask, "cancel": self._ask_and_cancel, "queue": self._ask_and_add}
+        acts = {
+            "ask": self._ask,
+            "cancel": self._ask_and_cancel,
+            "queue": self._ask_and_add,
+            "edit": self._edit,
+            "compact": self._compact,
+        }
         while not self._stops.is_set():
             (act,) = person.rng.choices(list(ACTS), list(ACTS.values()))
             try:
@@ -232,7 +186,7 @@ class Crowd:
 
     async def _ask(self, person: Person, words: str = "What about", server: OneServer | None = None) -> str:
         """Ask a question and note the words of its answer; keep both where it came whole."""
-        server = server or person.rng.choice(self._up)
+        server = server or person.rng.choice(self.hand.up)
         person.asked, person.heard = person.asked + 1, 0
         question = {"role": "user", "content": f"{words} {person.name} {person.asked}? " + "On it goes. " * 20}
         most = MOST_TOKENS[words]
@@ -241,12 +195,12 @@ class Crowd:
         headers = {"X-Conversation-Id": person.name}
         async with self._http.post(f"{server.url}/v1/chat/completions", json=body, headers=headers) as response:
             if response.status != 200:
-                return f"status {response.status}"
+                return f"status {response.status} {(await response.json())['error']['code']}"
             async for line in response.content:
                 if line.startswith(b"data: {"):
                     chunk = json.loads(line[6:])
                     if "error" in chunk:
-                        return "error in the stream"
+                        return f"error in the stream: {chunk['error'].get('code')}"
                     said += "".join(choice["delta"].get("content") or "" for choice in chunk.get("choices", ()))
                     noted = self._note(person, said, noted, server)
                 is_whole = is_whole or line.startswith(b"data: [DONE]")
@@ -274,17 +228,23 @@ class Crowd:
             return await asking
         began, waited = time.monotonic(), self._starved(one, other)
         cancelling = asyncio.create_task(self._post(other, person, "cancel", {}))
-        went = await asking
-        took = time.monotonic() - began - (self._starved(one, other) - waited)
-        dropped = list(person.queued)  # where its server is killed, nobody tells which of them went
+        try:
+            went = await asking
+        finally:
+            ended, waited = time.monotonic(), self._starved(one, other) - waited
+            await self._see_dropped(person, cancelling)
+            del person.messages[before:]  # the client has seen a part only
+        if went == "answered" and self.hand.is_calm(began, ended):
+            self.found.cancels.append(Cancel(began, ended - began, waited + self.found.asked(began, ended)))
+        return "cancelled"
+
+    async def _see_dropped(self, person: Person, cancelling: "asyncio.Task[dict[str, Any]]") -> None:
+        """Note which messages of the queue a cancel has dropped; where nobody tells, any of them may be."""
+        dropped = list(person.queued)
         with contextlib.suppress(*LOST):
             dropped = [row["message"]["content"] for row in (await cancelling).get("dropped", ())]
         self.found.went["dropped by a cancel"] += sum(person.queued[text] for text in dropped)
         person.queued |= dict.fromkeys(dropped, False)
-        del person.messages[before:]  # the client has seen a part only
-        if went == "answered" and not any(kill > began - MAY_TAKE for server in (one, other) for kill in server.killed):
-            self.found.cancels.append(took)
-        return "cancelled"
 
     def _starved(self, one: OneServer, other: OneServer) -> float:
         """Return how long this process and these servers, of which each waits for the next, have had no processor."""
@@ -297,11 +257,30 @@ class Crowd:
         if await self._speaks(person, asking):
             for _ in range(person.rng.randint(1, 3)):
                 text = f"{person.name} adds {len(person.queued)}."
-                person.queued[text] = False
-                with contextlib.suppress(*LOST):
-                    added = await self._post(other, person, "queue", {"content": text})
-                    person.queued[text] = bool(added.get("stored"))
+                await self._add(person, text, other)
         return await asking
+
+    async def _add(self, person: Person, text: str, server: OneServer) -> None:
+        """Put a message in the queue; where no answer comes, send it to others until one has stored it."""
+        person.queued[text] = False
+        while not person.queued[text]:
+            with contextlib.suppress(*LOST):
+                async with asyncio.timeout(UNANSWERED):
+                    added = await self._post(server, person, "queue", {"content": text}, {"Idempotency-Key": text})
+                    person.queued[text] = bool(added.get("stored"))
+            if not person.queued[text]:
+                await asyncio.sleep(person.rng.uniform(*THINKING))
+                server = person.rng.choice(self.hand.up)
+
+    async def _edit(self, person: Person) -> str:
+        """Ask something else than one of the newest questions: a branch of the conversation."""
+        before = person.messages[-2 * person.rng.randint(1, 3) :]
+        del person.messages[len(person.messages) - len(before) :]
+        return await self._ask(person)
+
+    async def _compact(self, person: Person) -> str:
+        """Compact the conversation by hand, with what any server knows of it."""
+        return str(await self._post(person.rng.choice(self.hand.up), person, "compact", {}) and "told")
 
     async def _speaks(self, person: Person, asking: "asyncio.Task[str]") -> bool:
         """Wait until some words of the answer have come; tell whether that happens before its end."""
@@ -311,18 +290,27 @@ class Crowd:
 
     def _two(self, person: Person) -> tuple[OneServer, OneServer]:
         """Return two servers that are up; twice the same where only one is."""
-        chosen = person.rng.sample(self._up, k=min(2, len(self._up)))
+        chosen = person.rng.sample(self.hand.up, k=min(2, len(self.hand.up)))
         return chosen[0], chosen[-1]
 
-    async def _post(self, server: OneServer, person: Person, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        async with self._http.post(f"{server.url}/v1/conversations/{person.name}/{path}", json=body) as response:
+    async def _post(
+        self,
+        server: OneServer,
+        person: Person,
+        path: str,
+        body: dict[str, Any],
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        url = f"{server.url}/v1/conversations/{person.name}/{path}"
+        async with self._http.post(url, json=body, headers=headers) as response:
             answer: dict[str, Any] = await response.json()
             told = {name: answer[name] for name in ("cancelled", "stored") if name in answer}
-            self.found.went[f"{path} elsewhere: {response.status} {told or ''}".rstrip()] += 1
+            code = answer["error"]["code"] if "error" in answer else ""
+            self.found.went[f"{path} elsewhere: {response.status} {told or code}".rstrip()] += 1
             return answer
 
     async def _waiting(self, person: Person) -> bool:
         """Tell whether anything waits in the conversation's queue."""
-        server = person.rng.choice(self._up)
+        server = person.rng.choice(self.hand.up)
         async with self._http.get(f"{server.url}/v1/conversations/{person.name}/queue") as response:
             return bool((await response.json()).get("data"))

@@ -2,37 +2,69 @@
 
 import itertools
 import json
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import aiohttp
 import psycopg
 from crowd import MAY_TAKE, Crowd
+from server_processes import BEARER
 from soak_words import WORD
 
 CANCEL_SECONDS: Final = 0.5
+MOST_LISTED: Final = 100
+LONGEST_SHOWN: Final = 500
 TURNS_LEFT: Final = "SELECT id FROM turns WHERE status = 'streaming'"
 LEASES_LEFT: Final = "SELECT number FROM admission"
-TABLES: Final = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
 QUEUE_LEFT: Final = "SELECT message FROM queue"
 ANSWERS: Final = "SELECT p.message, p.content FROM message_parts p JOIN messages m ON m.id = p.message \
 WHERE p.kind = 'text' AND m.turn <> '' ORDER BY m.number, p.position"
 """What servers have written; a client that sends its history may have a copy of it kept."""
-SAID: Final = "SELECT p.content FROM message_parts p JOIN messages m ON m.id = p.message \
-WHERE p.content LIKE '%% adds %%' ORDER BY m.number, p.position"
+SAID: Final = "SELECT p.content, m.id, t.server, t.status FROM message_parts p JOIN messages m ON m.id = p.message \
+LEFT JOIN turns t ON t.id = m.turn WHERE p.content LIKE '%% adds %%' ORDER BY m.number, p.position"
 
 
-def broken(crowd: Crowd, address: str) -> list[str]:
+async def broken(crowd: Crowd) -> list[str]:
     """Return all that does not hold, once everybody has gone and the leases of the dead are over."""
-    with psycopg.connect(address, autocommit=True) as database:
-        tables = {name for (name,) in database.execute(TABLES)}
+    with psycopg.connect(crowd.database, autocommit=True) as database:
         answers = answers_of(database)
-        found = [lost_words(crowd, answers), mixed_answers(answers), prompts_too_long(crowd)]
-        if "servers" in tables:
-            found += [turns_left(database), late_cancels(crowd), queue_not_read(crowd, database)]
-        if "admission" in tables:
-            found += [leases_left(database), windows_too_full(crowd)]
-        return list(itertools.chain(*found))
+        found = itertools.chain(
+            lost_words(crowd, answers),
+            mixed_answers(answers),
+            prompts_too_long(crowd),
+            turns_left(database),
+            late_cancels(crowd),
+            queue_not_read(crowd, database),
+            leases_left(database),
+            windows_too_full(crowd),
+            paid_twice(crowd),
+            failures(crowd),
+        )
+        return [*found, *await different_lists(crowd)]
+
+
+def summary(crowd: Crowd, seed: int) -> str:
+    """Return what was done, and how it went, in lines."""
+    found, faults = crowd.found, Counter(fault.kind for fault in crowd.hand.done)
+    took = sorted(cancel.took for cancel in found.cancels)
+    own = sorted(cancel.own for cancel in found.cancels)
+    prompts = [line["prompt"] for studio in crowd.studios for line in studio.lines("prompt")]
+    compactions = sum(len(studio.lines("compaction")) for studio in crowd.studios)
+    queued = sum(len(person.queued) for person in crowd.people)
+    lines = [
+        f"seed {seed}: {', '.join(f'{count} x {kind}' for kind, count in sorted(faults.items()))}",
+        *(f"  {crowd.hand.when(fault.began)}: {fault}" for fault in crowd.hand.done),
+        f"{len(found.words)} words, {found.went['whole answers']} whole answers, {queued} messages in queues",
+        f"{len(prompts)} prompts of at most {max(prompts)} tokens, {compactions} compactions",
+        f"{len(took)} cancels in calm, p50 {statistics.median(took):.3f} s, longest {took[-1]:.3f} s, "
+        f"or {own[-1]:.3f} s where what waited for a processor does not count"
+        if took
+        else "no cancel in calm",
+        *(f"{count:6} {went}" for went, count in sorted(found.went.items())),
+    ]
+    return "\n".join(lines)
 
 
 def answers_of(database: psycopg.Connection[Any]) -> dict[str, list[str]]:
@@ -52,9 +84,14 @@ def lost_words(crowd: Crowd, answers: dict[str, list[str]]) -> Iterator[str]:
     for word, (at, server) in crowd.found.words.items():
         if word in kept:
             continue
-        passed = [killed - at - crowd.found.slow(server, at, killed) for killed in server.killed if killed >= at]
+        passed = [killed - at - crowd.found.slow(server, at, killed) for killed in crowd.hand.killed(server, at)]
         if not passed or passed[0] > MAY_TAKE:
-            yield f"the word {word} is lost, {f'{passed[0]:.2f} s before a kill' if passed else 'without a kill'}"
+            reply = f"{word.partition('.')[0]}."
+            left = sum(each.startswith(reply) for each in kept)
+            yield (
+                f"the word {word} is lost, which {server.folder.name} said {crowd.hand.when(at)}, "
+                f"{f'{passed[0]:.2f} s before its kill' if passed else 'without a kill'}; {left} of this reply are kept"
+            )
 
 
 def mixed_answers(answers: dict[str, list[str]]) -> Iterator[str]:
@@ -78,10 +115,10 @@ def prompts_too_long(crowd: Crowd) -> Iterator[str]:
 
 
 def windows_too_full(crowd: Crowd) -> Iterator[str]:
-    """The requests of all servers that an LM Studio works on never hold more than its window."""
+    """The requests that an LM Studio works on never hold more than its window, while servers have their database."""
     for studio in crowd.studios:
         for line in studio.lines("held"):
-            if line["held"] > line["window"]:
+            if line["held"] > line["window"] and not crowd.hand.lacked_database(line["at"]):
                 yield f"{line['held']} tokens in a window of {line['window']} of {studio.name}"
 
 
@@ -96,21 +133,66 @@ def leases_left(database: psycopg.Connection[Any]) -> Iterator[str]:
 
 
 def late_cancels(crowd: Crowd) -> Iterator[str]:
-    """An answer ends within half a second after it was cancelled on another server."""
+    """An answer ends within half a second after it was cancelled on another server.
+
+    Nothing can be told where those who take part in it had to wait longer than that for a processor.
+    """
     assert crowd.found.cancels, "nothing was cancelled"
-    yield from (f"a cancel took {took:.2f} s" for took in crowd.found.cancels if took > CANCEL_SECONDS)
+    for cancel in crowd.found.cancels:
+        if cancel.own > CANCEL_SECONDS > cancel.waited:
+            yield f"a cancel {crowd.hand.when(cancel.began)} took {cancel.took:.2f} s, {cancel.own:.2f} s of it its own"
 
 
 def queue_not_read(crowd: Crowd, database: psycopg.Connection[Any]) -> Iterator[str]:
     """What was added to a conversation on another server is read once, and in the order in which it was added."""
     yield from (f"{json.loads(message)} is left in the queue" for (message,) in database.execute(QUEUE_LEFT))
-    said = [content.strip('"') for (content,) in database.execute(SAID)]
+    places = defaultdict[str, list[Any]](list)
+    said = []
+    for content, *place in database.execute(SAID):
+        said.append(content.strip('"'))
+        places[said[-1]].append(place)
     for person in crowd.people:
         own = [text for text in said if text in person.queued]
-        yield from (f"{text!r} is read {count} times" for text, count in Counter(own).items() if count > 1)
+        yield from (
+            f"{text!r} is read {count} times: {places[text]}" for text, count in Counter(own).items() if count > 1
+        )
         yield from (f"{text!r} is not read" for text, is_known in person.queued.items() if is_known and text not in own)
         if not _in_order(own, list(person.queued)):
             yield f"{own} were read in this order"
+
+
+def paid_twice(crowd: Crowd) -> Iterator[str]:
+    """What a pruning agent has summarised to the end is not summarised again, but where a fault came just then."""
+    for studio in crowd.studios:
+        paid = dict[str, dict[str, Any]]()
+        for line in studio.lines("compaction"):
+            before = paid.get(line["compaction"])
+            if before is not None and crowd.hand.is_calm(before["asked"], before["answered"] + MAY_TAKE):
+                yield f"a compaction is paid twice, the second time {line['asked'] - before['answered']:.2f} s later"
+            paid[line["compaction"]] = line
+
+
+def failures(crowd: Crowd) -> Iterator[str]:
+    """No server has failed in a way that it does not know."""
+    yield from (f"{count} times {went}" for went, count in crowd.found.went.items() if "500" in went)
+
+
+async def different_lists(crowd: Crowd) -> list[str]:
+    """Lists, searches and what was said are the same at all servers."""
+    asked = [f"/v1/conversations?limit={MOST_LISTED}"]
+    asked += [f"/v1/conversations?limit={MOST_LISTED}&q={text}" for text in ("We%20sang", "adds%202", "person%201")]
+    asked += [f"/v1/conversations/{person.name}/{part}" for person in crowd.people for part in ("messages", "queue")]
+    differ = []
+    async with aiohttp.ClientSession(headers=BEARER) as http:
+        for path in asked:
+            answers = []
+            for server in crowd.servers:
+                async with http.get(server.url + path) as response:
+                    answers.append((await response.json()).get("data", response.status))
+            rows = [[row for row in answer if row not in answers[0]] for answer in answers if answer != answers[0]]
+            if rows:
+                differ.append(f"{path} is not the same at all servers: {str(rows)[:LONGEST_SHOWN]}")
+    return differ
 
 
 def _in_order(texts: Sequence[str], order: Sequence[str]) -> bool:

@@ -1,6 +1,7 @@
 """A PostgreSQL server of Debian's in a temporary folder, for as long as the tests run, and a new database for each."""
 
 import atexit
+import contextlib
 import itertools
 import os
 import shutil
@@ -13,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from elbowroom.store.place import ServerPlace
@@ -78,6 +80,16 @@ class PostgreSQL:
         if self._asking is not None:
             self._asking.close()
         self.run("pg_ctl", "stop", "-w", "-D", self.data, "-m", how)
+
+    def kill(self) -> None:
+        """Kill all its processes, as a machine that has no memory left does, or one that loses its power."""
+        own = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        processes = [own, *own.children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes)
+        (self.folder / "data" / "postmaster.pid").unlink()
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of its programs, not as root, under which none of them runs."""

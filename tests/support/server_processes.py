@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from processes import free_port
 TOKEN: Final = "several-servers"
 BEARER: Final = {"Authorization": f"Bearer {TOKEN}"}
 LOOK_EVERY: Final = 0.05
+AHEAD: Final = Path(__file__).with_name("ahead_process.py")
 
 
 def starved(pid: int) -> float:
@@ -29,12 +29,12 @@ def starved(pid: int) -> float:
 
 
 class OneServer:
-    """One elbowroom; it can be stopped, killed and started again, and `is_ready` tells what it says of itself."""
+    """One elbowroom, whose clock is so many seconds `ahead`; it can be stopped, killed, frozen and started again."""
 
-    def __init__(self, folder: Path, settings: str) -> None:
+    def __init__(self, folder: Path, settings: str, ahead: float = 0.0) -> None:
         self.port = free_port()
         self.folder = folder
-        self.killed: list[float] = []
+        self._program = (str(AHEAD), str(ahead)) if ahead else ("-m", "elbowroom")
         self._process: asyncio.subprocess.Process | None = None
         self._log: IO[bytes] | None = None
         folder.mkdir(parents=True)
@@ -57,7 +57,7 @@ class OneServer:
         data = {"ELBOWROOM_DATA_DIR": str(self.folder / "data")}
         self._log = (self.folder / "log").open("ab")
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "elbowroom", "serve", "--config", str(self.folder / "settings.toml")),
+            *(sys.executable, *self._program, "serve", "--config", str(self.folder / "settings.toml")),
             env=environment(self.folder, **data),
             stdout=self._log,
             stderr=asyncio.subprocess.STDOUT,
@@ -81,7 +81,6 @@ class OneServer:
 
     async def kill(self) -> None:
         """Kill it."""
-        self.killed.append(time.monotonic())
         await self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
@@ -124,11 +123,12 @@ async def server_processes(
     server: str = "",
     more: str = "",
     address: str = "",
+    ahead: float = 0.0,
 ) -> AsyncIterator[tuple[Sequence[OneServer], str]]:
     """Run so many servers; yields them, and the address of their database.
 
-    `studios` are the addresses of LM Studios by the ids of their providers, `server` the rest of `[server]`, and
-    `address` a database to use in place of a new one.
+    `studios` are the addresses of LM Studios by the ids of their providers, `server` the rest of `[server]`,
+    `address` a database to use in place of a new one, and `ahead` the seconds by which the last one's clock is wrong.
     """
     home = folder / "lmstudio"  # an empty one: the models of this machine's own LM Studio are none of theirs
     home.mkdir(parents=True)
@@ -137,10 +137,11 @@ async def server_processes(
         f"[[providers]]\nid = {json.dumps(name)}\nbase_url = {json.dumps(url)}\n{kind}\n"
         for name, url in studios.items()
     )
-    async with new_place() as place, AsyncExitStack() as stack:
-        address = address or place.address
+    async with AsyncExitStack() as stack:
+        address = address or (await stack.enter_async_context(new_place())).address
         settings = f"[server]\n{server}\n[store]\nurl = {json.dumps(address)}\n{providers}{more}"
-        servers = [OneServer(folder / f"server {number}", settings) for number in range(count)]
+        clocks = [*[0.0] * (count - 1), ahead]
+        servers = [OneServer(folder / f"server {number}", settings, clock) for number, clock in enumerate(clocks)]
         for each in servers:
             stack.push_async_callback(each.aclose)
         await asyncio.gather(*(each.start() for each in servers))

@@ -1,15 +1,18 @@
 """A simulated LM Studio in a process of its own, which can be killed: `studio_process.py PORT NAME JOURNAL`.
 
 Its answers are words that nobody says twice, over all its lives. Its journal has a line of JSON for each prompt that
-came, and for each time that its window was fuller than ever before.
+came, for each compaction that was answered to the end, and for each look at which its window was fuller
+than ever before, or held too much.
 """
 
 import asyncio
+import hashlib
 import itertools
 import json
 import random
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -25,6 +28,8 @@ LOOK_EVERY: Final = 0.02
 LONG: Final = "Tell me everything"
 """A question that has these words gets an answer of seven seconds."""
 SHORT_WORDS, LONG_WORDS = (10, 60), (200, 201)
+GROUPS: Final = re.compile(r"^\d+ \| .*$", re.MULTILINE)
+AGAIN: Final = "Your last attempt could not be used"
 
 
 def answers(name: str, life: int) -> Iterator[str]:
@@ -56,8 +61,14 @@ async def serve(port: int, name: str, journal: Path, life: int) -> None:
             await _record(studio, file)
 
 
+def compacted(order: str) -> str:
+    """Return what tells a compaction from others: the messages that are to be summarised."""
+    groups = "".join(GROUPS.findall(order.replace("\\n", "\n"))) or order
+    return hashlib.sha256(groups.encode()).hexdigest()
+
+
 async def _record(studio: SimulatedLMStudio, file: TextIO) -> None:
-    noted, fullest = set[int](), 0
+    noted, paid, fullest = set[int](), set[int](), 0
 
     def write(**fields: object) -> None:
         file.write(f"{json.dumps(fields)}\n")
@@ -68,10 +79,15 @@ async def _record(studio: SimulatedLMStudio, file: TextIO) -> None:
             if request.counted_tokens is not None and request.number not in noted:
                 noted.add(request.number)
                 write(prompt=request.counted_tokens, window=request.window)
+            if request.number not in paid and request.phase == "done" and request.status == 200:
+                paid.add(request.number)
+                last = json.dumps(request.body["messages"][-1]) if "messages" in (request.body or ()) else ""
+                if ORDER in last and AGAIN not in last:
+                    write(compaction=compacted(last), asked=request.received_at, answered=request.finished_at)
         for instance in studio.residency.instances.values():
-            if instance.pool_tokens > fullest:
-                fullest = instance.pool_tokens
-                write(held=fullest, window=instance.context_length)
+            if instance.pool_tokens > min(fullest, instance.context_length):
+                fullest = max(fullest, instance.pool_tokens)
+                write(held=instance.pool_tokens, window=instance.context_length, at=time.monotonic())
         await asyncio.sleep(LOOK_EVERY)
 
 

@@ -30,7 +30,7 @@ from elbowroom.agents.tools.recall import RECALL_TOOL, Recaller
 from elbowroom.agents.turn import RunSettings
 from elbowroom.context.memories import Memories
 from elbowroom.context.outputs import READ_TOOL, SEARCH_TOOL, ToolOutputRef
-from elbowroom.elsewhere import WORK_SECONDS, NotAnswering, look
+from elbowroom.elsewhere import LOOK_SECONDS, WORK_SECONDS, NotAnswering, look
 from elbowroom.errors import ElbowroomError
 from elbowroom.settings.fields import data_dir, expanded
 from elbowroom.settings.load import LoadedSettings
@@ -331,10 +331,11 @@ class SettingsToolbox:
             self._reading = asyncio.create_task(self._read_vault(readers[0], settings.vault))
 
     async def aclose(self) -> None:
-        """End the MCP servers, and wait until the vault is read."""
+        """End the MCP servers, and wait until the vault is read, unless it hangs."""
         await self._mcp.aclose()
         if self._reading is not None:
-            await self._reading
+            await asyncio.wait([self._reading], timeout=LOOK_SECONDS)
+            self._reading.cancel()
 
     def _vault_tools(self, agent: AgentSettings, settings: VaultSettings) -> list[ServerTool]:
         if not settings.path or VAULT_TOOLS.isdisjoint(agent.tools):

@@ -24,6 +24,10 @@ class Engine:
     writing: float
     plan: int | None = None
 
+    def can_write(self, seconds: float, read: int) -> int:
+        """Return how many tokens it writes in so many seconds, in which it reads so many as well."""
+        return max(0, int((seconds - read / self.reading) * self.writing))
+
 
 def seconds_left(engine: Engine, written: int, limit: int) -> int:
     """Return how long a plan of at most `limit` tokens takes of which so many are written.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from elbowroom.elsewhere import NotAnswering, glance
 from elbowroom.errors import SettingsError
 from elbowroom.settings.fields import SecretRef, expanded
 from elbowroom.settings.keys import Key, Problem, key_text
@@ -183,6 +184,13 @@ def missing_folders(settings: Settings) -> Iterator[str]:
     if not settings.vault.path:
         return
     root = expanded(settings.vault.path)
+    try:
+        yield from glance(root, lambda: list(_missing_in(root, settings)))
+    except NotAnswering:
+        yield f"vault.path: {settings.vault.path} does not answer; agents cannot use their vault tools until it does."
+
+
+def _missing_in(root: Path, settings: Settings) -> Iterator[str]:
     if not os.path.isdir(root):
         yield f"vault.path: there is no folder {settings.vault.path}; agents cannot use their vault tools."
         return

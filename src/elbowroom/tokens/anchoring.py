@@ -18,13 +18,12 @@ from typing import Any, Final
 from elbowroom.caches import Recent
 
 CAPACITY: Final = 4096
-DIGEST_BYTES: Final = 16
-LONG: Final = 4096
 HASHED_AT_ONCE: Final = 2**18
 """Characters of a text that are hashed at once."""
 IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
 
-Key = bytes
+Key = int
+"""The hash of a beginning of a conversation, of 61 bits with a secret of this process: it is never kept on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def conversation_keys(
     Two messages are the same if they have the same role, text without the spaces around it, images, and calls by
     name and arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
     """
-    keys = [_digest(b"", [model, list(tools or ()), dict(arguments or {})])]
+    keys = [hash(IN_ORDER.encode([model, list(tools or ()), dict(arguments or {})]))]
     for message in messages:
         keys.append(next_key(keys[-1], message))
     return keys
@@ -79,11 +78,16 @@ def next_key(key: Key, message: Mapping[str, Any]) -> Key:
     """Return the key of a beginning with one more message."""
     role, content = message.get("role"), message.get("content")
     if isinstance(role, str) and isinstance(content, str) and not message.get("tool_calls"):
-        said_by = f"\0{len(role)} {role}".encode("utf-8", "surrogatepass")
-        hashed = blake2b(key + said_by, digest_size=DIGEST_BYTES)
-        hash_text(hashed, content.strip())
-        return hashed.digest()
-    return _digest(key, _meaning(message))
+        return hash((key, role, _hash_of(content.strip())))
+    return hash((key, IN_ORDER.encode(_meaning(message))))
+
+
+def _hash_of(text: str) -> int:
+    """Return the hash of a text, which its string keeps, so that it is made once; a large one is hashed in slices."""
+    if len(text) <= HASHED_AT_ONCE:
+        return hash(text)
+    slices = range(0, len(text), HASHED_AT_ONCE)
+    return hash(tuple(hash(text[place : place + HASHED_AT_ONCE]) for place in slices))
 
 
 def hash_text(hashed: blake2b, text: str, start: int = 0, end: int | None = None) -> None:
@@ -146,18 +150,18 @@ def _meaning(message: Mapping[str, Any]) -> list[Any]:
     calls = [_mapping(_mapping(call).get("function")) for call in message.get("tool_calls") or ()]
     return [
         message.get("role"),
-        content.strip() if isinstance(content, str) else _short(content),
+        content.strip() if isinstance(content, str) else _hashed(content),
         [[call.get("name"), _parsed(call.get("arguments"))] for call in calls],
     ]
 
 
-def _short(value: object) -> object:
-    """Return a value with a hash in place of each long text, such as an image: it is made once for a text and kept."""
+def _hashed(value: object) -> object:
+    """Return a value with hashes in place of its texts, such as images."""
     if isinstance(value, str):
-        return value if len(value) <= LONG else [len(value), hash(value)]
+        return [len(value), _hash_of(value)]
     if isinstance(value, Mapping):
-        return {key: _short(item) for key, item in value.items()}
-    return [_short(item) for item in value] if isinstance(value, list) else value
+        return {key: _hashed(item) for key, item in value.items()}
+    return [_hashed(item) for item in value] if isinstance(value, list) else value
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -172,7 +176,3 @@ def _parsed(arguments: object) -> object:
         return json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
-
-
-def _digest(before: bytes, value: object) -> bytes:
-    return blake2b(before + IN_ORDER.encode(value).encode(), digest_size=DIGEST_BYTES).digest()

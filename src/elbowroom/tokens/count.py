@@ -27,7 +27,7 @@ class TokenCount:
     method: Method
     error_bound: int = 0
     learned: int = 0
-    conversation: bytes = field(default=b"", repr=False, compare=False)
+    conversation: int = field(default=0, repr=False, compare=False)
 
     @property
     def at_most(self) -> int:

@@ -189,7 +189,7 @@ class TokenCounter:
             self._offsets.observe(arguments, raw, usage.prompt_tokens)
             is_cut = is_truncated(count.tokens, usage.prompt_tokens)
             return Truncation(count.tokens, usage.prompt_tokens) if is_cut else None
-        keys = [count.conversation] if count.conversation else self._keys(messages, tools, arguments)
+        keys = [count.conversation] if count.conversation else conversation_keys(self.model, messages, tools, arguments)
         self._anchors.observe(keys, raw, usage)
         if answer:
             family = await self._family_counter()
@@ -221,7 +221,7 @@ class TokenCounter:
     ) -> TokenCount:
         """Return the family's count with media, corrected by earlier reports."""
         counted = family.count_chat(messages, tools if self._has_tools else (), arguments=arguments)
-        keys = self._keys(messages, tools, arguments)
+        keys = conversation_keys(self.model, messages, tools, arguments)
         tokens = counted.tokens
         if has_media := _has_media(messages):
             tokens += self._images.count(self.model, messages, self._image_rule)
@@ -241,7 +241,7 @@ class TokenCounter:
     ) -> TokenCount:
         """Add the tokens of pictures to a count of text, by the model's rule and corrected by earlier reports."""
         tokens = count.tokens + self._images.count(self.model, messages, self._image_rule)
-        keys = self._keys(messages, tools, arguments)
+        keys = conversation_keys(self.model, messages, tools, arguments)
         anchored = self._anchors.corrected(keys, tokens)
         bound = count.error_bound + self._media_bound(messages, keys)
         return TokenCount(anchored.tokens, "estimate", bound, count.learned + anchored.tokens - tokens)
@@ -256,9 +256,6 @@ class TokenCounter:
         if self._family_counted_by is None:
             self._family_counted_by = await asyncio.to_thread(_family_counter, self.family)
         return self._family_counted_by
-
-    def _keys(self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]) -> list[Key]:
-        return conversation_keys(self.model, messages, tools, arguments)
 
     def _complain(self, error: CannotCount) -> None:
         if error.message not in self._complaints:

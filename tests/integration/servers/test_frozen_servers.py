@@ -15,20 +15,12 @@ from mcp_sample import stdio_server
 from postgresql import shared_server
 from scripted_pruner import is_prune_order, valid_plan
 from server_processes import BEARER, OneServer, server_processes
-from several_servers import MODEL
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 
 Body = dict[str, Any]
 GONE_SECONDS = 15.0
-AGENT = f"""
-[[agents]]
-id = "writer"
-model = "{MODEL}"
-mcp = ["files/append"]
-[compaction]
-background = false
-"""
+Case = Callable[["Round"], AsyncIterator[None]]
 LATEST = 0.3
 """Seconds within which the server stands still after what it was to have begun, a random part of it each time."""
 TOOL_SECONDS = 0.4
@@ -43,20 +35,34 @@ KEPT = (
 
 
 class Round:
-    """Two servers with one LM Studio; `one` stands still while it answers, and `other` goes on."""
+    """Two servers with one LM Studio; `one` stands still while it answers a conversation, and `other` goes on.
 
-    def __init__(
-        self, number: int, servers: Sequence[OneServer], studio: SimulatedLMStudio, address: str, journal: Path
-    ) -> None:
+    Each case has an agent and a model of its own, both of which have its name.
+    """
+
+    def __init__(self, case: Case, number: int, servers: Sequence[OneServer], address: str, journal: Path) -> None:
         self.one, self.other = servers
-        self.studio = studio
+        self.name = case.__name__
         self.number = number
         self.held = asyncio.Event()
         """Set while `one` stands still: from then on the model goes on that it has asked."""
-        self.question: list[Body] = [{"role": "user", "content": f"Herons, {number}?"}]
+        self.question: list[Body] = [{"role": "user", "content": f"Herons, {self.name} {number}?"}]
+        self.says: Callable[[Body], Script | str] = lambda _: "After."
+        self.asked: list[str] = []
+        self.steps = case(self)
         self._asking: asyncio.Task[tuple[int, str]] | None = None
         self._database = address.rpartition("/")[2]
         self._journal = journal
+
+    @property
+    def conversation(self) -> str:
+        """Return the name of its conversation."""
+        return f"{self.name} {self.number}"
+
+    def answer(self, body: Body) -> Script | str:
+        """Return what its model says to a request, and note that."""
+        self.asked.append(str(body["messages"]))
+        return self.says(body)
 
     def rows(self, statement: str) -> list[Any]:
         """Return the rows of a statement."""
@@ -67,8 +73,8 @@ class Round:
         return {(kind, *row) for kind, statement in enumerate(KEPT) for row in self.rows(statement)}
 
     def prompts(self, text: str) -> int:
-        """Return how often the model was sent a text."""
-        return sum(text in str(chat.body["messages"]) for chat in self.studio.chats)
+        """Return how often its model was sent a text."""
+        return sum(text in asked for asked in self.asked)
 
     def runs(self) -> int:
         """Return how often the tool was carried out."""
@@ -77,12 +83,12 @@ class Round:
     def script(self, *scripts: Script | str) -> None:
         """Have the model give these answers from now on, in order."""
         left = list(scripts)
-        self.studio.on_request = lambda _: left.pop(0) if left else "After."
+        self.says = lambda _: left.pop(0) if left else "After."
 
     async def say(self, server: OneServer, messages: Sequence[Body]) -> tuple[int, str]:
         """Ask for an answer that streams; return the status, and all that came."""
-        body = {"model": "writer", "messages": list(messages), "stream": True}
-        named = {"X-Conversation-Id": f"heron {self.number}"}
+        body = {"model": self.name, "messages": list(messages), "stream": True}
+        named = {"X-Conversation-Id": self.conversation}
         async with aiohttp.ClientSession(headers=BEARER | named) as http:
             async with http.post(f"{server.url}/v1/chat/completions", json=body) as answer:
                 return answer.status, (await answer.read()).decode()
@@ -90,7 +96,7 @@ class Round:
     async def begins(self, is_so: Callable[[], object]) -> None:
         """Have `one` answer, and wait until this is so."""
         self._asking = asyncio.create_task(self.say(self.one, self.question))
-        await eventually(is_so, f"round {self.number} has not begun")
+        await eventually(is_so, f"{self.conversation} has not begun")
 
     async def goes_on(self, said: str, *more: str) -> None:
         """Have `other` answer the same conversation, which has to say this."""
@@ -104,37 +110,46 @@ class Round:
         left = f"SELECT 1 FROM turns WHERE status = 'streaming' AND server IN ({gone})"
         await eventually(lambda: self.rows(gone) and not self.rows(left), "it counts as dead", GONE_SECONDS)
 
-    async def play(self, case: Callable[["Round"], AsyncIterator[None]]) -> None:
-        """Let `one` stand still where the case has begun, and wake where it has gone on elsewhere."""
-        steps = case(self)
-        await anext(steps)
-        running = "SELECT id FROM turns WHERE status = 'streaming'"
-        await eventually(lambda: self.rows(running), "its turn is not kept")
-        [(turn,)] = self.rows(running)
-        await asyncio.sleep(random.uniform(0.0, LATEST))
-        self.one.freeze()
-        began = time.monotonic()
-        try:
-            await anext(steps)
-            assert time.monotonic() - began < GONE_SECONDS
-            await self.until_dead()
-            self.held.set()
-            await asyncio.sleep(LATEST)
-            kept, prompts, runs = self.kept(), len(self.studio.chats), self.runs()
-        finally:
-            self.one.thaw()
+    async def interrupted(self) -> None:
+        """Wait for the answer of `one`, which has to say that it stood still, and nothing of what came then."""
         assert self._asking is not None
         _, told = await asyncio.wait_for(self._asking, 30)
         assert "server_stood_still" in told
         assert "After" not in told
+
+
+async def play(rounds: Sequence[Round]) -> None:
+    """Let `one` stand still where all cases have begun, and wake where they have gone on elsewhere."""
+    any_round = rounds[0]
+    for each in rounds:
+        await anext(each.steps)
+    running = "SELECT id FROM turns WHERE status = 'streaming'"
+    await eventually(lambda: len(any_round.rows(running)) == len(rounds), "a turn is not kept")
+    turns = {turn for (turn,) in any_round.rows(running)}
+    await asyncio.sleep(random.uniform(0.0, LATEST))
+    any_round.one.freeze()
+    began = time.monotonic()
+    try:
+        await asyncio.gather(*(anext(each.steps) for each in rounds))
+        assert time.monotonic() - began < GONE_SECONDS
+        await any_round.until_dead()
+        for each in rounds:
+            each.held.set()
         await asyncio.sleep(LATEST)
-        assert (len(self.studio.chats), self.runs()) == (prompts, runs), "it has sent something"
-        now = self.kept()
-        # What it had said before may reach the database when it wakes, in its own turn.
-        assert [row for row in kept - now if row[1] != turn] == [], "it has changed something"
-        assert [row for row in now - kept if row[1] != turn or "After" in str(row)] == [], "it has written something"
-        assert (0, turn, turn, "interrupted") in now
-        await anext(steps, None)
+        kept, asked, runs = any_round.kept(), [len(each.asked) for each in rounds], any_round.runs()
+    finally:
+        any_round.one.thaw()
+    for each in rounds:
+        await each.interrupted()
+    await asyncio.sleep(LATEST)
+    assert ([len(each.asked) for each in rounds], any_round.runs()) == (asked, runs), "it has sent something"
+    now = any_round.kept()
+    # What it had said before may reach the database when it wakes, in its own turns.
+    assert [row for row in kept - now if row[1] not in turns] == [], "it has changed something"
+    assert [row for row in now - kept if row[1] not in turns or "After" in str(row)] == [], "it has written something"
+    assert {(0, turn, turn, "interrupted") for turn in turns} <= now
+    for each in rounds:
+        await anext(each.steps, None)
 
 
 async def streaming(each: Round) -> AsyncIterator[None]:
@@ -163,7 +178,7 @@ async def compacting(each: Round) -> AsyncIterator[None]:
         for part in range(10)
         for role in ("user", "assistant")
     ]
-    each.studio.on_request = says
+    each.says = says
     await each.begins(lambda: len(orders) == 1)
     yield
     await each.goes_on("Well")
@@ -176,8 +191,8 @@ async def taking(each: Round) -> AsyncIterator[None]:
     """What waits for its answer, or is in a prompt that no model has answered, another one reads, once."""
     queued, goes_on = f"And the egrets, {each.number}?", asyncio.Event()
     each.script(Script("Before. ", WaitFor(goes_on), "Now."), Script(WaitFor(each.held), "After."))
-    await each.begins(lambda: each.rows("SELECT 1 FROM turns WHERE status = 'streaming'"))
-    path = f"{each.one.url}/v1/conversations/heron {each.number}/queue"
+    await each.begins(lambda: each.rows("SELECT 1 FROM turns WHERE agent = '\"taking\"' AND status = 'streaming'"))
+    path = f"{each.one.url}/v1/conversations/{each.conversation}/queue"
     async with aiohttp.ClientSession(headers=BEARER) as http, http.post(path, json={"content": queued}) as put:
         assert put.status == 202, await put.text()
     goes_on.set()
@@ -207,20 +222,28 @@ async def between_two_tools(each: Round) -> AsyncIterator[None]:
     assert each.runs() == before + 2
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)], ids=["once", "20 rounds"])
-@pytest.mark.parametrize("case", [streaming, compacting, taking, between_two_tools])
+CASES = (streaming, compacting, taking, between_two_tools)
+AGENTS = "".join(
+    f'[[agents]]\nid = "{case.__name__}"\nmodel = "{case.__name__}"\nmcp = ["files/append"]\n' for case in CASES
+)
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(20, marks=pytest.mark.long)], ids=["once", "20 rounds"])
 @pytest.mark.timeout(900)
-async def test_who_stands_still_does_nothing_more_of_it(
-    tmp_path: Path, case: Callable[[Round], AsyncIterator[None]], rounds: int
-) -> None:
-    """Others go on with the conversation within 15 s, and when it wakes it writes, sends and carries out nothing."""
+async def test_who_stands_still_does_nothing_more_of_it(tmp_path: Path, number: int) -> None:
+    """Others go on with the conversations within 15 s, and when it wakes it writes, sends and carries out nothing."""
     journal = tmp_path / "journal"
     journal.touch()
-    more = AGENT + stdio_server("files", journal)
-    window = 2048 if case is compacting else 8192
-    async with SimulatedLMStudio([SimulatedModel(MODEL, loaded_context_length=window)]) as studio:
+    more = f"{AGENTS}[compaction]\nbackground = false\n{stdio_server('files', journal)}"
+    models = [
+        SimulatedModel(case.__name__, loaded_context_length=2048 if case is compacting else 8192) for case in CASES
+    ]
+    rounds: dict[str, Round] = {}
+    async with SimulatedLMStudio(models, on_request=lambda body: rounds[body["model"]].answer(body)) as studio:
         running = server_processes(tmp_path, 2, {"lmstudio": studio.base_url}, more=more)
         async with running as (servers, address):
-            for number in range(rounds):
-                await Round(number, servers, studio, address, journal).play(case)
-                sys.stdout.write(f"{case.__name__}: {number + 1} of {rounds}\n")
+            for each in range(number):
+                cases = random.sample(CASES, len(CASES))
+                rounds.update({case.__name__: Round(case, each, servers, address, journal) for case in cases})
+                await play([rounds[case.__name__] for case in cases])
+                sys.stdout.write(f"{each + 1} of {number}\n")

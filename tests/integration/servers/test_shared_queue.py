@@ -13,6 +13,7 @@ from several_servers import MODEL, several_servers
 
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
+from elbowroom.store.base import StoreUnavailable
 
 RAW = f"lmstudio/{MODEL}"
 TALK = {"X-Conversation-Id": "talk"}
@@ -72,6 +73,32 @@ async def test_a_new_conversation_can_be_spoken_to_from_its_first_word_on(tmp_pa
                 for choice in json.loads(line[6:]).get("choices", ())
             )
             assert said_by_user(studio.chats[-1].body["messages"])[-2:] == ["Also 1.", "Also 2."]
+
+
+async def test_what_was_read_while_nothing_could_be_written_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the database it still waits, with this server: looking there again does not hand it out a second time."""
+    async with several_servers(tmp_path, 1) as ((one,), studio):
+        await ask(one, RAW, "Hello.", "talk")
+        begins = asyncio.Event()
+        studio.enqueue(Script("First ", WaitFor(begins), "word."), "Read.", "Well.")
+        asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
+        await eventually(lambda: studio.open_requests == 1, "the model is asked")
+        await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
+        await eventually(lambda: one.app[SHARED].queue.length == 1, "the server has taken it")
+        sql = one.app[SHARED].store._behind.current
+        assert sql is not None
+
+        def refuses(*_: Any) -> None:
+            raise StoreUnavailable("it takes nothing")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(sql.conversations, "_write", refuses)
+            begins.set()
+            assert "Read." in await asking
+            await ask(one, RAW, "And now?", "talk")
+        assert ["Only once." in str(chat.body) for chat in studio.chats] == [False, False, True, False]
 
 
 async def test_nothing_counts_as_stored_that_is_not_there(tmp_path: Path) -> None:

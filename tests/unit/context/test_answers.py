@@ -2,7 +2,7 @@
 
 import pytest
 
-from elbowroom.context.answers import NEWEST, Answers
+from elbowroom.context.answers import NEWEST, Answers, Given
 from elbowroom.context.budget import Budget
 from elbowroom.context.reuse import Talk
 
@@ -14,10 +14,10 @@ def test_answers_of_a_conversation() -> None:
     answers = Answers()
     for tokens in (90, 30, 60):
         answers.note(TALK, "desk/qwen", tokens)
-    assert answers.of(Talk((), ("one",)), "desk/qwen") == (90, 30, 60)
-    assert answers.of(Talk((), (1,)), "desk/qwen") == (90, 30, 60)
-    assert answers.of(TALK, "desk/other") == ()
-    assert answers.of(OTHER, "desk/qwen") == ()
+    assert answers.of(Talk((), ("one",)), "desk/qwen").sizes == (90, 30, 60)
+    assert answers.of(Talk((), (1,)), "desk/qwen").sizes == (90, 30, 60)
+    assert answers.of(TALK, "desk/other") == Given()
+    assert answers.of(OTHER, "desk/qwen") == Given()
 
 
 def test_only_the_newest_answers_count() -> None:
@@ -25,7 +25,26 @@ def test_only_the_newest_answers_count() -> None:
     answers = Answers()
     for tokens in range(NEWEST + 10):
         answers.note(TALK, "desk/qwen", tokens)
-    assert answers.of(TALK, "desk/qwen") == tuple(range(10, NEWEST + 10))
+    assert answers.of(TALK, "desk/qwen").sizes == tuple(range(10, NEWEST + 10))
+
+
+@pytest.mark.parametrize(
+    ("times", "pause"),
+    [
+        ([], None),
+        ([(0, 5)], None),  # nobody has read it yet
+        ([(0, 5), (45, 50)], 40),
+        ([(0, 5), (45, 50), (70, 80), (380, 390)], 40),  # who went away once reads no longer for that
+        ([(None, 5), (6, 7), (None, 9), (10, 12), (42, 43)], None),  # mostly a program asks, at once
+        ([(0, 5), (35, 36), (None, 50), (None, 60), (90, 91)], 30),  # between the calls of an agent nobody reads
+    ],
+)
+def test_how_long_an_answer_is_read(times: list[tuple[float | None, float]], pause: float | None) -> None:
+    """The usual pause is from the end of an answer to the next message of the person, as long as half of them are."""
+    answers = Answers()
+    for asked, ended in times:
+        answers.note(TALK, "desk/qwen", 100, asked, ended)
+    assert answers.of(TALK, "desk/qwen").pause == pause
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,12 @@ def test_seconds() -> None:
     assert compaction(SLOW, for_summary=900, room=4000, is_planned=False) == Action("code", 900, 0, 4000)
 
 
+@pytest.mark.parametrize(("seconds", "read", "most"), [(60, 0, 1200), (60, 600, 1160), (30, 6000, 200), (10, 6000, 0)])
+def test_what_an_engine_writes_in_a_time(seconds: float, read: int, most: int) -> None:
+    """What it reads in the same time is taken off."""
+    assert SLOW.can_write(seconds, read) == most
+
+
 def test_equal_costs() -> None:
     """Of ways that cost the same the first is taken."""
     ways = (Action("mask", 100, 0, 1000), Action("code", 100, 0, 1000))

@@ -159,8 +159,7 @@ class Chat:
         """Tell whether the pruning agent is the conversation's own model."""
         return True
 
-    @property
-    def can_write(self) -> int | None:
+    def can_write(self, result: int) -> int | None:
         """Return that nobody waits for it."""
         return None
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from model_folders import byte_level_tokenizer, write_folder
 from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece, write_header
 
+from elbowroom.elsewhere import Elsewhere
 from elbowroom.tokens.errors import UnreadableModelFile
+from elbowroom.tokens.files import loading
 from elbowroom.tokens.files.loading import TokenizerLoader, load_model
 
 NO_SOCKETS = """
@@ -171,3 +174,28 @@ async def test_closing_waits_for_loads(model: Path) -> None:
     await loader.aclose()
     first = await loading
     assert await loader.load(model) is not first
+
+
+async def test_a_model_that_does_not_answer_takes_no_thread_of_others(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that hangs is told by its name, as often as it is counted with, and the default pool stays free."""
+    end, loader, elsewhere = threading.Event(), TokenizerLoader(), Elsewhere(most_at_a_place=2)
+    monkeypatch.setattr(loading, "fingerprint_of", lambda path: end.wait(30))
+    monkeypatch.setattr(loading, "look", lambda place, work, seconds: elsewhere.look(place, work, 0.1))
+    try:
+        for _ in range(40):
+            with pytest.raises(UnreadableModelFile, match=f"{model.parent} does not answer"):
+                await loader.load(model)
+        assert not any(thread.name.startswith("asyncio_") for thread in threading.enumerate())
+    finally:
+        end.set()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such pipes")
+async def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    """Nothing waits for it."""
+    os.mkfifo(tmp_path / "model.gguf")
+    async with asyncio.timeout(5):
+        with pytest.raises(UnreadableModelFile, match="cannot be read: it is no plain file"):
+            await TokenizerLoader().load(tmp_path / "model.gguf")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from cases import cases
+from hanging_folders import hanging
 from settings_file import AGENT, load, refusal
 from vaults import changes_of
 
@@ -98,3 +99,13 @@ def test_folders_that_are_not_there(tmp_path: Path) -> None:
     ]
     [warning] = load(tmp_path, f"[vault]\npath = '{tmp_path / 'Gone'}'\n").warnings
     assert "vault.path: there is no folder" in warning
+
+
+def test_a_vault_that_hangs_keeps_nobody_from_the_settings(tmp_path: Path) -> None:
+    """What does not answer at once is named, and the rest of the settings counts."""
+    with hanging(tmp_path / "notes") as looked:
+        loaded = load(tmp_path, f"[vault]\npath = '{tmp_path / 'notes'}'\nexclude = ['Diary']\n")
+    assert looked == {"elsewhere"}
+    [warning] = loaded.warnings
+    assert f"vault.path: {tmp_path / 'notes'} does not answer" in warning
+    assert loaded.settings.vault.exclude == ("Diary",)

@@ -26,7 +26,8 @@ class Job:
     """The work after one answer: a compaction, whose `outcome` the next turn may wait for, and warming up the engine.
 
     `conversation` is the id of the conversation and `owner` whose it is, empty where it has none. `waiting` counts the
-    turns that wait: a person may ask for the same answer twice. While the job `is_flushing`, before the compaction, no
+    turns that wait: a person may ask for the same answer twice. `usual_pause` is for how many seconds the person
+    usually reads an answer, None where that is not known. While the job `is_flushing`, before the compaction, no
     turn waits for it: the next turn of the conversation ends it.
     """
 
@@ -36,6 +37,7 @@ class Job:
     owner: str = ""
     is_compacting: bool = False
     waiting: int = 0
+    usual_pause: float | None = None
     is_flushing: bool = False
     task: "asyncio.Task[None] | None" = None
     attempt: "asyncio.Task[None] | None" = None

@@ -262,7 +262,7 @@ class MessageQueue:
             return False
         noted = self._noted
         async with self._settling:
-            if self._settled < noted:
+            if self._settled < noted or not self._is_stored:
                 settled = self._noted
                 self._is_stored = await self._conversations.settled()
                 self._settled = settled

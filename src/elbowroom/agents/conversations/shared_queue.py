@@ -116,10 +116,13 @@ class SharedQueue(MessageQueue):
             await self._fetch(sorted(answered))
 
     async def _fetch(self, conversations: Sequence[str]) -> None:
-        """Take what waits in the database, one call at a time: what this server does not know it has not handed out."""
+        """Take what waits in the database, one call at a time: what this server does not know it has not handed out.
+
+        That holds where the database has all that this server knows; else a message that was read still waits there.
+        """
         async with self._fetching:
-            await self.settled()
-            known = [*self._numbers] if self._noted == self._settled else None
+            is_current = await self.settled() and self._noted == self._settled
+            known = [*self._numbers] if is_current else None
             self._take_in(await self._servers.claim_queue(conversations, known))
 
     def _release(self, conversation: str) -> None:

@@ -259,19 +259,20 @@ async def warn_of_orphans(name: str, sent: Sequence[Message]) -> None:
 class StepCounter:
     """Counts the prompts of one model step; `dress` adds to a history the messages that are sent with it.
 
-    `running` counts the answer. The last history is not dressed and counted twice: it is the one that is sent next.
+    `running` counts the answer. The last history is not dressed twice, and the last two prompts are not counted twice:
+    one is sent next, or is the beginning of that which its engine has read already.
     """
 
     history: HistoryCounter
     running: StreamCounter
     dress: Callable[[Sequence[Message]], Sequence[Message]]
     _sent: tuple[list[Message], list[Message]] | None = None
-    _counted: tuple[Sequence[Message], TokenCount] | None = None
+    _counted: tuple[tuple[Sequence[Message], TokenCount], ...] = ()
 
     def use(self, body: Mapping[str, Any], dress: Callable[[Sequence[Message]], Sequence[Message]]) -> None:
         """Count from now on what is sent with the tools of this body, dressed so."""
         self.history, self.dress = self.history.with_body(body), dress
-        self._sent = self._counted = None
+        self._sent, self._counted = None, ()
 
     async def prompt(self, messages: Sequence[Message]) -> int:
         """Return the most tokens that the whole request with this history may have."""
@@ -310,16 +311,19 @@ class StepCounter:
         if not length:
             return 0
         try:
-            return (await self.history.count_sent(sent[:length])).tokens
+            return (await self._count(sent[:length])).tokens
         except Exception:  # noqa: BLE001  # the answer is there already, and must not be lost for its count
             whole, first = size_in_bytes(as_json(list(sent))), size_in_bytes(as_json(list(sent[:length])))
             return (await self._count(sent)).tokens * first // max(1, whole)
 
     async def _count(self, sent: Sequence[Message]) -> TokenCount:
         """Return the size of messages in their final form."""
-        if self._counted is None or self._counted[0] != sent:
-            self._counted = sent, await self.history.count_sent(sent)
-        return self._counted[1]
+        for messages, count in self._counted:
+            if messages == sent:
+                return count
+        count = await self.history.count_sent(sent)
+        self._counted = (sent, count), *self._counted[:1]
+        return count
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Asks for one reply of a turn: finds the model and its machine, prepares the step, and records what it has used."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -214,7 +215,9 @@ class Asking:
         shared, leaves = self.settings.shared, self.place.leaves if self.place is not None else None
         recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
         tell, talk = self.sink, self._talk
-        return Sending(self.target, recovery, counter, manager, fit, stream, shared, tell, talk, leaves), job
+        return Sending(
+            self.target, recovery, counter, manager, fit, stream, shared, tell, talk, leaves, time.monotonic()
+        ), job
 
     def _talk(self) -> Talk:
         """Return the keys of the conversation by which its last prompt is found."""
@@ -226,7 +229,7 @@ class Asking:
         if info.loaded_context is None:
             raise WindowUnknown(info.id, self.target.provider.id)
         window = self.settings.shared.windows.at_most(info, info.loaded_context)
-        answers = self.settings.shared.answers.of(self._talk(), f"{self.target.provider.id}/{info.id}")
+        answers = self.settings.shared.answers.of(self._talk(), f"{self.target.provider.id}/{info.id}").sizes
         self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens, answers))
         return self.manager
 
@@ -298,7 +301,9 @@ def _note_use(sending: Sending, answer: Answer, settings: RunSettings) -> None:
     used = sum(sending.used, StepUsage())
     answer.written = used.output if len(sending.used) > 1 else 0
     settings.shared.observations.step_used(sending.name, used, fill)
-    settings.shared.answers.note(sending.talk(), sending.name, used.output)
+    said = sending.shape.request.messages
+    asked = sending.began if sending.shape.step == 1 and said and said[-1].get("role") == "user" else None
+    settings.shared.answers.note(sending.talk(), sending.name, used.output, asked, time.monotonic())
     if settings.live is not None:
         settings.live.step_used(sending.info.id, used, fill)
 

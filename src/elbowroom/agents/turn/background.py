@@ -74,9 +74,11 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
     more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(turn)}")
     is_full = used is not None and budget.occupied(used.prompt + more) >= budget.trigger
     fit = sending.fit.after(reply, said)
+    pause = sending.shared.answers.of(sending.talk(), sending.name).pause
 
     async def work(job: Job) -> None:
         """Compact and warm up; at a second try only what is left to do."""
+        job.usual_pause = pause
         fit.compactor = sending.fit.compactor.for_job(job)
         is_news = job.outcome.done()
         if not is_news:

@@ -200,14 +200,18 @@ class PruningAgent:
         """Tell whether it is the conversation's own model."""
         return self.conversation is not None
 
-    @property
-    def can_write(self) -> int | None:
-        """Return how many tokens it writes in the time left; None where nobody waits, or its speed is unknown."""
-        pool = self.shared.admission.pool(self._key)
-        if self.deadline is None or pool is None or not pool.writing.is_known:
+    def can_write(self, result: int) -> int | None:
+        """Return how many tokens it writes in the time left; None where that or its speed is unknown.
+
+        In a person's pause the engine reads so many tokens of the `result` too.
+        """
+        pool, pause = self.shared.admission.pool(self._key), self.job.usual_pause if self.job is not None else None
+        if pool is None or not pool.writing.is_known:
             return None
-        left = self.deadline - pool.clock.time() - pool.rate.seconds_for(ORDER)
-        return max(0, int(left * pool.writing.tokens_per_second))
+        engine = self.shared.admission.engine(self._key)
+        if self.deadline is not None:
+            return engine.can_write(self.deadline - pool.clock.time(), ORDER)
+        return engine.can_write(pause, ORDER + result) if pause is not None else None
 
     def with_written(self, progress: Progress) -> Progress:
         """Return the progress with what there is of the answer to the last order, and how long that takes."""
@@ -341,7 +345,7 @@ class PruningAgent:
 
 def engine_of(shared: Shared, key: PoolKey) -> Engine:
     """Return how fast a model reads and writes, and how long its plans are, as measured."""
-    engine, plans = shared.admission.engine(key), shared.answers.of(PLANS, "/".join(key))
+    engine, plans = shared.admission.engine(key), shared.answers.of(PLANS, "/".join(key)).sizes
     return replace(engine, plan=round(median(plans))) if plans else engine
 
 

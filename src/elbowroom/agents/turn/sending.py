@@ -42,7 +42,7 @@ class Sending:
     """Sends the history of `manager`, that `fit` makes fit, to the model of `recovery`; `stream` reads the replies.
 
     `talk` returns the keys of the conversation, by which its last prompt is found. `leaves` tells whether another
-    machine has room, None where there is none.
+    machine has room, None where there is none. The step `began` at this time.
 
     After a request, `size` is that of its prompt, None where the reply took more than one, and `watch` has watched the
     reply, None where nothing may stop it. `used` are the tokens that each request has used, also one that was answered
@@ -59,6 +59,7 @@ class Sending:
     tell: Sink
     talk: Callable[[], Talk]
     leaves: Leaving | None = None
+    began: float = 0.0
     size: PromptSize | None = None
     watch: StreamWatch | None = None
     used: list[StepUsage] = field(default_factory=list)

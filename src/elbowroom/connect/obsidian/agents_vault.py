@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from elbowroom.connect.obsidian.plugin import Change
 from elbowroom.connect.obsidian.vaults import Vault
+from elbowroom.elsewhere import NotAnswering, glance
 from elbowroom.errors import Conflict
 from elbowroom.settings.change import SettingsChanger
 from elbowroom.settings.fields import expanded
@@ -54,7 +55,15 @@ def told(settings: Settings, vault: Vault) -> str:
 def is_chosen(settings: Settings, vault: Vault) -> bool:
     """Tell whether agents work in a vault."""
     path = settings.vault.path
-    return bool(path) and os.path.realpath(expanded(path)) == os.path.realpath(vault.folder)
+    return bool(path) and _real(expanded(path)) == os.path.realpath(vault.folder)
+
+
+def _real(folder: Path) -> str:
+    """Return a folder without links, as far as it answers."""
+    try:
+        return glance(folder, lambda: os.path.realpath(folder))
+    except NotAnswering:
+        return str(folder)
 
 
 def _check(settings: Settings, vault: Vault, *, force: bool) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from elbowroom.elsewhere import read_plain
+from elbowroom.elsewhere import LOOK_SECONDS, NotAnswering, glance, read_plain
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.fields import expanded
 
@@ -41,7 +41,7 @@ class Vault:
 class KnownVaults:
     """The vaults on Obsidian's lists whose folders are there, open ones first, then the last opened.
 
-    `problems` are sentences about lists that cannot be read.
+    `problems` are sentences about lists that cannot be read, and about folders that do not answer.
     """
 
     vaults: Sequence[Vault] = ()
@@ -49,13 +49,22 @@ class KnownVaults:
 
 
 def known_vaults(environ: Mapping[str, str], platform: str = sys.platform) -> KnownVaults:
-    """Read the lists of all ways to install Obsidian, and see which of the folders are there."""
+    """Read the lists of all ways to install Obsidian, and see which of the folders are there, and which hang."""
     listed = listed_vaults(environ, platform)
     found: dict[str, Vault] = {}
+    problems = [*listed.problems]
     for vault in listed.vaults:
-        if os.path.isdir(vault.folder):
-            found.setdefault(os.path.realpath(vault.folder), vault)
-    return KnownVaults([*found.values()], listed.problems)
+        try:
+            if real := _real(vault.folder):
+                found.setdefault(real, vault)
+        except NotAnswering as error:
+            problems.append(error.message)
+    return KnownVaults([*found.values()], problems)
+
+
+def _real(folder: Path) -> str | None:
+    """Return a folder without links, None where it is not there. Raises NotAnswering."""
+    return glance(folder, lambda: os.path.realpath(folder) if os.path.isdir(folder) else None, LOOK_SECONDS)
 
 
 def listed_vaults(environ: Mapping[str, str], platform: str = sys.platform) -> KnownVaults:
@@ -144,10 +153,9 @@ def _by_path(known: KnownVaults, named: str) -> Vault:
     folder = Path(os.path.abspath(expanded(named)))
     if folder.name == USUAL:
         folder = folder.parent
-    if not os.path.isdir(folder):
+    if (real := _real(folder)) is None:
         there = f" Obsidian knows these:{_listed(known.vaults)}" if known.vaults else ""
         raise ElbowroomError(" ".join([*known.problems, f"There is no vault and no folder {named}."]) + there)
-    real = os.path.realpath(folder)
     return next((vault for vault in known.vaults if os.path.realpath(vault.folder) == real), Vault(folder))
 
 

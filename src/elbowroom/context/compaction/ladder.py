@@ -42,7 +42,7 @@ from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge, without_made_up
 from elbowroom.context.divisible import LEAST, within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
-from elbowroom.context.transcript import Group, Transcript, text_of, written_out
+from elbowroom.context.transcript import Group, Transcript, messages_of, text_of, written_out
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 SHARE_OF_REQUEST = 4
@@ -298,11 +298,18 @@ class Ladder:
         base: int = yield Count(build(division, "", ()))
         return base
 
+    def _read_anew(self, division: Division) -> Work[int]:
+        """Return how many tokens of the result an engine reads that has read all before, while the person reads."""
+        if not self.foresees:
+            return 0
+        known: int = yield Count(messages_of((*division.system, *division.tail[-1:])))
+        return max(0, self.budget.room(0, self.target) - known)
+
     def _by_pruner(
         self, pruner: Pruner, said: Transcript, older: int, drafts: Drafts, before: int
     ) -> Work[Compaction | None]:
         cap = self.cap(drafts.room)
-        if (most := pruner.can_write) is not None:
+        if (most := pruner.can_write((yield from self._read_anew(drafts.division)))) is not None:
             cap = min(cap, max(LEAST_SUMMARY, most))
         request = PruningRequest(
             said,

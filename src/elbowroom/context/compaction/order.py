@@ -91,9 +91,11 @@ class Pruner(Protocol):
     def shares_prefix(self) -> bool:
         """Tell whether it is the conversation's own model, whose engine has read the conversation already."""
 
-    @property
-    def can_write(self) -> int | None:
-        """Return how many tokens it writes in the time left; None where nobody waits, or its speed is unknown."""
+    def can_write(self, result: int) -> int | None:
+        """Return how many tokens it writes in the time left; None where that or its speed is unknown.
+
+        `result` is how many tokens an engine reads anew of what the plan leaves.
+        """
 
 
 @dataclass(slots=True)

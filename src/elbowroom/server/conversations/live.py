@@ -57,14 +57,23 @@ async def refuse_running(request: web.Request, row: ConversationRow, then: str) 
 async def changing_idle(request: web.Request, row: ConversationRow, then: str) -> AsyncIterator[None]:
     """Keep answers and other changes of a conversation out of the block, a compaction in the background too.
 
-    Raises Conflict where it is being answered, `then` is what can be done after that, and ConversationLocked where an
-    answer begins meanwhile.
+    Raises Conflict where it is being answered, `then` is what can be done after that, ConversationLocked where an
+    answer begins meanwhile, and NotFound where it is deleted meanwhile.
     """
     shared = request.app[SHARED]
     await refuse_running(request, row, then)
     async with shared.recording.locks.changing(row.id):
         await shared.background.end(row.id)
+        if await shared.store.conversations.find(owner_asking(request), row.id) is None:
+            shared.store.check_reachable()
+            raise unknown(request)
         yield
+
+
+def unknown(request: web.Request) -> NotFound:
+    """Return the error that the caller has no conversation as the address names it."""
+    named = request.match_info["id"]
+    return NotFound(f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's.")
 
 
 async def answering_elsewhere(shared: Shared, conversation: str) -> list[str]:

@@ -26,7 +26,13 @@ from elbowroom.server.conversations.encode import (
     message_list,
     send_export,
 )
-from elbowroom.server.conversations.live import answering_elsewhere, changing_idle, fill_elsewhere, owner_asking
+from elbowroom.server.conversations.live import (
+    answering_elsewhere,
+    changing_idle,
+    fill_elsewhere,
+    owner_asking,
+    unknown,
+)
 from elbowroom.server.encode import to_json
 from elbowroom.server.guard import for_own_page
 from elbowroom.server.request import conversation_name, read_json
@@ -194,7 +200,7 @@ async def delete_conversation(request: web.Request) -> web.Response:
     async with changing_idle(request, row, "delete it then"):
         await request.app[SHARED].queue.taken_back(row.id)
         if not await _conversations(request).delete(owner_asking(request), row.id):
-            raise _unknown(request)
+            raise unknown(request)
         await request.app[SHARED].store.check_deleted()
     return answer_json({"id": row.id, "object": "conversation.deleted", "deleted": True})
 
@@ -277,7 +283,7 @@ async def asked(request: web.Request, question: Callable[[str, str], Awaitable[F
         found = await question(owner, named)
     if found is None:
         store.check_reachable()
-        raise _unknown(request)
+        raise unknown(request)
     return found
 
 
@@ -297,11 +303,6 @@ def _described_in_list(request: web.Request, row: ConversationRow, elsewhere: Co
     live = turns[0].fill if turns else None
     status = "running" if turns or row.id in elsewhere else "idle"
     return describe_row(replace(row, fill=live or row.fill), status)
-
-
-def _unknown(request: web.Request) -> NotFound:
-    named = request.match_info["id"]
-    return NotFound(f"You have no conversation {named!r}: it was never kept, was deleted, or is somebody else's.")
 
 
 def answer_json(value: dict[str, Any]) -> web.Response:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+from elbowroom.elsewhere import LOOK_SECONDS, WORK_SECONDS, NotAnswering, look
 from elbowroom.tokens.errors import UnreadableModelFile
 from elbowroom.tokens.files.segments import SegmentCounter
 from elbowroom.tokens.files.tokenizer import ModelText
@@ -23,6 +25,7 @@ FOLDER_FILES: Final = (
     *("tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json"),
 )
 MORE_TEMPLATES: Final = "additional_chat_templates/*.jinja"
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +65,10 @@ class TokenizerLoader:
 
         Raises `UnreadableModelFile` or `UnsupportedTokenizer`; a failure is not remembered.
         """
-        fingerprint = await asyncio.to_thread(fingerprint_of, Path(path))
+        fingerprint = await _looked(Path(path), fingerprint_of, LOOK_SECONDS)
         known = self._loads.get(fingerprint.path)
         if known is None or known[0] != fingerprint:
-            task = asyncio.create_task(asyncio.to_thread(load_model, fingerprint.path))
+            task = asyncio.create_task(_looked(fingerprint.path, load_model, WORK_SECONDS))
             known = (fingerprint, task)
             self._loads[fingerprint.path] = known
             task.add_done_callback(lambda done: self._loaded(fingerprint, done))
@@ -73,10 +76,11 @@ class TokenizerLoader:
         return await asyncio.shield(known[1])
 
     async def aclose(self) -> None:
-        """Wait for the loads that are under way, and forget everything."""
+        """Wait for the loads that are under way, but for those that hang, and forget everything."""
         tasks = [task for _, task in self._loads.values()]
         self._loads.clear()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=LOOK_SECONDS)
 
     def _loaded(self, fingerprint: Fingerprint, task: asyncio.Task[LoadedModel]) -> None:
         """Forget a load that failed; for one that did not, forget what was used longest ago until there is room."""
@@ -86,6 +90,14 @@ class TokenizerLoader:
         while len(held) > 1 and sum(held.values()) > self._memory:
             oldest = next(iter(held))
             del held[oldest], self._loads[oldest]
+
+
+async def _looked(path: Path, work: Callable[[Path], Value], seconds: float) -> Value:
+    """Return what is found at a model's path. Raises UnreadableModelFile, also where that does not answer."""
+    try:
+        return await look(path.parent, lambda: work(path), seconds)
+    except NotAnswering as error:
+        raise UnreadableModelFile(error.message) from error
 
 
 def _has_worked(load: asyncio.Task[LoadedModel]) -> bool:
@@ -122,4 +134,6 @@ def fingerprint_of(path: Path) -> Fingerprint:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnreadableModelFile(f"The model {path} cannot be read: {reason}. Check its path.") from error
+    if candidates == [path] and not states:
+        raise UnreadableModelFile(f"The model {path} cannot be read: it is no plain file. Check its path.")
     return Fingerprint(path, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))

@@ -606,7 +606,7 @@ async def test_a_plan_that_was_cut_off_twice_counts_up_to_its_last_complete_line
 async def test_a_plan_is_as_long_as_there_is_time_for(can_write: int | None, cap: int) -> None:
     """An engine that writes slowly is asked for a shorter plan, of 200 tokens at least."""
     pruner = ScriptedPruner(FORGETFUL)
-    pruner.can_write = can_write
+    pruner.writes = can_write
     await climbed(long_chat(), pruner)
     assert pruner.caps == [cap]
     assert f"at most {cap * 2 // 3} words" in str(pruner.asked[0][-1]["content"])

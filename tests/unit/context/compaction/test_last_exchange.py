@@ -44,6 +44,17 @@ async def test_last_exchange_stays_word_for_word(lines: int, *, foresees: bool) 
 
 
 @pytest.mark.parametrize("foresees", [False, True], ids=["for a turn", "before it"])
+async def test_what_the_engine_reads_while_the_person_does(*, foresees: bool) -> None:
+    """Before the person writes again it reads the result too, but for the system message that it has read."""
+    messages = talk(300, 20, 150)
+    pruner = ScriptedPruner(FORGETFUL)
+    done = await climbed(messages, pruner, foresees=foresees)
+    [read] = pruner.results
+    most = done.after - size(messages[:1])
+    assert (most <= read < WINDOW) if foresees else read == 0
+
+
+@pytest.mark.parametrize("foresees", [False, True], ids=["for a turn", "before it"])
 async def test_exchange_that_leaves_no_room_goes(*, foresees: bool) -> None:
     """Nothing else helps where it takes nearly all of the window: a plan stands for it too."""
     messages = talk(20, 20, 500)
