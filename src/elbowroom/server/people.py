@@ -13,6 +13,7 @@ from elbowroom.store import ROLES, Did, Role
 
 ROUTE: Final = "/api/users"
 MOST_BYTES: Final = 1 << 20
+"""Of a body: a name of ten thousand letters is told at its field, too."""
 LONGEST_NAME: Final = 80
 ACTS_SHOWN: Final = 100
 
