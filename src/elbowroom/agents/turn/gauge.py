@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.context.compaction import usual_turn
 from elbowroom.context.conversation import ContextFill
-from elbowroom.context.transcript import Message, as_json, size_in_bytes
+from elbowroom.context.transcript import Message
 from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 log = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ async def next_fill(fit: PromptFit) -> ContextFill:
     tokens = (await fit.counter.size(fit.shape.body(sent))).count.tokens
     asked, tools = (sent[:-1], tokens), fit.shape.tools
     is_quick = left_of(MOST_LETTERS, [sent, tools]) > 0
-    turn = _usual_turn(*asked, tools) if is_quick else await asyncio.to_thread(_usual_turn, *asked, tools)
+    turn = usual_turn(*asked, tools) if is_quick else await asyncio.to_thread(usual_turn, *asked, tools)
     return ContextFill.of(tokens, fit.manager.budget, turn)
 
 
@@ -39,7 +38,3 @@ async def note_fill(fit: PromptFit, unseen: int = 0) -> None:
     else:
         settings.live.filled(replace(fill, tokens=fill.tokens + unseen))
         settings.shared.running.refilled += 1
-
-
-def _usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping[str, Any]]) -> int:
-    return usual_turn(messages, tokens, size_in_bytes(as_json(list(tools))))

@@ -17,6 +17,7 @@ from elbowroom.context.transcript import (
     Message,
     Summary,
     Transcript,
+    as_json,
     calls_of,
     messages_of,
     out_of_kept_form,
@@ -298,13 +299,13 @@ def restored(kept: Iterable[dict[str, Any]], *, may_lack_mark: bool) -> tuple[Me
     return tuple(Summary(each) if at == first else each for at, each in enumerate(messages))
 
 
-def usual_turn(messages: Sequence[Message], tokens: int, beside: int) -> int:
+def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping[str, Any]]) -> int:
     """Return how many tokens a turn takes, from a person's message to the last answer to it: the median; 0 without one.
 
-    A turn has the share of a prompt's `tokens` that it has of its bytes; `beside` are those of what is no message.
+    A turn has the share of a prompt's `tokens` that it has of its bytes, those of the tools on offer included.
     """
     turns: list[int] = []
-    whole = beside
+    whole = size_in_bytes(as_json(list(tools)))
     for message in messages:
         content = message.get("content")
         if isinstance(content, list):  # whose parts may be large, and are not joined
