@@ -28,6 +28,8 @@ VIEWS = (
     "settings",
     "settings/mcp/+new",
     "settings/mcp/files",
+    "settings/people",
+    "settings/people/+new",
     "connect",
     "logs",
 )
@@ -42,6 +44,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     async with lived_in(tmp_path, talks=[talk for talk in TALKS if GARDEN in talk.questions], more=MCP) as (served, _):
         await served.app[SHARED].store.memories.save("", "gardener", "The garden is 12 by 8 metres. " * 8, 1e9)
         await served.app[SHARED].store.memories.save("", "gardener", f"https://example.org/{'garden' * 40}", 1e9)
+        await served.app[SHARED].store.people.add("W" * 80, "member")
+        await served.app[SHARED].store.people.note("", "added", f"member {'W' * 80}")
         yield served
 
 

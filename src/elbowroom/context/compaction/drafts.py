@@ -20,7 +20,7 @@ from elbowroom.context.compaction.division import (
     quotation,
     summary_message,
 )
-from elbowroom.context.compaction.files import State, files_in, files_listed, listed_files
+from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
 from elbowroom.context.divisible import within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
@@ -264,11 +264,10 @@ class Drafts:
         for group in removed:
             touched = files_listed(carried_by([group]).files) if is_summary(group) else self._touched_by(group)
             for path, state in touched:
-                files.pop(path, None)
-                files[path] = state
+                files[path] = last_state(files.pop(path, None), state)
         for path, state in (each for group in _staying(self.division) for each in self._touched_by(group)):
             if path in files:
-                files[path] = state
+                files[path] = last_state(files[path], state)
         return listed_files(files, self._size, room)
 
     def _touched_by(self, group: Group) -> list[tuple[str, State]]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from elbowroom.context.compaction.files import State, files_in, files_listed, listed_files
+from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.transcript import Group, Transcript
 
 
@@ -65,6 +65,38 @@ def test_lines_are_read_back() -> None:
     lines = listed_files(files, len, 1000)
     assert lines == "- written: `src/b c.py`\n- deleted: `old.md`\n- read: `src/a.py`"
     assert dict(files_listed(lines)) == files
+
+
+def test_a_folder_is_named_once() -> None:
+    """Where not all have room, several files of one folder have a line of their own, which is read back as well."""
+    home = "/home/dana/harbour/parts"
+    files: dict[str, State] = {"README.md": "written", f"{home}/a.py": "written", f"{home}/b.py": "written"}
+    files |= {"C:\\notes\\old.md": "read", "C:\\notes\\new.md": "read", f"{home}/c.py": "read"}
+    assert f"`README.md`, `{home}/a.py`, `{home}/b.py`\n" in listed_files(files, len, 1000)
+    lines = listed_files(files, len, 170)
+    assert lines == (
+        f"- written: `README.md`\n- written in `{home}/`: `a.py`, `b.py`\n"
+        f"- read in `C:\\notes\\`: `old.md`, `new.md`\n- read: `{home}/c.py`"
+    )
+    assert dict(files_listed(lines)) == files
+    short = listed_files(files, len, 80)
+    assert short == f"- written in `{home}/`: `a.py`, `b.py`"
+    assert len(short) <= 80
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "state"),
+    [
+        (None, "read", "read"),
+        ("read", "written", "written"),
+        ("written", "read", "written"),  # it is looked at again
+        ("written", "deleted", "deleted"),
+        ("deleted", "read", "read"),
+    ],
+)
+def test_what_was_written_stays_so(before: State | None, now: State, state: State) -> None:
+    """The last call tells how a file is, but for reading, which changes nothing."""
+    assert last_state(before, now) == state
 
 
 def test_changed_files_and_the_newest_ones_have_room_first() -> None:
