@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from elbowroom.caches import Recent
 from elbowroom.tokens.count import Method, TokenCount
-from elbowroom.tokens.errors import TemplateFailed
+from elbowroom.tokens.errors import TemplateFailed, TemplateOverran
 from elbowroom.tokens.families.families import SPECIAL_TOKENS, Family, template_source
 from elbowroom.tokens.families.ratios import SAME, Ratios
 from elbowroom.tokens.families.scripts import script_runs
@@ -117,8 +117,12 @@ class FamilyCounter:
         }
         try:
             return self._template.evaluate(variables)
+        except TemplateOverran:
+            variables.clear()
+            fitted.clear()  # whose texts may be copies, each as large as a body
         except TemplateFailed:  # tools may be described by anything at all, and a count is needed all the same
             return json.dumps([fitted, variables["tools"]], ensure_ascii=False)
+        return json.dumps([canonical_messages(messages), canonical_tools(tools)], ensure_ascii=False)
 
 
 def with_reasoning_of(family: Family, messages: list[Message]) -> list[Message]:
