@@ -12,6 +12,7 @@ from visit import Visit
 
 LEAST_GAIN: Final = 1.7
 MOST_ADDED: Final = 2.0
+MOST_TIMES: Final = 1.25
 
 
 def rows_of_scale(rounds: Sequence[ScaleRound]) -> list[Row]:
@@ -40,7 +41,7 @@ def rows_of_scale(rounds: Sequence[ScaleRound]) -> list[Row]:
         ("time to first content, p50, with shared windows of models more than without (ms)", _first, UNSHARED),
         ("CPU of a server per turn with shared windows of models more than without (ms)", _cpu, UNSHARED),
     )
-    return [*rows, *(_added(rounds, *each, is_broken=is_broken) for each in more)]
+    return [*rows, _times(rounds, is_broken=is_broken), *(_added(rounds, *each, is_broken=is_broken) for each in more)]
 
 
 def _servers(count: int) -> str:
@@ -65,6 +66,15 @@ def _judged(title: str, gains: Sequence[float], least: float | None, *, is_broke
         verdict = "pass" if spread.median >= least else "MISSED"
     target = "-" if least is None else f"at least {least:g}"
     return Row(title, {"elbowroom": spread} if spread else {}, target=target, verdict=verdict)
+
+
+def _times(rounds: Sequence[ScaleRound], *, is_broken: bool) -> Row:
+    """Return how many times as long the first word takes with PostgreSQL as with SQLite, in the same round."""
+    times = Spread.of([_first(each.first[POSTGRESQL]) / (_first(each.first[SQLITE]) or 1.0) for each in rounds])
+    assert times is not None
+    verdict: Verdict = "broken" if is_broken else "pass" if times.median <= MOST_TIMES else "MISSED"
+    title = "time to first content, p50, with PostgreSQL, times that with SQLite"
+    return Row(title, {"elbowroom": times}, target=most_text(MOST_TIMES), verdict=verdict)
 
 
 def _added(

@@ -4,9 +4,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from chatting import AGENT, MODEL, chunks_of, eventually, finish_of, stream_bytes
 from patient_counting import wait_for_counts
@@ -164,18 +166,33 @@ async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
 
 async def test_three_hundred_chats_at_once_are_all_answered(tmp_path: Path) -> None:
     """They wait as long as their clients do, in the order in which they came, and are told how many are before them."""
-    begun: list[str] = []
+    ended, begun = asyncio.Event(), list[str]()
 
     def says(body: Body) -> Script:
         begun.append(body["messages"][-1]["content"])
-        return Script("Yes.")
+        return Script(WaitFor(ended), "Yes.")
 
-    async with one_pool(tmp_path, says) as (served, _):
-        bodies = [chat_body(number, exchanges=LONG) for number in range(300)]
-        asking = [asyncio.create_task(streamed(served, body)) for body in bodies]
+    connector = aiohttp.TCPConnector(limit=0)  # a client opens no more than 100 connections by itself
+    async with (
+        one_pool(tmp_path, says, compaction='notices = "event"') as (served, _),
+        aiohttp.ClientSession(connector=connector) as http,
+    ):
+        at, admission = replace(served, http=http), served.app[SHARED].admission
+        *bodies, last = [chat_body(number, exchanges=LONG) for number in range(300)]
+        asking: list[asyncio.Task[bytes]] = []
+        for body in bodies:
+            asking.append(asyncio.create_task(stream_bytes(at, body)))
+            come = len(asking)
+            while len(begun) + admission.waiting(("lmstudio", MODEL)) < come:  # noqa: ASYNC110  # who waits tells nobody
+                await asyncio.sleep(0.001)
+        async with watched(at, last) as stream:
+            told = (await stream.next_status())["event"]["data"]["description"]
+            ended.set()
+            await stream.rest()
         answers = await asyncio.gather(*asking)
-        assert {answer.strip() for answer in answers} == {"Yes."}
-        assert len(begun) == 300
+    assert {text_of(chunks_of(answer)) for answer in answers} == {"Yes."}
+    assert begun == [body["messages"][-1]["content"] for body in (*bodies, last)]
+    assert told == "Waiting for the model: 299 requests are before this one."
 
 
 async def test_who_waits_is_told(tmp_path: Path) -> None:

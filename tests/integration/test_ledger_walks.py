@@ -164,17 +164,17 @@ async def walked(folder: Path, seed: int, steps: int, *, background: bool, long_
 
 
 @pytest.mark.parametrize(
-    ("background", "long_answers"),
+    ("steps", "background", "long_answers"),
     [
-        pytest.param(False, 0.0, id="in the turn-short answers"),
-        pytest.param(False, 0.2, id="in the turn-long answers too", marks=pytest.mark.long),
-        pytest.param(True, 0.0, id="behind the answer-short answers"),
-        pytest.param(True, 0.2, id="behind the answer-long answers too", marks=pytest.mark.long),
+        pytest.param(60, False, 0.0, id="in the turn-short answers"),
+        pytest.param(100, False, 0.2, id="in the turn-long answers too", marks=pytest.mark.long),
+        pytest.param(60, True, 0.0, id="behind the answer-short answers"),
+        pytest.param(100, True, 0.2, id="behind the answer-long answers too", marks=pytest.mark.long),
     ],
 )
-async def test_a_walk(tmp_path: Path, *, background: bool, long_answers: float) -> None:
-    """A hundred steps of two people, each with a tree of branches."""
-    pruner = await walked(tmp_path, 2, 100, background=background, long_answers=long_answers)
+async def test_a_walk(tmp_path: Path, steps: int, *, background: bool, long_answers: float) -> None:
+    """Many steps of two people, each with a tree of branches."""
+    pruner = await walked(tmp_path, 2, steps, background=background, long_answers=long_answers)
     assert len(pruner.told) >= 3
 
 

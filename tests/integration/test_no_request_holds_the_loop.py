@@ -3,15 +3,18 @@
 import gc
 import io
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import mcp_odd_server
 import pytest
 from aiohttp import web
 from fake_upstream import Answer, chunk, fake_upstream, says
 from large_requests import BODIES, OWN_PAGE, PATHS, request_of
+from mcp_sample import program
 from serving import Served, settings_for
 from watched_loop import WatchedLoop, served_apart
 
@@ -97,6 +100,25 @@ async def test_no_body_holds_the_loop(apart: Apart, row: str, column: str) -> No
 async def test_no_compaction_of_a_body_holds_the_loop(apart: Apart, row: str, column: str) -> None:
     """Whatever is far larger than the window is made to fit, or refused as the client's fault, and others go on."""
     assert await answered(apart, row, column) < LONGEST_STALL
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(1000, marks=pytest.mark.long), 3000])
+async def test_no_tools_of_an_mcp_server_hold_the_loop(tmp_path: Path, apart: Apart, count: int) -> None:
+    """However many a server offers, reading and sending them holds nobody up; 500 of them are sent."""
+    served, watched = apart
+    odd = [sys.executable, str(Path(mcp_odd_server.__file__))]
+    few, many = program("few", [*odd, "1"]), program("many", [*odd, str(count), "12"])
+    agents = ["few", "many"]
+    rows = "".join(f'[[agents]]\nid = "{name}"\nmodel = "big"\nmcp = ["{name}"]\n' for name in agents)
+    written = served.settings.read_text(encoding="utf-8")
+    served.settings.write_text(f"{written}\n{rows}{few}{many}".replace(AGENT.format(provider="lmstudio"), ""))
+    sent = []
+    for name in agents:  # the first request of all loads the SDK
+        watch(watched)
+        body = {"model": name, "messages": [{"role": "user", "content": "hi"}]}
+        assert await send(served.url, "agent", json.dumps(body).encode()) == 200
+        sent.append(watched.longest)
+    assert sent[-1] < LONGEST_STALL
 
 
 @pytest.mark.long

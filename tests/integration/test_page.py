@@ -127,10 +127,10 @@ async def test_page_under_an_allowed_name_may_call(tmp_path: Path) -> None:
 
 
 def test_page_is_small() -> None:
-    """All of it is under 158 kB, uncompressed, and the library for Markdown under 45."""
+    """All of it is under 161.5 kB, uncompressed, and the library for Markdown under 45."""
     sizes = {name: len(file.body) for name, file in page_files().items()}
     foreign = sizes.pop("marked.min.js")
-    assert 50_000 < sum(sizes.values()) < 158_000
+    assert 50_000 < sum(sizes.values()) < 161_500
     assert foreign < 45_000
 
 

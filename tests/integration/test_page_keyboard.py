@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -10,54 +9,17 @@ import chromium
 import pytest
 from chromium import opened
 from page_scene import GARDEN, QWEN, TALKS, answer, lived_in
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, expect
 from scripted_pruner import text_of
-from serving import Served
+from typist import NO_POINTER, Typist
 
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
-MOST_TABS: Final = 150
 CHANGED: Final = "[compaction]\nthreshold_ratio = 0.75\n"
 RUNNING: Final = "Tell me all about tides."
-NO_POINTER: Final = "addEventListener('pointerdown', () => { window.pointed = true; }, true)"
-FOCUSED: Final = """() => {
-    const one = document.activeElement;
-    const label = one.labels?.[0]?.textContent ?? "";
-    return [one.getAttribute("aria-label") ?? "", one.textContent.trim(), label.trim()];
-}"""
-
-
-@dataclass(frozen=True, slots=True)
-class Typist:
-    """Somebody who has a keyboard and nothing else."""
-
-    page: Page
-    served: Served
-
-    async def reach(self, name: str) -> None:
-        """Press Tab until what has this name has the focus, whose outline can be seen."""
-        for _ in range(MOST_TABS):
-            await self.page.keyboard.press("Tab")
-            if name in await self.page.evaluate(FOCUSED):
-                assert await self.page.evaluate("document.activeElement.matches(':focus-visible')")
-                return
-        raise AssertionError(f"Tab never leads to {name!r}")
-
-    async def enter(self, name: str, key: str = "Enter") -> None:
-        """Reach what has this name, and press a key there."""
-        await self.reach(name)
-        await self.page.keyboard.press(key)
-
-    async def saved(self) -> None:
-        """Wait until a form is saved."""
-        await expect(self.page.locator("form.dirty")).to_have_count(0)
-
-    def settings(self) -> str:
-        """Return the settings as they are in the file."""
-        return self.served.settings.read_text(encoding="utf-8")
 
 
 async def stop_an_answer(one: Typist) -> None:

@@ -166,6 +166,8 @@ async def test_no_people_without_a_token_of_the_server(tmp_path: Path) -> None:
         ({"name": " "}, "name"),
         ({"name": "a\nb"}, "name"),
         ({"name": "x" * 81}, "name"),
+        ({"name": "🦫" * 10_000}, "name"),
+        ({"name": "a\u202egpj"}, "name"),
         ({"name": "anna", "role": "paired"}, "role"),
         ({"name": "anna", "role": None}, "role"),
         ({"name": "anna", "role": []}, "role"),
@@ -198,6 +200,60 @@ async def test_people_outlive_the_server(tmp_path: Path) -> None:
         assert (await ask(served, "DELETE", f"/api/users/{row['id']}", **OWNER))[0] == 404
         again = await token_of(served, "anna", "owner")
         assert (await ask(served, "GET", "/api/settings", **again))[0] == 200
+
+
+async def test_a_person_gets_another_role(tmp_path: Path) -> None:
+    """It counts at once, with the same token; what an owner has paired goes, so that no member changes settings."""
+    async with serve(tmp_path, settings_for(NOBODY), environ=ENVIRON) as served:
+        olga, ben = await token_of(served, "olga", "owner"), await token_of(served, "ben")
+        code = (await ask(served, "POST", "/api/pairing", {}, **olga))[1]["code"]
+        made = (await ask(served, "POST", "/api/pairing/claim", {"code": code, "name": "Phone"}))[1]
+        phone = {"Authorization": f"Bearer {made['token']}"}
+        assert [(await ask(served, "GET", "/api/settings", **who))[0] for who in (olga, ben, phone)] == [200, 403, 200]
+        ids = {row["name"]: row["id"] for row in await users(served)}
+        for name, role in (("ben", "owner"), ("olga", "member")):
+            status, row = await ask(served, "PATCH", f"/api/users/{ids[name]}", {"role": role}, **olga)
+            assert (status, row["name"], row["role"]) == (200, name, role)
+        assert [(await ask(served, "GET", "/api/settings", **who))[0] for who in (olga, ben, phone)] == [403, 200, 401]
+        assert (await ask(served, "GET", "/api/pairing", **OWNER))[1] == {"data": []}
+        for body, status in (({}, 400), ({"role": "paired"}, 400), ({"role": "owner"}, 404)):
+            path = f"/api/users/{ids['ben'] if status == 400 else made['id']}"
+            assert (await ask(served, "PATCH", path, body, **ben))[0] == status
+        acts = (await ask(served, "GET", "/api/acts", **OWNER))[1]["data"]
+        assert [(act["by"], act["did"], act["what"], act["keys"]) for act in acts[:2]] == [
+            ("olga", "changed", "member olga", ["role"]),
+            ("olga", "changed", "owner ben", ["role"]),
+        ]
+
+
+async def test_a_new_token_ends_the_one_before(tmp_path: Path) -> None:
+    """The old one is answered no more, also by a server that knows it; role and conversations stay."""
+    async with server_of_people(tmp_path) as (served, _):
+        anna, ben = await token_of(served, "anna"), await token_of(served, "ben")
+        await say(served, "I am Anna.", anna)
+        [row] = [row for row in await users(served) if row["name"] == "anna"]
+        path = f"/api/users/{row['id']}/token"
+        assert (await ask(served, "POST", path, {}, **ben))[1]["error"]["code"] == "not_for_members"
+        status, made = await ask(served, "POST", path, {}, **OWNER)
+        assert (status, made["name"], made["role"], made["last_used"]) == (201, "anna", "member", None)
+        again = {"Authorization": f"Bearer {made['token']}"}
+        assert (await ask(served, "GET", "/api/live", **anna))[0] == 401
+        assert await heard(served, again) == ["I am Anna."]
+        assert not files_with(made["token"], tmp_path)
+        assert (await ask(served, "POST", "/api/users/nobody/token", {}, **OWNER))[0] == 404
+        act = (await ask(served, "GET", "/api/acts", **OWNER))[1]["data"][0]
+        assert (act["by"], act["did"], act["what"], act["keys"]) == (None, "changed", "member anna", ["token"])
+
+
+async def test_owners_change_what_is_their_own(tmp_path: Path) -> None:
+    """Who renews or revokes the token that the request came with gets the answer before it ends."""
+    async with serve(tmp_path, settings_for(NOBODY), environ=ENVIRON) as served:
+        olga = await token_of(served, "olga", "owner")
+        [row] = await users(served)
+        status, made = await ask(served, "POST", f"/api/users/{row['id']}/token", {}, **olga)
+        olga = {"Authorization": f"Bearer {made['token']}"}
+        assert (status, (await ask(served, "DELETE", f"/api/users/{row['id']}", **olga))[0]) == (201, 204)
+        assert (await ask(served, "GET", "/api/users", **olga))[0] == 401
 
 
 async def test_a_revoked_person_is_answered_no_more(tmp_path: Path) -> None:

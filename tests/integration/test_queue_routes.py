@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from io import BytesIO
 from pathlib import Path
@@ -28,8 +29,9 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 
 async def test_messages_are_listed_and_removed(pair: Pair) -> None:
-    """The list has all that waits in order; one is removed by its id, all of them at once, and then they are gone."""
+    """The list has all that waits in order, each with its time; one is removed by its id, all at once, and are gone."""
     served, _ = pair
+    began = int(time.time())
     added = [await say(served, text, "follow_up") for text in ("one", "two", "three")]
     assert [one["position"] for one in added] == [1, 2, 3]
     assert {one["object"] for one in added} == {"conversation.queued_message"}
@@ -38,6 +40,7 @@ async def test_messages_are_listed_and_removed(pair: Pair) -> None:
         (one["id"], one["position"], "follow_up") for one in added
     ]
     assert listed["data"][0]["message"] == {"role": "user", "content": "one"}
+    assert all(began <= one["created"] <= time.time() for one in listed["data"])
     removed = await call(served, "DELETE", f"/{added[1]['id']}")
     assert removed == {"id": added[1]["id"], "object": "conversation.queued_message.deleted", "deleted": True}
     assert await waiting(served) == ["one", "three"]

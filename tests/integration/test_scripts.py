@@ -33,12 +33,12 @@ print("{0} {1} {2}".format(sys.version_info[:2], os.getpid(), sys.argv[1:]))
 
 def old_pythons() -> list[list[str]]:
     """Return commands of interpreters that are too old: this one that is told so, and what the machine has."""
-    found = [shutil.which(f"python{version}") for version in ("2.7", "3.6", "3.7", "3.8", "3.9", "3.10")]
+    named = [shutil.which(f"python{version}") for version in ("2.7", "3.6", "3.7", "3.8", "3.9", "3.10")]
+    # Pyenv's own programs of these names only start what the pattern below finds, and are slow where they cannot.
+    found = [path for path in named if path and Path(path).parent.name != "shims"]
     pattern = os.path.join(os.path.expanduser(os.environ.get("PYENV_ROOT", "~/.pyenv")), "versions", "*", "bin/python")
     found += [path for path in glob.glob(pattern) if re.search(r"[\\/](2\.7|3\.[6-9]|3\.10)\.\d+[\\/]", path)]
-    working = sorted(
-        {path for path in found if path and subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0}
-    )
+    working = sorted({path for path in found if subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0})
     return [[sys.executable, "-c", INJECTED], *([path, "-B"] for path in working)]
 
 

@@ -26,11 +26,15 @@ CHAOS: Final = {"server killed": 30, "LM Studio killed": 15, "server frozen": 20
 
 @dataclass(slots=True)
 class Fault:
-    """What was done, when, and when it was over; `server` is what it was done to, where that is one."""
+    """What was done, when, and when it was over; `server` is what it was done to, where that is one.
+
+    `killed` is when nothing was left of a server.
+    """
 
     kind: str
     server: OneServer | None
     began: float
+    killed: float = 0.0
     ended: float = float("inf")
 
     def __str__(self) -> str:
@@ -80,13 +84,9 @@ class Hand:
         """Return a time of the run in words."""
         return f"after {at - self._began:.2f} s"
 
-    def killed(self, server: OneServer, since: float) -> list[float]:
-        """Return the times from this one on at which a server was killed."""
-        return [
-            fault.began
-            for fault in self.done
-            if fault.server is server and fault.kind == "server killed" and fault.began >= since
-        ]
+    def killed_after(self, server: OneServer, at: float) -> float | None:
+        """Return when a server was killed first of which something came at this time; None where it never was."""
+        return next((fault.began for fault in self.done if fault.server is server and fault.killed >= at), None)
 
     async def _one_of(self, faults: Mapping[str, int]) -> None:
         (kind,) = self._rng.choices(list(faults), list(faults.values()))
@@ -97,12 +97,13 @@ class Hand:
             await (self._restart() if kind == "database restarted" else self._end_one())
         else:
             self.up.remove(server)
-            await (self._freeze(server) if kind == "server frozen" else self._kill(server))
+            await (self._freeze(server) if kind == "server frozen" else self._kill(server, fault))
             self.up.append(server)
         fault.ended = time.monotonic()
 
-    async def _kill(self, server: OneServer) -> None:
+    async def _kill(self, server: OneServer, fault: Fault) -> None:
         await server.kill()
+        fault.killed = time.monotonic()
         await server.start()
 
     async def _end_one(self) -> None:

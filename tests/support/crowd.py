@@ -42,6 +42,8 @@ UNANSWERED: Final = 5.0
 class Person:
     """A client with one conversation; `heard` is how many words of the newest answer have come.
 
+    `conversation` is its id, as the newest answer names it: while the database is away, servers that cannot look may
+    begin two under one name.
     `queued` are the texts that it has put in the queue, in order: True where a server has said that it is stored,
     False where a cancel may have dropped it.
     """
@@ -49,6 +51,7 @@ class Person:
     name: str
     model: str
     rng: random.Random
+    conversation: str = ""
     messages: list[dict[str, str]] = field(default_factory=list)
     queued: dict[str, bool] = field(default_factory=dict)
     asked: int = 0
@@ -94,7 +97,7 @@ class Found:
     def slow(self, server: OneServer, since: float, until: float) -> float:
         """Return for how much of this time the server had no processor, or waited for a database that had none."""
         starved = [seen.starved[server] for seen in self._seen(since, until)]
-        return starved[-1] - starved[0] + self.asked(since, until) if starved else 0.0
+        return max(starved) - starved[0] + self.asked(since, until) if starved else 0.0  # a new process begins at 0
 
     def asked(self, since: float, until: float) -> float:
         """Return how long the database took at most for a question that is none."""
@@ -194,6 +197,7 @@ class Crowd:
         said, noted, is_whole = "", 0, False
         headers = {"X-Conversation-Id": person.name}
         async with self._http.post(f"{server.url}/v1/chat/completions", json=body, headers=headers) as response:
+            person.conversation = response.headers.get("X-Conversation-Id", "") or person.conversation
             if response.status != 200:
                 return f"status {response.status} {(await response.json())['error']['code']}"
             async for line in response.content:
@@ -301,7 +305,7 @@ class Crowd:
         body: dict[str, Any],
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        url = f"{server.url}/v1/conversations/{person.name}/{path}"
+        url = f"{server.url}/v1/conversations/{person.conversation or person.name}/{path}"
         async with self._http.post(url, json=body, headers=headers) as response:
             answer: dict[str, Any] = await response.json()
             told = {name: answer[name] for name in ("cancelled", "stored") if name in answer}

@@ -78,20 +78,17 @@ def answers_of(database: psycopg.Connection[Any]) -> dict[str, list[str]]:
 def lost_words(crowd: Crowd, answers: dict[str, list[str]]) -> Iterator[str]:
     """A word that a client has received is kept, but for those of the moment before its server was killed.
 
-    That moment is longer by the time in which the server or its database had no processor.
+    That moment is longer by the time in which the server or its database had no processor, once for the thread that
+    answers and once for the one that writes.
     """
     kept = set(itertools.chain(*answers.values()))
     for word, (at, server) in crowd.found.words.items():
         if word in kept:
             continue
-        passed = [killed - at - crowd.found.slow(server, at, killed) for killed in crowd.hand.killed(server, at)]
-        if not passed or passed[0] > MAY_TAKE:
-            reply = f"{word.partition('.')[0]}."
-            left = sum(each.startswith(reply) for each in kept)
-            yield (
-                f"the word {word} is lost, which {server.folder.name} said {crowd.hand.when(at)}, "
-                f"{f'{passed[0]:.2f} s before its kill' if passed else 'without a kill'}; {left} of this reply are kept"
-            )
+        killed = crowd.hand.killed_after(server, at)
+        if killed is None or killed - at > MAY_TAKE + 2 * crowd.found.slow(server, at, killed):
+            when = "without a kill" if killed is None else f"{killed - at:.2f} s before its kill"
+            yield f"the word {word} is lost, which {server.folder.name} said {crowd.hand.when(at)}, {when}"
 
 
 def mixed_answers(answers: dict[str, list[str]]) -> Iterator[str]:
@@ -137,7 +134,7 @@ def late_cancels(crowd: Crowd) -> Iterator[str]:
 
     Nothing can be told where those who take part in it had to wait longer than that for a processor.
     """
-    assert crowd.found.cancels, "nothing was cancelled"
+    assert crowd.found.went["cancel: cancelled"], "nothing was cancelled"
     for cancel in crowd.found.cancels:
         if cancel.own > CANCEL_SECONDS > cancel.waited:
             yield f"a cancel {crowd.hand.when(cancel.began)} took {cancel.took:.2f} s, {cancel.own:.2f} s of it its own"
@@ -146,19 +143,21 @@ def late_cancels(crowd: Crowd) -> Iterator[str]:
 def queue_not_read(crowd: Crowd, database: psycopg.Connection[Any]) -> Iterator[str]:
     """What was added to a conversation on another server is read once, and in the order in which it was added."""
     yield from (f"{json.loads(message)} is left in the queue" for (message,) in database.execute(QUEUE_LEFT))
+    read = defaultdict[str, list[str]](list)
     places = defaultdict[str, list[Any]](list)
-    said = []
-    for content, *place in database.execute(SAID):
-        said.append(content.strip('"'))
-        places[said[-1]].append(place)
+    for content, conversation, *place in database.execute(SAID):
+        read[conversation].append(content.strip('"'))
+        places[content.strip('"')].append((conversation, *place))
     for person in crowd.people:
-        own = [text for text in said if text in person.queued]
         yield from (
-            f"{text!r} is read {count} times: {places[text]}" for text, count in Counter(own).items() if count > 1
+            f"{text!r} is not read" for text, is_known in person.queued.items() if is_known and not places[text]
         )
-        yield from (f"{text!r} is not read" for text, is_known in person.queued.items() if is_known and text not in own)
-        if not _in_order(own, list(person.queued)):
-            yield f"{own} were read in this order"
+        for texts in read.values():
+            own = [text for text in texts if text in person.queued]
+            again = [text for text, count in Counter(own).items() if count > 1]
+            yield from (f"{text!r} is read again: {places[text]}" for text in again)
+            if not again and not _in_order(own, list(person.queued)):
+                yield f"{own} were read in this order"
 
 
 def paid_twice(crowd: Crowd) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A program that speaks just enough of an older MCP to be called, and answers oddly. It needs nothing but Python.
 
-With a number it offers so many tools.
+With a number it offers so many tools, with another one each with so many arguments.
 """
 
 import json
@@ -23,7 +23,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         version = parameters["protocolVersion"]
         return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}}
     if method == "tools/list" and len(sys.argv) > 1:
-        return {"result": {"tools": [{"name": f"tool_{at}", "inputSchema": {}} for at in range(int(sys.argv[1]))]}}
+        names = range(int(sys.argv[2])) if len(sys.argv) > 2 else ()
+        schema = (
+            {"properties": {f"p{at}": {"type": "string", "description": "d" * 80} for at in names}} if names else {}
+        )
+        return {"result": {"tools": [{"name": f"tool_{at}", "inputSchema": schema} for at in range(int(sys.argv[1]))]}}
     if method == "tools/list":
         schemas = zip(RESULTS, ({}, {"type": "string"}, {"properties": {"x": True}}, None), strict=True)
         odd = {"outputSchema": {"type": "object", "required": ["never there"]}}

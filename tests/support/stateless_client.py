@@ -80,9 +80,16 @@ class StatelessClient:
     async def ask(self) -> Reply:
         """Send the whole history."""
         self.requests += 1
-        body: dict[str, Any] = {"model": self.model, "messages": self.history, **self.fields}
+        # Beside what the library looks through: with a long history that takes longer than all the rest of a request.
+        sent: dict[str, Any] = {"messages": self.history}
         if self.conversation.tools:
-            body["tools"] = list(self.conversation.tools)
+            sent["tools"] = list(self.conversation.tools)
+        body = {
+            "model": self.model,
+            "messages": (),
+            **self.fields,
+            "extra_body": sent | self.fields.get("extra_body", {}),
+        }
         return await (self._streamed(body) if self.requests % 2 else self._whole(body))
 
     async def _whole(self, body: dict[str, Any]) -> Reply:

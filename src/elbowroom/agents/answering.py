@@ -103,6 +103,9 @@ async def answer(
                     await answerer(target, request, shown, settings, said)
                     await recorder.is_found()
                 is_whole = not said.is_interrupted
+        except ElbowroomError as error:
+            _let_go(error)
+            raise
         finally:
             recorder.ended("complete" if is_whole else "interrupted", _key_of_answer(said, request, recorder))
             waiting = shared.queue.waiting(recorder.conversation) if running.dropping else ()
@@ -329,6 +332,13 @@ def _observed(
         first_token = running.spoke_at - began if running.spoke_at is not None else None
         outcome = _outcome_of(failure, is_stopped=running.is_stopped)
         observations.answered(agent, kind, outcome, time.monotonic() - began, first_token)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Forget where a failure went through that is told in words: those frames know it, and would stay with it."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _outcome_of(failure: BaseException | None, *, is_stopped: bool) -> str:

@@ -241,6 +241,7 @@ class Running:
             raise failure from None
         finally:
             self._answers.remove(answer)
+            answer.filling = None  # which knows the whole answer, and is known by it
             answer.ended.set_result(None)
             if not self._answers:
                 self._is_empty.set()

@@ -203,10 +203,10 @@ def called(message: Message) -> Iterator[tuple[str, str]]:
             yield str(function.get("name") or "a tool"), as_text
 
 
-def written(message: Message) -> str:
-    """Return a message as a reader sees it: the role, the text, and calls with their arguments."""
+def written(message: Message, text: str | None = None) -> str:
+    """Return a message as a reader sees it: the role, its text or another one, and calls with their arguments."""
     calls = "".join(f"\n(calls {name} with {arguments})" for name, arguments in called(message))
-    return f"{message.get('role')}: {readable(message)}{calls}"
+    return f"{message.get('role')}: {readable(message) if text is None else text}{calls}"
 
 
 def written_out(group: Group) -> str:

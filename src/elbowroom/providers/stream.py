@@ -207,8 +207,8 @@ class ChunkReader:
         try:
             chunk = _PLAIN.decode(event.data)
         except (ValueError, RecursionError):
-            return self._read_any(event)
-        if event.name == "error" or self._words.held or self._thoughts.held:
+            chunk = None
+        if chunk is None or event.name == "error" or self._words.held or self._thoughts.held:
             return self._read_any(event)
         if self.model is None:
             self.model = chunk.model
@@ -396,7 +396,7 @@ class ChatAnswer:
             except ElbowroomError as failure:
                 if not said:
                     raise
-                self._failure = failure
+                self._failure = failure.with_traceback(None)  # whose frames know this answer
                 return said
         if self.chunks.done or not received:
             self._has_ended = True

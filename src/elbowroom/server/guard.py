@@ -262,7 +262,8 @@ def _check_role(request: web.Request, roles: Collection[Role]) -> None:
             code="not_for_paired",
         )
     raise Forbidden(
-        f"{holder.name} is a {holder.role} here, and may chat and see what is {holder.name}'s own. This is for owners.",
+        f"{holder.name} is a {holder.role} here, and may chat and see what is {holder.name}'s own; settings and "
+        "the rest are for owners.",
         code="not_for_members",
     )
 

@@ -44,6 +44,8 @@ HEADERS: Final = {
 }
 UNSENT: Final = re.compile(rb"^[ \t]*(?://[^\n]*\n|\n)|^[ \t]+", re.MULTILINE)
 """Blank lines, comments and indentation, which no browser needs; no text of the page goes over several lines."""
+CLOSED: Final = re.compile(rb"^((?:(?!//).)*);\n(?=\})", re.MULTILINE)
+"""The last statement of a block in a script, whose end is that of the block."""
 FOREIGN: Final = ".min.js"
 GOES_ON: Final = {
     ".js": re.compile(rb"^((?:(?!//).)*[;{,(\[])\n", re.MULTILINE),
@@ -97,7 +99,10 @@ def packed(name: str, body: bytes) -> bytes:
     suffix = "." + name.rpartition(".")[2]
     if name.endswith(FOREIGN):
         return body
-    return GOES_ON[suffix].sub(rb"\1", UNSENT.sub(b"", body)) if suffix in GOES_ON else body
+    if suffix not in GOES_ON:
+        return body
+    sent = UNSENT.sub(b"", body)
+    return GOES_ON[suffix].sub(rb"\1", CLOSED.sub(rb"\1", sent) if suffix == ".js" else sent)
 
 
 async def show_page(request: web.Request) -> web.Response:

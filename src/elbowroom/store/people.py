@@ -29,7 +29,7 @@ SEEN_SECONDS: Final = 1.0
 USED_AGAIN_SECONDS: Final = HOUR
 """How much later a use is than the one in the database when it is written again."""
 REVOKED: Final = "revoked"
-"""What another server is told of the tokens that this one has revoked."""
+"""What another server is told of the tokens that this one has revoked or changed."""
 UNCHANGED: Final = "The database cannot be written now, so nothing was changed. /health says how it is; try again."
 Answer = TypeVar("Answer")
 
@@ -98,8 +98,9 @@ class People:
         token = _new_token()
         if not await self._write(lambda sql: sql.people.add(hashed(token), made)):
             raise Conflict(
-                f"{person} has a token already. Revoke it first where a new one is wanted; what is {person}'s stays.",
+                f"{person} has a token already. Renew it on the page, or revoke it first; what is {person}'s stays.",
                 code="has_token",
+                param="name",
             )
         return made, token
 
@@ -121,7 +122,27 @@ class People:
 
         Returns the token; None where there was none. Raises StoreUnwritable.
         """
-        gone = await self._write(lambda sql: sql.people.remove(token_id, roles))
+        return await self._ended(token_id, await self._write(lambda sql: sql.people.remove(token_id, roles)))
+
+    async def give_role(self, token_id: str, role: Role) -> Token | None:
+        """Give a person another role; what is asked now ends, and what is paired goes, as when it is revoked.
+
+        Returns the token; None where there is none. Raises StoreUnwritable.
+        """
+        return await self._ended(token_id, await self._write(lambda sql: sql.people.change(token_id, {"role": role})))
+
+    async def renew(self, token_id: str) -> tuple[Token, str] | None:
+        """Give a person a new token in place of the old one, which ends as when it is revoked.
+
+        Returns both; None where there is none. Raises StoreUnwritable.
+        """
+        token = _new_token()
+        values = {"hash": hashed(token), "created": self._clock(), "last_used": None}
+        made = await self._ended(token_id, await self._write(lambda sql: sql.people.change(token_id, values)))
+        return None if made is None else (made, token)
+
+    async def _ended(self, token_id: str, gone: Sequence[Token]) -> Token | None:
+        """End what is asked with these tokens, at all servers; return the one with this id."""
         ids = [token.id for token in gone]
         await self._was_revoked({"ids": ids})
         if ids:
@@ -156,11 +177,11 @@ class People:
                 self._requests.pop(token.id, None)
 
     async def _was_revoked(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Forget tokens that are revoked, and end what is asked with them."""
+        """Forget tokens that are revoked or changed, and end what is asked with them, but for that very request."""
         ids = frozenset(given["ids"])
         self._known = {key: known for key, known in self._known.items() if known[0].id not in ids}
         for token_id in ids:
-            for request in tuple(self._requests.get(token_id, ())):
+            for request in self._requests.get(token_id, set()) - {asyncio.current_task()}:
                 request.cancel()
         return {}
 

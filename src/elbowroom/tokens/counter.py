@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -263,9 +264,14 @@ class TokenCounter:
             log.warning("Counting for %s falls back to the next way: %s", self.model, error.message)
 
 
-@lru_cache(maxsize=FAMILIES_KEPT)
 def _family_counter(family: Family) -> FamilyCounter:
-    return FamilyCounter(family)
+    """Return the one counter of a family; requests that come while it is loaded wait for it."""
+    with _LOADING:
+        return _loaded(family)
+
+
+_LOADING: Final = threading.Lock()
+_loaded: Final = lru_cache(maxsize=FAMILIES_KEPT)(FamilyCounter)
 
 
 def _is_short(messages: Sequence[Message], tools: Sequence[Message]) -> bool:

@@ -58,7 +58,7 @@ async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
 async def test_no_word_waits_for_the_house_to_be_kept(tmp_path: Path) -> None:
     """From a new file's first commit on no word waits for the disk behind another write.
 
-    That is a start, the index, a limit, a compaction, the output of a tool, or a memory.
+    That is a start, the index, a limit, a compaction, the output of a tool, its use in a prompt, or a memory.
     """
     store = await SqlStore.open(tmp_path / "elbowroom.db")
     waiting = list[object]()
@@ -77,7 +77,9 @@ async def test_no_word_waits_for_the_house_to_be_kept(tmp_path: Path) -> None:
     assert entry is not None
     await store.ledger.save(entry)
     await store.ledger.delete_unused(0.0)
-    await store.tool_outputs.save(packed("", "t", "a result"))
+    output = packed("", "t", "a result")
+    await store.tool_outputs.save(output)
+    store.tool_outputs.name("", [output.ref.id])
     await store.memories.save("room", Memory("m", "kept", 1.0))
     await store.memories.delete("room", "m")
     await store._apply_limits()

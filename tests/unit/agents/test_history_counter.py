@@ -20,6 +20,7 @@ from elbowroom.agents.prompt.counters import (
     facts_by_family,
     facts_by_template,
     found_thinking_switch,
+    is_short,
 )
 from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.templates.normalise import normalise
@@ -166,3 +167,22 @@ def test_demands_by_family_take_any_model(model: str) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 2
     sent = normalise([*messages, {"role": "assistant", "content": "c"}], facts_by_family(family_of(model)).demands)
     assert [message["role"] for message in sent].count("assistant") == 2
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        (["word"] * 499, True),
+        (["word"] * 500, False),
+        (["word " * 190_000], True),
+        (["word " * 200_000], False),
+        ([[{"type": "text", "text": "word " * 200_000}]], False),
+        ([["a"] * 499], True),
+        ([["a"] * 500], False),
+        ([None, 5, {}, [None, 5]], True),
+    ],
+    ids=["messages", "many messages", "a text", "a long text", "a long part", "parts", "many parts", "no texts"],
+)
+def test_what_is_worked_on_in_the_event_loop(contents: Sequence[Any], expected: bool) -> None:
+    """A history of few messages, calls and parts, none of them long; other requests wait meanwhile."""
+    assert is_short([{"role": "user", "content": content} for content in contents]) is expected

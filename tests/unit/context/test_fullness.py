@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WINDOWS = (2048, 3072, 4096, 8192, 16_384, 32_768)
 JOURNEYS = range(240)
-QUICK = 8
+QUICK = 14
 """One journey in so many is made in the quick suite."""
 PIECE = re.compile(r"\w{1,5}|[^\w\s]")
 WORDS = re.findall(

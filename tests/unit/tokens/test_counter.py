@@ -9,7 +9,7 @@ import pytest
 
 from elbowroom.tokens.anchoring import Usage
 from elbowroom.tokens.count import CannotCount, Counter, TokenCount
-from elbowroom.tokens.counter import TokenCounter, Truncation
+from elbowroom.tokens.counter import TokenCounter, Truncation, _loaded
 from elbowroom.tokens.errors import ConversationNotContinuable
 
 Messages = Sequence[Mapping[str, Any]]
@@ -89,6 +89,13 @@ async def test_a_family_always_counts() -> None:
     stream = await counting.stream()
     stream.feed("Hello")
     assert stream.value == 1
+
+
+async def test_a_family_is_loaded_once() -> None:
+    """Requests that come while its vocabulary is loaded, which takes 60 MB, wait for it."""
+    _loaded.cache_clear()
+    streams = await asyncio.gather(*(counter().stream() for _ in range(4)))
+    assert len({id(stream.tokenizer) for stream in streams}) == 1
 
 
 @pytest.mark.parametrize("model", ["", "???", "x" * 10_000, "publisher/unknown-9000", "日本語", "llama-3\x00"])

@@ -165,18 +165,17 @@ def test_method_tells_whose_vocabulary_it_was(counters: dict[str, FamilyCounter]
 
 
 def test_scripts_are_weighed_by_themselves(counters: dict[str, FamilyCounter]) -> None:
-    """A text's count follows the ratio of its script, by the vocabulary that is nearest there; English stays as it is.
+    """A text's count is the weighed sum of the vocabularies that are near in its script; English stays as it is.
 
     What the core of a family's vocabulary has alone is counted by it, and is as certain as English.
     """
     counter = counters["llama3"]
-    raw, ratios = counter._segments.tokenizer.count, counter.family.ratios.scripts
-    greek, hebrew = "Τα αποτελέσματα της μέτρησης αποθηκεύονται", "כל בני האדם נולדו בני חורין"
-    near = bundled_tokenizer("o200k", frozenset()).count(greek)
-    assert ratios["greek"].vocabulary == "o200k"
-    assert counter.count_text(greek) == round(near * ratios["greek"].ratio)
-    russian = "Результаты измерения сохраняются, и мы их вышлем"
-    assert counter.count_text(russian) == round(raw(russian) * ratios["russian"].ratio)
+    raw, scales = counter._segments.tokenizer.count, counter.family.ratios.scripts
+    hebrew, bulgarian = "כל בני האדם נולדו בני חורין", "Всички хора се раждат свободни и равни"
+    weights, other = scales["cyrillic"].weights, bundled_tokenizer("o200k", frozenset()).count
+    assert set(weights) == {"cl100k", "o200k"}
+    near = weights["cl100k"] * raw(bulgarian) + weights["o200k"] * other(bulgarian)
+    assert counter.count_text(bulgarian) == round(near)
     assert counter.count(hebrew).tokens == raw(hebrew)
     assert counter.count(hebrew).error_bound == counter.family.error_of(raw(hebrew))
     assert counter.count_text("plain English") == raw("plain English")

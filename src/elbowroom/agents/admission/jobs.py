@@ -203,6 +203,7 @@ class Background:
             if self._jobs.get(job.key) is job:
                 del self._jobs[job.key]
             job.compacted(None)
+            job.task = job.attempt = None  # which know the job, and where they were cancelled
 
     async def _attempted(self, job: Job, work: Work) -> bool:
         """Do the work; return False where it had to give way."""

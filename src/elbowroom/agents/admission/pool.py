@@ -272,7 +272,7 @@ class Pool:
             del self._holders[ticket]
             if ticket.started is not None:
                 self._recent.append(self.clock.time() - ticket.started)
-        ticket.state, ticket.tokens = "free", 0
+        ticket.state, ticket.tokens, ticket.settled = "free", 0, None
         ticket.lease.release()
         if ticket.timer is not None:
             ticket.timer.cancel()

@@ -108,7 +108,7 @@ class TurnRecorder:
         self._finding: asyncio.Task[None] | None = None
         self._unplaced: list[Changes] = []
         self._may_have_hidden = True
-        self._tell: Callable[[], object] = lambda: None
+        self._tell: Callable[[], object] | None = None
         self._show: Sink = _shown_to_nobody
         self._release: Callable[[], None] = lambda: None
         self._is_missed = False
@@ -130,7 +130,9 @@ class TurnRecorder:
         self._release = release
         if self._is_ended:
             release()
-        self._tell()
+        if self._tell is not None:
+            self._tell()
+            self._tell = None  # it knows this recorder
 
     def not_found_in_time(self) -> None:
         """Note that the store did not tell in time which conversation it is, so that its past is not known."""
@@ -142,7 +144,8 @@ class TurnRecorder:
 
     def tell(self, tell: Callable[[], object]) -> None:
         """Call this now, and again where the conversation is found later."""
-        self._tell = tell
+        if self._finding is not None:
+            self._tell = tell
         tell()
 
     @property

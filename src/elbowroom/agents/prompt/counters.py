@@ -208,6 +208,8 @@ ORPHANS: Final = (
 TEMPLATES_KEPT: Final = 64
 MANY: Final = 500
 """Messages or calls from which on a history is brought into its form in a thread."""
+LETTERS_A_PART: Final = 2_000
+"""Letters of a text that take as long as a part: a million of them are worked on in a thread."""
 
 
 class HistoryCounters:
@@ -240,13 +242,18 @@ class HistoryCounters:
 
 
 def is_short(messages: Sequence[Message]) -> bool:
-    """Tell whether a history can be worked on in the event loop: it has few messages, calls and parts."""
+    """Tell whether a history can be worked on in the event loop: it has few messages, calls and parts, none long."""
     return len(messages) < MANY and sum(map(_calls_and_parts, messages)) < MANY
 
 
 def _calls_and_parts(message: Message) -> int:
+    """Return how many calls and parts a message has; a long text counts as several."""
     content = message.get("content")
-    return len(message.get("tool_calls") or ()) + (len(content) if isinstance(content, list) else 0)
+    count = len(message.get("tool_calls") or ())
+    for part in content if isinstance(content, list) else [content]:
+        text = part.get("text") if isinstance(part, Mapping) else part
+        count += (part is not content) + (len(text) // LETTERS_A_PART if isinstance(text, str) else 0)
+    return count
 
 
 async def warn_of_orphans(name: str, sent: Sequence[Message]) -> None:

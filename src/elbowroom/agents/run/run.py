@@ -5,7 +5,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,6 +53,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import stoppable
 from elbowroom.agents.tools import ServerTool, ToolCalls, call_notice, result_notice
 from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
+from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
 from elbowroom.errors import ElbowroomError, RequestError
@@ -123,6 +124,7 @@ async def _run_to_the_end(first: SdkAgent, calls: ToolCalls) -> None:
             loop.add_done_callback(read_failure)
             await asyncio.wait([loop], timeout=ENDING_SECONDS)
         await calls.ended()  # for which the SDK does not wait
+        vars(result).update(_sandbox_cleanup=None, run_loop_task=None)  # which know the result, with all that was said
 
 
 @dataclass(slots=True)
@@ -190,13 +192,18 @@ class SdkAgents:
         if offered.search is not None:
             look_up = offered.search.tool
             own.append(as_function_tool(look_up, self._looking_up(look_up, turn)))
-        return SdkAgent(
+        model = ManagedModel(turn, offered, self.calls)
+        made = SdkAgent(
             name=settings.display_name,
             instructions=settings.instructions,
-            model=ManagedModel(turn, offered, self.calls),
+            model=model,
             tools=[*own, *(client_function_tools(offered.request).values() if own or offered.handoffs else ())],
             handoffs=[Handover.by(handoff, partial(self.next, handoff.agent)) for handoff in offered.handoffs],
         )
+        # The SDK notes both in a context variable, which all that was begun in the run and outlives it still has.
+        self.until_end.callback(vars(made).update, model=None, tools=[], handoffs=[])
+        self.until_end.callback(vars(model).clear)
+        return made
 
     def _invoke(
         self, tool: ServerTool, settings: AgentSettings, keeper: OutputKeeper | None, turn: Turn
@@ -264,7 +271,7 @@ class ManagedModel(Model):
         self._own_tools = offered.specs
         self._recaller = offered.recaller
         self._of_client = frozenset(offered.client_names)
-        recalls = [offered.recaller.tool.name] if offered.recaller is not None else []
+        recalls = [offered.recaller.name] if offered.recaller is not None else []
         looks_up = [offered.search.name] if offered.search is not None else []
         self._known = self._of_client.union(offered.own_names, recalls, looks_up)
 
@@ -297,27 +304,30 @@ class ManagedModel(Model):
             instructions=system_instructions,
             appended=appended,
             own_tools=self._own_tools,
-            is_for_client=self._is_for_client,
+            is_for_client=partial(_is_for_client, self._own_tools, self._recaller, self._of_client),
         )
         reply = await ask()
         while self._calls.may_go_on and await self._turn.continues_after(appended, reply):
             reply = await ask()
         # Without tools of its own the run ends here, and the client has all calls already.
-        calls = reply.tool_calls if self._has_own_tools else []
+        calls = reply.tool_calls if _has_own_tools(self._own_tools, self._recaller) else []
         self._calls.note_unknown(calls, self._known)
         usages = self._turn.answer.usages
         yield completed_event(reply, calls, self._turn.target.model, usages[-1] if usages else None)
 
-    def _is_for_client(self, name: str) -> bool:
-        return not self._has_own_tools or name in self._of_client
-
-    @property
-    def _has_own_tools(self) -> bool:
-        return bool(self._own_tools) or (self._recaller is not None and self._recaller.is_offered)
-
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
         """Fail: the SDK demands this method of a model, and calls it only in runs that are not streamed."""
         raise RuntimeError("The SDK asked for a whole reply, though agents are run with Runner.run_streamed alone.")
+
+
+def _is_for_client(
+    own_tools: Sequence[dict[str, Any]], recaller: Recaller | None, of_client: Collection[str], name: str
+) -> bool:
+    return not _has_own_tools(own_tools, recaller) or name in of_client
+
+
+def _has_own_tools(own_tools: Sequence[dict[str, Any]], recaller: Recaller | None) -> bool:
+    return bool(own_tools) or (recaller is not None and recaller.is_offered)
 
 
 def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:

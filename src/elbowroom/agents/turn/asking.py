@@ -3,11 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Placement, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink
 from elbowroom.agents.catalog import Target
+from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, warn_of_orphans
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
@@ -15,7 +17,7 @@ from elbowroom.agents.tools import ToldMemories, ToolSearch, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.compactor import Compactor
-from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.fit import PromptFit, room_for_result
 from elbowroom.agents.turn.gauge import note_fill
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.parting import stops_of
@@ -210,26 +212,23 @@ class Asking:
         recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
         fit = PromptFit(shape, counter, manager, compactor, self.recall, info, self._keeper, recaller, self._reminder)
         if recaller is not None:
-            recaller.reads(lambda tool: self.recall.past(manager.history, tool), fit.room)
+            recall = self.recall
+            recaller.reads(lambda tool: recall.past(manager.history, tool), partial(room_for_result, manager, counter))
         job = await self._recalled(fit) if self.last is None else None
         shared, leaves = self.settings.shared, self.place.leaves if self.place is not None else None
         recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
-        tell, talk = self.sink, self._talk
+        tell, talk = self.sink, partial(_talk, self.request, self._live)
         return Sending(
             self.target, recovery, counter, manager, fit, stream, shared, tell, talk, leaves, time.monotonic()
         ), job
-
-    def _talk(self) -> Talk:
-        """Return the keys of the conversation by which its last prompt is found."""
-        caller, conversation = self.request.caller, self._live.conversation if self._live is not None else ""
-        return talk_of(caller.owner, caller.chat_id, conversation, self.request.messages)
 
     def _with_window(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the usable part of the window that is loaded now. Raises WindowUnknown."""
         if info.loaded_context is None:
             raise WindowUnknown(info.id, self.target.provider.id)
         window = self.settings.shared.windows.at_most(info, info.loaded_context)
-        answers = self.settings.shared.answers.of(self._talk(), f"{self.target.provider.id}/{info.id}").sizes
+        talk, model = _talk(self.request, self._live), f"{self.target.provider.id}/{info.id}"
+        answers = self.settings.shared.answers.of(talk, model).sizes
         self.manager.use(Budget(window, self.settings.compaction.threshold_ratio, max_tokens, answers))
         return self.manager
 
@@ -249,12 +248,19 @@ class Asking:
         """Return the model, loaded; the person is told where that takes a while."""
         if self.place is not None:
             self._asked_before = self.asked
-            self.target = await self.place.choose(PromptToPlace(self.manager.history.messages, self._talk()))
+            talk = _talk(self.request, self._live)
+            self.target = await self.place.choose(PromptToPlace(self.manager.history.messages, talk))
         return await ready_model(self.target.provider, self.target.model, self._tell_loading)
 
     async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:
         self.settings.shared.prompts.loaded_anew(f"{self.target.provider.id}/{self.target.model}")
         await self.sink(events)
+
+
+def _talk(request: ChatRequest, live: TurnRecorder | None) -> Talk:
+    """Return the keys of the conversation by which its last prompt is found."""
+    caller, conversation = request.caller, live.conversation if live is not None else ""
+    return talk_of(caller.owner, caller.chat_id, conversation, request.messages)
 
 
 async def _unmanaged(asking: Asking, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> Reply:

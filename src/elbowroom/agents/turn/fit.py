@@ -295,13 +295,8 @@ class PromptFit:
 
     def use(self, shape: StepRequest) -> None:
         """Send and count from now on with this request."""
-        self.shape = shape
-        self.counter.use(shape.body(()), lambda messages: shape.with_instructions(self.manager.history.sent(messages)))
-
-    async def room(self) -> ResultRoom:
-        """Return how much room a result of a tool has in the next step."""
-        size = await without_conversation(self.manager.history.messages, self.counter)
-        return ResultRoom(room_for_results(self.manager.budget, size) // 2, self.counter.text)
+        self.shape, manager = shape, self.manager
+        self.counter.use(shape.body(()), lambda messages: shape.with_instructions(manager.history.sent(messages)))
 
     async def tell_that_it_is_tight(self) -> None:
         """Tell the person once in a conversation that little room is left for it, and what takes the rest."""
@@ -332,3 +327,9 @@ class PromptFit:
     def _dressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history as the conversation's own model gets it, without the order to go on that may follow it."""
         return self.shape.with_instructions(self.manager.history.joined(messages))
+
+
+async def room_for_result(manager: AgentContextManager, counter: StepCounter) -> ResultRoom:
+    """Return how much room a result of a tool has in the next step."""
+    size = await without_conversation(manager.history.messages, counter)
+    return ResultRoom(room_for_results(manager.budget, size) // 2, counter.text)

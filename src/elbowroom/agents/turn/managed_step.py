@@ -95,7 +95,7 @@ class ManagedStep:
             if not await self._sending.send(size, body):
                 return True
         except ElbowroomError as error:
-            failure = error
+            failure = error.with_traceback(None)  # whose frames know this step, and it may outlive them
         return await self._needs_another_request(size, failure, has_said=self._sending.visible > said)
 
     async def _needs_another_request(self, size: PromptSize, failure: ElbowroomError | None, *, has_said: bool) -> bool:

@@ -20,6 +20,7 @@ from elbowroom.context.transcript import (
     calls_of,
     messages_of,
     out_of_kept_form,
+    readable,
     size_in_bytes,
     text_of,
     with_text,
@@ -305,7 +306,13 @@ def usual_turn(messages: Sequence[Message], tokens: int, beside: int) -> int:
     turns: list[int] = []
     whole = beside
     for message in messages:
-        size = size_in_bytes(written(message))
+        content = message.get("content")
+        if isinstance(content, list):  # whose parts may be large, and are not joined
+            size = size_in_bytes(written(message, "")) - 1
+            for part in content:
+                size += size_in_bytes(readable({"content": [part]})) + 1
+        else:
+            size = size_in_bytes(written(message))
         whole += size
         if message.get("role") == "user" and not is_summary_message(message):
             turns.append(0)

@@ -10,6 +10,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -38,7 +39,7 @@ class RpcSocket:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._reader = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._read(), context=Context())  # the request that opens it ends before it
 
     @classmethod
     async def open(cls, upstream: Upstream, url: str, login: Mapping[str, Any]) -> Self:

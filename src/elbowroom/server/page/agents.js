@@ -13,7 +13,7 @@ export async function agentsView({ main }) {
 		heading("Agents", importButton(), h("a.button.primary", { href: "#/agents/+new" }, "New agent")),
 		options.agents.length ? list : empty("No agent yet", "An agent is a model with instructions and tools. Chat programs see it as a model of its own."),
 		tablePanel("compaction", settings, options, { title: "When a chat fills its window", only: ["pruning_agent"],
-			about: ["An agent of your choice decides what stays word for word and writes the summary of the rest. ", h("a", { href: "#/settings/compaction" }, "More about compaction")] }));
+			about: [h("a", { href: "#/settings/compaction" }, "More about compaction")] }));
 }
 
 function agentCard(agent) {

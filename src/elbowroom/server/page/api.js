@@ -1,5 +1,5 @@
 // Requests to this server, and the token where it asks for one.
-import { ask, h } from "./dom.js";
+import { ask, banner, h } from "./dom.js";
 import { heard } from "./presence.js";
 
 const TOKEN = "elbowroom.token", USER = "elbowroom.user";
@@ -23,6 +23,7 @@ function keep(key, value) {
 }
 
 const token = () => kept(TOKEN);
+export const keepToken = (given) => keep(TOKEN, given);
 
 // Whose conversations are shown: as chat programs name their user, empty for those without a name.
 export const user = () => kept(USER);
@@ -62,8 +63,12 @@ export async function api(path, options) {
 	if (response.ok && response.headers.get("Content-Type")?.startsWith("text/plain")) return response.text();
 	let value = null;
 	try { value = await response.json(); } catch { /* no JSON: the status says it */ }
-	if (!response.ok) throw new ApiError(response.status, value?.error, value?.fields);
-	return value;
+	if (response.ok) return value;
+	if (value?.error?.code === "not_for_members") {
+		document.body.classList.add("is-member"); // what is for owners is left away
+		banner(h("p", value.error.message));
+	}
+	throw new ApiError(response.status, value?.error, value?.fields);
 }
 
 async function askForToken(wasWrong) {
@@ -74,7 +79,7 @@ async function askForToken(wasWrong) {
 			wasWrong ? "That is not the token. " : "", "server.token, or your own; only this tab keeps it."));
 	const answer = await ask({ title: "This elbowroom asks for its token", body, focus: input, actions: [["Not now", "", "quiet"], ["Use token", "ok", "primary"]] });
 	if (answer !== "ok" || !input.value) return false;
-	keep(TOKEN, input.value.trim());
+	keepToken(input.value.trim());
 	return true;
 }
 

@@ -4,16 +4,17 @@ import { agentView } from "./agent.js";
 import { connectView } from "./connect.js";
 import { conversationView } from "./conversation.js";
 import { conversationsView } from "./conversations.js";
-import { confirm, h, heading, trouble } from "./dom.js";
+import { confirm, h, heading, put, trouble } from "./dom.js";
 import { homeView } from "./home.js";
 import { logsView } from "./logs.js";
 import { modelsView, rowView, showLight } from "./models.js";
+import { peopleView, personView } from "./people.js";
 import { preferencesView } from "./preferences.js";
 import { keepLooking } from "./presence.js";
 import { loadSettings } from "./settings.js";
 
 const providerView = rowView({ table: "providers", definition: "ProviderSettings", key: "id", back: ["#/models", "Models"], what: "provider",
-	gone: "Its models are no longer offered. Agents that use it have to be changed first." });
+	gone: "Agents that use it have to be changed first." });
 const ownView = rowView({ table: "models", definition: "ModelSettings", key: "id", back: ["#/models", "Models"], what: "model settings", needs: true,
 	gone: "Its models then have what all have." });
 const mcpView = rowView({ table: "mcp_servers", definition: "McpServerSettings", key: "name", back: ["#/settings/mcp_servers", "Settings"], what: "MCP server",
@@ -23,7 +24,7 @@ const VIEWS = [
 	[/^conversations$/, conversationsView], [/^conversations\/(.+)$/, conversationView],
 	[/^agents$/, agentsView], [/^agents\/(.+)$/, agentView],
 	[/^models$/, modelsView], [/^models\/own\/(.+)$/, ownView], [/^models\/(.+)$/, providerView],
-	[/^settings\/mcp\/(.+)$/, mcpView], [/^settings(?:\/(\w+))?$/, preferencesView],
+	[/^settings\/mcp\/(.+)$/, mcpView], [/^settings\/people$/, peopleView], [/^settings\/people\/(.+)$/, personView], [/^settings(?:\/(\w+))?$/, preferencesView],
 	[/^connect$/, connectView], [/^logs$/, logsView],
 ];
 const main = document.getElementById("main");
@@ -52,7 +53,7 @@ async function show() {
 		await view({ main: place, signal, id: named && decodeURIComponent(named), query: new URLSearchParams(query) });
 	} catch (error) {
 		if (signal.aborted) return;
-		place.replaceChildren(heading("That did not work"), trouble(error, () => { shown = null; show(); }));
+		place.replaceChildren(...(error.code === "not_for_members" ? [heading("For owners")] : [heading("That did not work"), trouble(error, () => { shown = null; show(); })]));
 	}
 	if (signal.aborted) return;
 	main.replaceChildren(place);
@@ -72,13 +73,13 @@ function markSection(section) {
 	const menu = document.getElementById("more");
 	if (menu.matches(":popover-open")) menu.hidePopover();
 	for (const link of document.querySelectorAll("nav a, #more a")) {
-		if (link.hash === `#/${section}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+		put(link, "aria-current", link.hash === `#/${section}` && "page");
 	}
 	document.querySelector(".more").classList.toggle("is-current", Boolean(menu.querySelector("[aria-current]")));
 }
 
 async function keepLight() {
-	if (!document.hidden) await showLight(document.getElementById("light"), document.getElementById("light-text"));
+	if (!document.hidden) await showLight();
 	setTimeout(keepLight, 15000);
 }
 
@@ -89,7 +90,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 addEventListener("hashchange", show);
 addEventListener("found", () => {
 	loadSettings({ quiet: true }).catch(() => {});
-	showLight(document.getElementById("light"), document.getElementById("light-text"));
+	showLight();
 	if (main.querySelector("form.dirty")) return; // what was entered stays
 	shown = null;
 	isFirst = true; // the focus stays where the person has it

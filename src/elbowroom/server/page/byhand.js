@@ -1,6 +1,6 @@
 // What a person does about compactions: one with a focus, seen ahead, taken back, its summary changed.
 import { api } from "./api.js";
-import { act, ask, busy, button, h, number, scrolling, toast } from "./dom.js";
+import { act, ask, busy, button, enc, h, number, scrolling, toast } from "./dom.js";
 
 // The form that compacts a conversation; `changed` is called where one was made.
 export function compactForm(route, changed) {
@@ -54,7 +54,7 @@ export function handles(each, route, changed) {
 // Lets a message never be summarised, or again.
 export function pinButton({ id, pinned }, route, changed) {
 	return act(pinned ? "Unpin" : "Pin", async () => {
-		await api(`${route}/messages/${encodeURIComponent(id)}/pin`, { method: pinned ? "DELETE" : "PUT", body: {} });
+		await api(`${route}/messages/${enc(id)}/pin`, { method: pinned ? "DELETE" : "PUT", body: {} });
 		toast(pinned ? "Unpinned." : "Pinned: it is never summarised.");
 		await changed();
 	}, "small");

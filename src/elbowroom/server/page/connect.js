@@ -25,8 +25,7 @@ export async function connectView({ main, signal }) {
 			h("p.about", "One command sets it up. The key is an admin’s: Settings, Account, API Keys."),
 			copyable(webuiCommand, "command for Open WebUI"),
 			h("details", h("summary", "By hand"), h("ol.steps", told(webui, "li")))),
-		vaultsPanel(signal, command),
-		pairingPanel(signal),
+		h("div.view.owners", vaultsPanel(signal, command), pairingPanel(signal)),
 		panel("Obsidian: other plugins",
 			h("ul.plain.plugins", plugins.map((plugin) => h("li", h("h3", plugin.name), told(plugin))))));
 }

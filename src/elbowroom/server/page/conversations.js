@@ -33,7 +33,7 @@ export async function conversationsView({ main, signal, query }) {
 	api("/v1/models", { signal }).then(({ data }) => answering.offer(data.map(({ id }) => id))).catch(() => {}); // then only all are offered
 	loadProviders({ signal, quiet: true }).then((all) => models.offer(all.flatMap(({ models: offered }) => offered.map(({ id }) => id)))).catch(() => {});
 	const who = h("input", { id: "who", value: user(), autocomplete: "off", "aria-describedby": "who-help" });
-	const whose = h("details", { open: user() !== "" }, h("summary", "Another user’s conversations"),
+	const whose = h("details.owners", { open: user() !== "" }, h("summary", "Another user’s conversations"),
 		h("form.test", { onsubmit: (event) => { event.preventDefault(); setUser(who.value.trim()); load(true); } },
 			h("div.field", h("label", { for: "who" }, "User"), who), h("button", "Show")),
 		h("p.help", { id: "who-help" }, "As chat programs send it in X-Elbowroom-User. Empty: those without a name."));
@@ -101,7 +101,7 @@ export async function conversationsView({ main, signal, query }) {
 		const none = state.search
 			? empty("Nothing found", `In no conversation “${state.search}” was said.`)
 			: only.length ? empty("Nothing found", `There is no conversation with ${only.join(", ")}.`)
-			: empty("No conversation yet", "As soon as a chat program talks to elbowroom, you see here how full its window is. ", h("a", { href: "#/connect" }, "Connect one"), ".");
+			: empty("No conversation yet", "Once a chat program talks to elbowroom, you see here how full its window is. ", h("a", { href: "#/connect" }, "Connect one"), ".");
 		foot.replaceChildren(...(state.cards.size ? [] : [none]), ...(page.has_more ? [button("Show more", () => load(false))] : []));
 	}
 
@@ -174,4 +174,4 @@ export function conversationCard(id) {
 	};
 }
 
-export const withoutId = () => h("span.badge", { title: "The program sends no chat id. The chat is recognised by its words, and a branch of it may count as another chat." }, "without a chat id");
+export const withoutId = () => h("span.badge", { title: "The program sends none: the chat is recognised by its words, and a branch may count as another chat." }, "without a chat id");

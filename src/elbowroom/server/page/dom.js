@@ -24,6 +24,7 @@ export function h(selector, ...given) {
 export const written = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
 export const enc = encodeURIComponent;
+export const put = (element, name, value) => (value ? element.setAttribute(name, value) : element.removeAttribute(name));
 export const number = (value) => Number(value).toLocaleString("en-US");
 export const percent = (share) => `${Math.round(share * 100)} %`;
 
@@ -62,6 +63,13 @@ export function named(element, label) {
 // A field to search in, whose name is what stands in it.
 export function searchField(placeholder, given) {
 	return h("input", { type: "search", "aria-label": placeholder, placeholder, maxlength: "400", autocomplete: "off", ...given });
+}
+
+// Says something on top of every view.
+export function banner(...words) {
+	const place = document.getElementById("banner");
+	place.replaceChildren(...words);
+	place.hidden = !words.length;
 }
 
 let toastTimer = 0;
@@ -150,7 +158,7 @@ function copyButton(text, label) {
 	const pressed = button("Copy", async () => {
 		const done = await copied(text);
 		pressed.textContent = done ? "Copied" : "Press Ctrl+C";
-		toast(done ? `Copied: ${label}.` : "The browser does not allow copying here: select the text and copy it.");
+		toast(done ? `Copied: ${label}.` : "Copying is not allowed here: select the text and copy it.");
 		setTimeout(() => { pressed.textContent = "Copy"; }, 2500);
 	}, "small");
 	return named(pressed, `Copy ${label}`);

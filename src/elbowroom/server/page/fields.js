@@ -1,9 +1,10 @@
 // The fields of forms: each has `element`, `patch()` (undefined: unchanged, null: back to the default), `showError`, `focus`.
-import { button, h, named, percent } from "./dom.js";
+import { button, h, named, percent, put } from "./dom.js";
 import { hintOf, WORDS } from "./hints.js";
 import { modelPicker, vaultPresets } from "./pick.js";
 
 let count = 0;
+const touched = (element) => element.dispatchEvent(new Event("input", { bubbles: true }));
 
 export function resolved(schema, root) {
 	if (schema.$ref) return { ...resolved(root.$defs[schema.$ref.split("/").pop()], root), ...without(schema, "$ref") };
@@ -56,7 +57,7 @@ function labelled(field, control, { read, write = (value) => { control.value = v
 	if (field.required) control.setAttribute("aria-required", "true");
 	const describe = () => {
 		const ids = [help?.id, error.hidden ? null : error.id].filter(Boolean).join(" ");
-		if (ids) control.setAttribute("aria-describedby", ids); else control.removeAttribute("aria-describedby");
+		put(control, "aria-describedby", ids);
 	};
 	const label = h("label", { for: field.id }, field.label, field.hint.unit && h("span.unit", ` (${field.hint.unit})`));
 	const element = h("div", { class: `field ${inline ? "inline" : ""} ${field.lock ? "locked" : ""}` },
@@ -66,7 +67,7 @@ function labelled(field, control, { read, write = (value) => { control.value = v
 	const usual = field.schema.default;
 	if (field.marks && !field.lock && usual !== undefined && !isSecret(field.value) && !same(field.value ?? null, usual)) element.append(wayBack(element, `Back to ${tell(usual, field)}`, () => {
 		write(usual);
-		control.dispatchEvent(new Event("input", { bubbles: true }));
+		touched(control);
 		focus();
 	}, field));
 	return {
@@ -80,7 +81,7 @@ function labelled(field, control, { read, write = (value) => { control.value = v
 		},
 		showError: (message) => {
 			say(error, message);
-			if (message) control.setAttribute("aria-invalid", "true"); else control.removeAttribute("aria-invalid");
+			put(control, "aria-invalid", message && "true");
 			describe();
 			return true;
 		},
@@ -217,7 +218,7 @@ function choices(field) {
 	const error = errorOf(field);
 	const isNote = ({ name }) => field.hint.vault && /^vault(\.|$)/.test(name);
 	const plain = boxes.filter((each) => !isNote(each)), notes = boxes.filter(isNote);
-	const presets = notes.length ? vaultPresets(notes, field.options.vault, () => element.dispatchEvent(new Event("input", { bubbles: true }))) : null;
+	const presets = notes.length ? vaultPresets(notes, field.options.vault, () => touched(element)) : null;
 	presets?.fold.append(h("div.boxes", notes.map(({ row }) => row)));
 	const element = h("fieldset.field", { "aria-describedby": error.id }, h("legend", field.label), presets?.element,
 		boxes.length ? h("div.boxes", plain.map(({ row }) => row)) : h("p.help", "There is none yet."),
@@ -254,7 +255,7 @@ function secret(field) {
 		removed = isRemoved;
 		tell();
 		(hidden ? undo.hidden ? replace : undo : control).focus();
-		control.dispatchEvent(new Event("input", { bubbles: true }));
+		touched(control);
 	};
 	const act = (words, run) => Object.assign(named(button(words, run, "small"), `${words} ${field.label}`), { disabled: Boolean(field.lock) });
 	const replace = act("Replace", change(false, false)), remove = act("Remove", change(true, true)), undo = act("Keep as it is", change(true, false));
@@ -279,7 +280,7 @@ function rows(field) {
 		const row = h("div.row", name, item, named(button("Remove", () => {
 			made.splice(made.indexOf(line), 1);
 			row.remove();
-			place.dispatchEvent(new Event("input", { bubbles: true }));
+			touched(place);
 			more.focus();
 		}, "small"), `Remove ${key || "this row"}`));
 		place.append(row);

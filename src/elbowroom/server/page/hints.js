@@ -14,7 +14,7 @@ export const SECTIONS = {
 
 const HINTS = {
 	compaction: {
-		pruning_agent: ["Pruning agent", "It decides what stays and writes the summary. Usually the agent that answers the chat: its model is loaded already and knows the chat. A smaller one is faster, if both fit in memory.", { options: "pruners" }],
+		pruning_agent: ["Pruning agent", "It decides what stays and writes the summary. Usually the agent that answers: its model is loaded and knows the chat. A smaller one is faster, if both fit in memory.", { options: "pruners" }],
 		threshold_ratio: ["Compact from", "So full may the window be. At the red mark, 90 %, an answer is stopped. Earlier: shorter waits, more often. Later: more stays word for word.", { widget: "mark" }],
 		model: ["Model for summaries", "", { widget: "model", options: "models", none: "The pruning agent’s own", rare: true }],
 		notices: ["Notices in the chat", "How the chat program shows that a compaction runs."],

@@ -13,6 +13,7 @@ const RECENT = 5, LOOK_AGAIN = 3000;
 
 export async function homeView({ main, signal }) {
 	const steps = firstSteps();
+	steps.element.classList.add("owners");
 	const models = h("div.models-home");
 	const saved = h("div"), byDay = h("div");
 	const days = h("details", h("summary", "By day and month"), byDay);
@@ -82,7 +83,7 @@ export async function homeView({ main, signal }) {
 			state.gauges.get(names[place]).show(...chatOf(model, state));
 		});
 		if (!state.loaded.length) models.replaceChildren(h("section.panel.center", empty(state.isUp ? "No model is loaded" : "No server of models answers",
-			state.isUp ? "Load one in LM Studio, or just chat: that loads it." : "Start LM Studio, and switch its server on.")));
+			state.isUp ? "Load one in LM Studio, or just chat: that loads it." : "Start LM Studio and its server.")));
 		else models.querySelector(".center")?.remove();
 	}
 

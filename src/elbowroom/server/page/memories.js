@@ -1,10 +1,10 @@
 // What an agent remembers, with a button for each memory.
 import { api } from "./api.js";
-import { busy, button, confirm, h, named, time, toast, trouble } from "./dom.js";
+import { busy, button, confirm, enc, h, named, time, toast, trouble } from "./dom.js";
 
 // Returns the section where the agent can remember or does; null otherwise.
 export async function memoriesPanel({ id, tools }) {
-	const query = `?agent=${encodeURIComponent(id)}`;
+	const query = `?agent=${enc(id)}`;
 	const { data, error } = await api(`/api/memories${query}`).catch((failed) => ({ data: [], error: failed }));
 	if (!data.length && !tools.some((name) => name.endsWith("_memory"))) return null;
 	if (error) return trouble(error);

@@ -1,12 +1,13 @@
 // Providers: whether they answer, their models, and where each window's size is known from.
-import { act, empty, h, heading, number, percent, toast, trouble } from "./dom.js";
+import { act, empty, enc, h, heading, number, percent, toast, trouble } from "./dom.js";
 import { WORDS } from "./hints.js";
 import { modelBadges } from "./pick.js";
 import { loadOptions, loadProviders, loadSettings, saveSettings } from "./settings.js";
 import { editor } from "./records.js";
 
 // The light of the header: what can be told of all providers in a few words.
-export async function showLight(element, text) {
+export async function showLight() {
+	const [element, text] = ["light", "light-text"].map((id) => document.getElementById(id));
 	let state = "off", words = "No provider answers";
 	try {
 		const providers = await loadProviders({ quiet: true });
@@ -35,7 +36,7 @@ export async function modelsView({ main }) {
 			const settings = await loadSettings();
 			const own = settings.values.models ?? [];
 			place.replaceChildren(...(providers.length ? providers.map((each) => provider(each, own)) : [empty("No provider", "Add the server that runs your models.")]), ownPanel(own));
-			showLight(document.getElementById("light"), document.getElementById("light-text"));
+			showLight();
 		} catch (error) {
 			place.replaceChildren(trouble(error, show));
 		}
@@ -48,7 +49,7 @@ function provider({ id, kind, base_url: address, reachable, error, models, machi
 	return h("section.panel.provider", { "aria-label": id },
 		h("div.card-head",
 			h("h2", h("span.dot", { "data-state": state, "aria-hidden": "true" }), id, h("span.offscreen", reachable ? ", answers" : ", does not answer")),
-			h("a.button.small.quiet", { href: `#/models/${encodeURIComponent(id)}`, "aria-label": `Edit ${id}` }, "Edit")),
+			h("a.button.small.quiet", { href: `#/models/${enc(id)}`, "aria-label": `Edit ${id}` }, "Edit")),
 		machines
 			? h("ul.plain.machines", { "aria-label": `Machines of ${id}` }, machines.map(machineRow))
 			: h("p.about", `${WORDS[kind] ?? kind} at `, h("code", address), reachable ? " answers." : " does not answer."),
@@ -66,14 +67,14 @@ function modelRow(model, provider, own) {
 	const row = own.find(({ id }) => id === model.own_settings);
 	const name = `${provider}/${model.id}`;
 	const isNamed = row && [model.id, name].some((each) => each.toLowerCase() === row.id.toLowerCase());
-	const href = isNamed ? linkTo(row.id) : `${linkTo("+new")}?id=${encodeURIComponent(name)}`;
+	const href = isNamed ? linkTo(row.id) : `${linkTo("+new")}?id=${enc(name)}`;
 	return h("li", h("strong", model.id), h("span.badges", modelBadges(model), row && ownBadges(row)),
 		model.kind !== "embedding" && h("a.button.small.quiet", { href, "aria-label": `Own settings of ${model.id}` }, "Own settings"),
 		row && !isNamed && h("p.help", "Set for ", h("a", { href: linkTo(row.id) }, row.id)),
 		model.window_source && h("p.help", `Window known from ${model.window_source}`));
 }
 
-const linkTo = (id) => `#/models/own/${encodeURIComponent(id)}`;
+const linkTo = (id) => `#/models/own/${enc(id)}`;
 
 // What a row of [[models]] says, in a few badges.
 const ownBadges = ({ threshold_ratio: ratio, pruning_agent: pruner, recall, advertised_window: told }) => [

@@ -10,12 +10,12 @@ export function vaultsPanel(signal, command) {
 	const show = async () => {
 		const { data, problems, agents_vault: used } = await api(ROUTE, { signal });
 		list.replaceChildren(...data.map((vault) => row(vault, !used, said, show)));
-		if (!data.length) list.append(h("li", "No vault of Obsidian was found on this computer. For one that is not on Obsidian’s list: ", h("code", `${command} obsidian install ~/Notes`)));
+		if (!data.length) list.append(h("li", "No vault of Obsidian was found on this computer. For one that Obsidian does not list: ", h("code", `${command} obsidian install ~/Notes`)));
 		list.append(...problems.map((problem) => h("li", problem)));
 	};
 	show().catch((error) => list.replaceChildren(h("li", error.message)));
 	return panel("Obsidian: our own plugin",
-		h("p.about", "Chat, the gauge, compactions and the queue inside of Obsidian, with commands in the editor. It is copied into a vault of this computer."),
+		h("p.about", "Chat, gauge, compactions and queue in Obsidian, with commands in the editor. It is copied into a vault of this computer."),
 		list, said);
 }
 
@@ -46,7 +46,7 @@ function check(id, label, checked) {
 const verb = ({ installed, up_to_date, enabled }) => (installed === null ? "Install" : !up_to_date ? "Update" : enabled ? "Save" : "Switch on");
 
 function state({ installed, linked, up_to_date, enabled, agents }) {
-	if (linked) return "A link of somebody who develops the plugin: it is left as it is.";
+	if (linked) return "A developer’s link: it is left as it is.";
 	if (installed === null) return "Not installed.";
-	return `Version ${installed || "unknown"}, ${up_to_date ? "up to date" : "not the one that this elbowroom brings"}, switched ${enabled ? "on" : "off"}.${agents ? " Agents work in this vault." : ""}`;
+	return `Version ${installed || "unknown"}, ${up_to_date ? "up to date" : "not this elbowroom’s"}, switched ${enabled ? "on" : "off"}.${agents ? " Agents work in this vault." : ""}`;
 }

@@ -19,7 +19,7 @@ export function pairingPanel(signal) {
 
 	const row = ({ id, name, created, last_used }) => h("li.test", h("span", name, " was paired ", time(created), last_used ? [", used ", time(last_used)] : ""),
 		named(act("Revoke", async () => {
-			if (!(await confirm(`Revoke ${name}?`, "It can see and change nothing any more until it is paired anew.", "Revoke"))) return;
+			if (!(await confirm(`Revoke ${name}?`, "It sees and changes nothing until it is paired anew.", "Revoke"))) return;
 			await api(`${ROUTE}/${enc(id)}`, { method: "DELETE" });
 			await show();
 		}, "danger small"), `Revoke ${name}`));
@@ -37,7 +37,7 @@ export function pairingPanel(signal) {
 		const tick = async () => {
 			const seconds = Math.round(expires - Date.now() / 1000);
 			if (seconds <= 0) return end("The code is not valid now.");
-			left.textContent = `Type it into the settings of the plugin: it is valid for ${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} more.`;
+			left.textContent = `Type it into the plugin’s settings: it is valid for ${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} more.`;
 			const added = seconds % 2 ? null : await show().catch(() => null);
 			return added && end(`${added.name} is paired.`);
 		};

@@ -1,5 +1,5 @@
 // All settings in sections: a form for each table of the schema, a list for each list of tables, and a search.
-import { button, empty, h, heading, searchField } from "./dom.js";
+import { button, empty, enc, h, heading, searchField } from "./dom.js";
 import { resolved } from "./fields.js";
 import { Form } from "./form.js";
 import { SECTIONS } from "./hints.js";
@@ -66,17 +66,20 @@ export function tablePanel(name, settings, options, { first = [], only = null, t
 		});
 		const held = panel.contains(document.activeElement);
 		const head = h("h2", { id: `title-${name}`, tabindex: "-1" }, title ?? named);
-		panel.replaceChildren(h("div", head, h("p.about", about ?? told)), more ? h("div", form.element, more) : form.element);
+		panel.replaceChildren(h("div", head, h("p.about", about ?? told), name === LAST && people(now.values.server.token)), more ? h("div", form.element, more) : form.element);
 		if (held) head.focus({ preventScroll: true });
 	};
 	draw(settings);
 	return panel;
 }
 
+// The one place that leads to people, for those who have a token to tell them apart.
+const people = ({ set }) => h("p.about", { "data-key": "people" }, set ? h("a", { href: "#/settings/people" }, "People with a token each") : "With a token, people can have one each.");
+
 function mcpPanel(settings) {
 	const servers = settings.values.mcp_servers ?? [];
 	const rows = servers.map((server) => h("li",
-		h("a", { href: `#/settings/mcp/${encodeURIComponent(server.name)}` }, server.name),
+		h("a", { href: `#/settings/mcp/${enc(server.name)}` }, server.name),
 		h("span.about", ` ${server.url || (server.command ?? []).join(" ")}`), server.enabled === false && h("span.badge", "off")));
 	return h("section.panel.split", { "aria-labelledby": "title-mcp" },
 		h("div", h("h2", { id: "title-mcp", tabindex: "-1" }, "MCP servers"), h("p.about", "Servers of tools that agents may use.")),

@@ -1,6 +1,6 @@
 // What was said and is found again: the search in one conversation, and what came back unasked with a message.
 import { api } from "./api.js";
-import { act, empty, h, marked, moment, searchField, time, toast } from "./dom.js";
+import { act, empty, enc, h, marked, moment, searchField, time, toast } from "./dom.js";
 
 const WAIT = 250;
 const WORD = /[\p{L}\p{N}]+/gu;
@@ -39,7 +39,7 @@ function markedWords(text, wanted) {
 export function recalledWith({ id, recalled }, route, changed) {
 	if (!recalled?.length) return null;
 	const forget = (place) => act("Forget", async () => {
-		await api(`${route}/messages/${encodeURIComponent(id)}/recalled/${place + 1}`, { method: "DELETE" });
+		await api(`${route}/messages/${enc(id)}/recalled/${place + 1}`, { method: "DELETE" });
 		toast("Forgotten: it does not come back in this conversation.");
 		await changed();
 	}, "small");

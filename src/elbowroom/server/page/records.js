@@ -7,9 +7,9 @@ export function editor({ main, back, title, form, remove, actions = [] }) {
 		...form,
 		more: [
 			h("a.button.quiet", { href: back[0], onclick: () => made.mark(false) }, "Cancel"),
-			remove && button("Delete", async (event) => {
+			remove && button(remove.verb ?? "Delete", async (event) => {
 				const pressed = event.currentTarget;
-				if (await confirm(remove.title, remove.text, "Delete")) await busy(pressed, async () => { await remove.run(); made.mark(false); });
+				if (await confirm(remove.title, remove.text, remove.verb ?? "Delete")) await busy(pressed, async () => { await remove.run(); made.mark(false); });
 			}, "danger quiet"),
 		],
 	});

@@ -1,6 +1,6 @@
 // What the server knows of settings, agents, providers and tools; loaded for each view, kept for its forms.
 import { api } from "./api.js";
-import { h, toast } from "./dom.js";
+import { banner, h, toast } from "./dom.js";
 import { WORDS } from "./hints.js";
 
 export async function loadSettings(options) {
@@ -18,12 +18,11 @@ export async function saveSettings(patch) {
 
 // Says on top of every view what waits for a restart and what is odd about the settings.
 function announce({ restart_needed: waiting = [], warnings = [] }) {
-	const banner = document.getElementById("banner");
+	document.body.classList.remove("is-member");
 	const words = [];
 	if (waiting.length) words.push(h("p", h("strong", "Restart elbowroom to apply: "), waiting.join(", "), "."));
 	for (const warning of warnings) words.push(h("p", warning));
-	banner.replaceChildren(...words);
-	banner.hidden = !words.length;
+	banner(...words);
 }
 
 const each = (result) => result.data ?? [];

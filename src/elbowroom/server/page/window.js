@@ -27,7 +27,7 @@ async function loadAnew(provider, id, window, sizes, changed) {
 	const select = h("select", { id: "window" }, sizes.map((size) => h("option", { value: size }, `${number(size)} tokens`)));
 	const size = found.size_bytes ? `The model itself takes ${(found.size_bytes / GB).toFixed(1)} GB. ` : "";
 	const body = h("div.field", h("label", { for: "window" }, "Window"), select,
-		h("p.help", `${size}Twice the window takes twice the memory for what the model has read; LM Studio does not tell how much that is. Where there is too little, it says so, and the model comes back with ${number(window)} tokens. Running answers end.`));
+		h("p.help", `${size}Twice the window takes twice the memory for what is read. Where there is too little, LM Studio says so, and the model comes back with ${number(window)} tokens. Running answers end.`));
 	if ((await ask({ title: `Load ${id} with a larger window`, body, focus: select, actions: [["Cancel", "", "quiet"], ["Load", "ok", "primary"]] })) !== "ok") return;
 	for (const instance of found.loaded_instances) await api(`${ROUTE}/unload`, { method: "POST", body: { instance_id: instance.id } });
 	const load = (tokens) => api(`${ROUTE}/load`, { method: "POST", body: { model: found.key, context_length: tokens } });

@@ -200,11 +200,11 @@ class Leases:
 
     async def _answer(self, question: Callable[["SqlServerLeases"], Awaitable[Answer]]) -> Answer | None:
         """Return what the database says, however long that takes; go on alone where it fails or takes long."""
-        asking = asyncio.ensure_future(self._ask(question))
-        _, is_late = await asyncio.wait([asking], timeout=HELD_SECONDS)
-        if is_late:
-            self._go_on_alone()
-        answer = await asking
+        going_on = asyncio.get_running_loop().call_later(HELD_SECONDS, self._go_on_alone)
+        try:
+            answer = await self._ask(question)
+        finally:
+            going_on.cancel()
         if answer is None:
             self._go_on_alone()
         elif self.is_alone:

@@ -335,7 +335,8 @@ class Database:
 
     def _try(self, change: Callable[[Connection], object]) -> None:
         try:
-            _transact(self._writer, change)
+            with self.writing_at_once() as connection:
+                change(connection)
         except StoreUnavailable as error:
             self._next_later = time.monotonic() + LATER_AGAIN_SECONDS
             log.debug("Something that may be missing was not written: %s", error)

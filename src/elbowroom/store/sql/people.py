@@ -1,11 +1,11 @@
 """The rows of tokens, and of who has changed what."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 
 from elbowroom.store.base import decoded_text, encoded
 from elbowroom.store.sql.asking import reading, writing
@@ -47,17 +47,19 @@ class SqlPeople:
     @writing
     def remove(self, connection: Connection, token_id: str, roles: Sequence[Role]) -> list[Token]:
         """Delete a token that has one of these roles, with the programs that its person has paired; return them."""
-        own = tokens.c
-        going = select(tokens).where(own.id == token_id, own.role.in_(roles))
-        found = [_token(row) for row in connection.execute(going)]
-        for token in found:
-            is_its = own.id == token.id
-            if token.role in ROLES:
-                is_its = or_(is_its, and_(own.role == "paired", own.person == encoded(token.person)))
-            gone = connection.execute(select(tokens).where(is_its)).all()
-            connection.execute(delete(tokens).where(is_its))
-            return [_token(row) for row in gone]
-        return []
+        found = _found(connection, token_id, roles)
+        connection.execute(delete(tokens).where(tokens.c.id.in_([token.id for token in found])))
+        return [*found, *_unpaired(connection, found)]
+
+    @writing
+    def change(self, connection: Connection, token_id: str, values: Mapping[str, Any]) -> list[Token]:
+        """Change a person's token; return it as it is then, and the programs that the person had paired.
+
+        Those are deleted: they may more than a member, and whoever had the token before may have paired them.
+        """
+        connection.execute(update(tokens).where(tokens.c.id == token_id, tokens.c.role.in_(ROLES)).values(**values))
+        found = _found(connection, token_id, ROLES)
+        return [*found, *_unpaired(connection, found)]
 
     @writing
     def used(self, connection: Connection, token_hash: str, now: float) -> None:
@@ -78,6 +80,21 @@ class SqlPeople:
         """Return the newest acts, the last one first."""
         rows = connection.execute(select(acts).order_by(acts.c.number.desc()).limit(most))
         return [_act(row) for row in rows]
+
+
+def _found(connection: Connection, token_id: str, roles: Sequence[Role]) -> list[Token]:
+    """Return the token with this id, if it has one of these roles."""
+    rows = connection.execute(select(tokens).where(tokens.c.id == token_id, tokens.c.role.in_(roles)))
+    return [_token(row) for row in rows]
+
+
+def _unpaired(connection: Connection, found: Sequence[Token]) -> list[Token]:
+    """Delete the programs that these persons have paired, and return them."""
+    persons = [encoded(token.person) for token in found if token.role in ROLES]
+    paired = and_(tokens.c.role == "paired", tokens.c.person.in_(persons))
+    gone = [_token(row) for row in connection.execute(select(tokens).where(paired))]
+    connection.execute(delete(tokens).where(paired))
+    return gone
 
 
 def _act(row: Row[Any]) -> Act:

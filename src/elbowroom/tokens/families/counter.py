@@ -162,9 +162,9 @@ class ScriptCorrection:
 
     def __init__(self, tokenizer: Tokenizer, ratios: Ratios, error: float, *, capacity: int = CAPACITY) -> None:
         self._ratios = ratios
-        nearer = {scale.vocabulary for scale in ratios.scripts.values() if scale.vocabulary is not None}
-        others = {name: bundled_tokenizer(name, frozenset()) for name in nearer}
-        self._tokenizer, self._others = tokenizer, others
+        names = {name for scale in ratios.scripts.values() for name in scale.weights}
+        others = {name: bundled_tokenizer(name, frozenset()) for name in names if name != tokenizer.name}
+        self._tokenizer, self._vocabularies = tokenizer, {**others, tokenizer.name: tokenizer}
         self._error = error
         self._known = Recent[bytes, Correction]("script_corrections", capacity)
         self._lock = threading.Lock()
@@ -190,8 +190,7 @@ class ScriptCorrection:
         doubt = 0.0
         for script, run in script_runs(piece).items():
             if (scale := self._ratios.scripts.get(script)) is not None:
-                counted = self._tokenizer.count(run)
-                near = counted if scale.vocabulary is None else self._others[scale.vocabulary].count(run)
-                tokens += scale.ratio * near - self._ratios.text * counted
-                doubt += max(0.0, scale.error - self._error) * scale.ratio * near
+                near = sum(weight * self._vocabularies[name].count(run) for name, weight in scale.weights.items())
+                tokens += near - self._ratios.text * self._tokenizer.count(run)
+                doubt += max(0.0, scale.error - self._error) * near
         return tokens, doubt

@@ -1,8 +1,8 @@
-"""Holds how many tokens of each family stand for one of a vocabulary that is only near to its own.
+"""Holds how many tokens of each family stand for those of vocabularies that are only near to its own.
 
 The numbers of `ratios.json` are measured by `tests/support/script_ratios.py`: on translated messages of free programs
-in some ninety languages, and random letters of scripts that no message is in. Where languages share a script and
-differ, the ratio lies between them and the error covers them all.
+and words of common text in some ninety languages, and random letters of scripts that neither is in. Where languages
+share a script and differ, the count lies between them and the error covers them all.
 """
 
 import json
@@ -17,14 +17,10 @@ from elbowroom.tokens.families.vocabularies import VocabularyName
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The tokens of the model for one of a vocabulary, and how far that may be off, as a share of them.
+    """The tokens of the model for one of each vocabulary, added up, and how far that may be off, as a share of them."""
 
-    The vocabulary is the family's where no other one comes nearer to the model's in this script.
-    """
-
-    ratio: float
     error: float
-    vocabulary: VocabularyName | None = None
+    weights: Mapping[VocabularyName, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +49,12 @@ COMMAND_R_RATIOS: Final = Ratios(1.04, SCALES["command-r"])
 GRANITE_RATIOS: Final = Ratios(1.06, SCALES["granite"])
 UNKNOWN_RATIOS: Final = Ratios(1.05, SCALES["unknown"])
 DEEPSEEK_RATIOS: Final = Ratios(
-    1.04, {**dict.fromkeys(SCALES["unknown"], Scale(1.3, 0.4)), "han": Scale(0.91, 0.15), "kana": Scale(0.91, 0.25)}
+    1.04,
+    {
+        **dict.fromkeys(SCALES["unknown"], Scale(0.4, {"o200k": 1.3})),
+        "han": Scale(0.15, {"o200k": 0.91}),
+        "kana": Scale(0.25, {"o200k": 0.91}),
+    },
 )
 """Han and kana as an earlier measurement found them; for the rest no vocabulary can be had, so the error is wide."""
 QWEN35_RATIOS: Final = Ratios(1.0, SCALES["qwen35"])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 from compacting import qwen
@@ -20,6 +21,7 @@ STEPS_AFTER = 20
 PLACES = ("view", "old result", "digest")
 
 
+@cache
 def places(name: str, text: str) -> dict[str, str]:
     """Return what a model gets of a command's output, by where it stands."""
     arguments, size = json.dumps({"command": f"run {name}"}), qwen().count_text
@@ -29,6 +31,12 @@ def places(name: str, text: str) -> dict[str, str]:
         "old result": stub("execute", "bash", arguments, text, "k3v9k3v9k3v9"),
         "digest": digest([(name, text)], 2000),
     }
+
+
+@cache
+def unseen() -> list[tuple[str, str, Sequence[str]]]:
+    """Return the name, the text and the words of each output that was written before the rule was known."""
+    return [(each.name, each.output(SIZE), each.words) for each in UNSEEN]
 
 
 def digest(outputs: Sequence[tuple[str, str]], room: int) -> str:
@@ -64,7 +72,7 @@ def test_what_failed_is_seen_in_outputs_that_were_written_before_the_rule_was_kn
 
     One in four of them was not looked at before the rule for the others was found, and these hold it by themselves.
     """
-    outputs = [(each.name, each.output(SIZE), each.words) for each in UNSEEN]
+    outputs = unseen()
     names = {name.split()[0] for name, _, _ in outputs}
     assert len(names - {exam.name.split()[0] for exam in EXAMS}) >= 60
     gone = lost(outputs, place)
@@ -78,10 +86,10 @@ def test_a_command_that_failed_long_ago_is_still_told() -> None:
     after = [(f"step {number}", "fine\nexit code: 0") for number in range(STEPS_AFTER)]
     said = 0
     for first in range(0, len(UNSEEN) - 2, 3):
-        failed = UNSEEN[first : first + 3]
-        told = digest([*((each.name, f"{each.output(SIZE)}\nexit code: 1") for each in failed), *after], SUMMARY_ROOM)
-        assert [each.name for each in failed if f"run {each.name}: " not in told] == []
-        said += sum(any(word in told for word in each.words) for each in failed)
+        failed = unseen()[first : first + 3]
+        told = digest([*((name, f"{text}\nexit code: 1") for name, text, _ in failed), *after], SUMMARY_ROOM)
+        assert [name for name, _, _ in failed if f"run {name}: " not in told] == []
+        said += sum(any(word in told for word in words) for _, _, words in failed)
     assert said >= LEAST_PASSED * len(UNSEEN)
 
 

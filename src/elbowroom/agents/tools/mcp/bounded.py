@@ -47,7 +47,7 @@ class BoundedAnswer(httpx2.AsyncByteStream):
             if size > lines.LARGEST_MESSAGE:
                 yield self._refusal()
                 return
-        yield bytes(body)
+        yield await lines.without_more_tools(bytes(body))
 
     async def _events(self) -> AsyncIterator[bytes]:
         """Yield whole events; the error in place of one that is too large, whose rest is dropped."""
@@ -58,7 +58,7 @@ class BoundedAnswer(httpx2.AsyncByteStream):
             size += _size(piece)
             while end := END_OF_EVENT.search(event, looked_at):
                 if not dropped:
-                    yield bytes(event[: end.end()])
+                    yield await _with_fewer_tools(bytes(event[: end.end()]))
                 del event[: end.end()]
                 dropped = looked_at = 0
                 size = len(event)
@@ -78,6 +78,12 @@ class BoundedAnswer(httpx2.AsyncByteStream):
         if self._call is None:
             raise httpx2.ReadError("a message was too large")
         return lines.refusal(self._call).encode()
+
+
+async def _with_fewer_tools(event: bytes) -> bytes:
+    """Return an event; where its data are a list of tools, without those that are not taken."""
+    head, mark, data = event.partition(b"data: ")
+    return head + mark + await lines.without_more_tools(data)
 
 
 def _size(piece: bytes) -> int:

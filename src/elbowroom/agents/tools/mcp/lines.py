@@ -4,6 +4,7 @@ The library's own reader copies all of a line again for every 64 KiB that come: 
 some twenty seconds.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -11,13 +12,18 @@ from contextvars import ContextVar
 from typing import Any, Final, Self
 
 import anyio
+import msgspec
 from mcp.client import stdio
 from mcp.types import INVALID_REQUEST
+
+from elbowroom.agents.tools.mcp.convert import MOST_TOOLS
 
 LARGEST_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message; what is larger is dropped, and the call that it answers fails."""
 MOST_DROPPED: Final = 256 * 1024 * 1024
 """Bytes of one message after which the connection ends: the message may have no end."""
+LARGE: Final = 256 * 1024
+"""Bytes from which on a message is looked at in a thread: the library reads one on the event loop."""
 END_KEPT: Final = 512
 """Bytes of the end of a dropped message, where its id may stand."""
 ID_AT_THE_BEGINNING: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d+)\s*,')
@@ -58,8 +64,13 @@ class WholeLines:
             except anyio.EndOfStream:
                 raise StopAsyncIteration from None
             self._ready += self._lines(piece)
-        lines, self._ready = "".join(self._ready), []
-        return lines
+        lines, self._ready = self._ready, []
+        return "".join([await self._bounded(line) for line in lines])
+
+    async def _bounded(self, line: str) -> str:
+        if len(line) <= LARGE:
+            return line
+        return (await without_more_tools(line.encode("utf-8", "surrogatepass"))).decode("utf-8", "surrogatepass")
 
     def _lines(self, piece: bytes) -> Iterator[str]:
         *ends, rest = piece.split(b"\n")
@@ -92,6 +103,25 @@ class WholeLines:
         if found is not None:
             self._is_answered = True
             yield refusal(int(found[1])) + "\n"
+
+
+async def without_more_tools(message: bytes) -> bytes:
+    """Return a message of JSON; of a list of tools only those that are taken, and one more, by which more are seen.
+
+    Whatever is no such list stays as it is.
+    """
+    return await asyncio.to_thread(_shortened, message) if len(message) > LARGE and b'"tools"' in message else message
+
+
+def _shortened(message: bytes) -> bytes:
+    try:
+        match answer := msgspec.json.decode(message):
+            case {"result": {"tools": list(tools)}} if len(tools) > MOST_TOOLS + 1:
+                del tools[MOST_TOOLS + 1 :]
+                return msgspec.json.encode(answer) + message[len(message.rstrip()) :]
+    except (ValueError, RecursionError):  # the library says what is wrong with it
+        pass
+    return message
 
 
 def refusal(call: int | str) -> str:

@@ -64,7 +64,7 @@ class OutputKeeper:
         declared: dict[str, ToolKind] = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
         self._kinds: Mapping[str, ToolKind] = {**READERS, **declared, **settings.kinds}
         self._size_of: Callable[[str], int] = len
-        self._quota = Quota(0, lambda text: self._size_of(text))
+        self._quota = Quota(0, len)
         self._limits = UNMEASURED
         self._room = UNMEASURED_ROOM
         self._refs = {} if refs is None else refs
@@ -82,7 +82,7 @@ class OutputKeeper:
 
         `fixed` is how many tokens no pruning can free, the reply included.
         """
-        self._size_of = size_of
+        self._size_of = self._quota.size_of = size_of
         self._limits = TierLimits.of(self._settings, window, fixed)
         self._room = min(room, self._settings.context_budget_tokens or room)
         self._quota.begin_step(self._room)

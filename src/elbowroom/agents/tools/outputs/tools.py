@@ -154,7 +154,7 @@ class Quota:
 
     def __init__(self, tokens: int, size_of: Callable[[str], int]) -> None:
         self._granted = self._left = max(0, tokens)
-        self._size_of = size_of
+        self.size_of = size_of
         self._turn = asyncio.Lock()
         self._pages: dict[str, Compose] = {}
 
@@ -170,7 +170,7 @@ class Quota:
     def smaller(self, page: str, tokens: int) -> str | None:
         """Return a page of this step within so many tokens, None for any other text and where nothing fits."""
         compose = self._pages.get(page)
-        return (compose(tokens, self._size_of) or None) if compose is not None else None
+        return (compose(tokens, self.size_of) or None) if compose is not None else None
 
     def let_go(self) -> None:
         """Forget how the pages of this step were made: what the model gets of them is settled."""
@@ -182,10 +182,10 @@ class Quota:
         `compose` runs in a thread and returns "" where nothing fits; a sentence that says so is returned then.
         """
         async with self._turn:
-            text = await asyncio.to_thread(compose, self._left, self._size_of)
+            text = await asyncio.to_thread(compose, self._left, self.size_of)
             if text:
                 self._pages[text] = compose
-                self._left -= await asyncio.to_thread(self._size_of, text)
+                self._left -= await asyncio.to_thread(self.size_of, text)
                 return text
         if self._left < self._granted:
             return "[Nothing more fits this step: what was read has used up its room. Make this call again next.]"

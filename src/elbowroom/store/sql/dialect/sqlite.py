@@ -212,8 +212,10 @@ def _engine(url: URL, connections: int, pragmas: Sequence[str], begin: str) -> E
 
     def begun(connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
-        if pragmas is WRITING:
-            driver.execute(f"PRAGMA synchronous = {ON_DISK if waits_for_disk(connection) else BY_SYSTEM}")
+        waits = ON_DISK if waits_for_disk(connection) else BY_SYSTEM
+        if pragmas is WRITING and connection.info.get("waits", ON_DISK) != waits:
+            driver.execute(f"PRAGMA synchronous = {waits}")
+            connection.info["waits"] = waits
         driver.execute(begin)
 
     event.listen(engine, "begin", begun)
