@@ -93,7 +93,7 @@ def messages() -> dict[str, str]:
 
 def runs() -> dict[str, dict[str, list[str]]]:
     """Return pages of text of each script, by language."""
-    words = [(f"words {language}", *listed) for language, *listed in common_words(CACHE)]
+    words = [(f"words {language}", drawn, shares) for language, drawn, shares in common_words(CACHE)]
     texts = messages() | {name: text_of(drawn, shares, MOST_OF_A_LANGUAGE) for name, drawn, shares in words}
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for language, text in texts.items():

@@ -167,8 +167,8 @@ class ScriptCorrection:
     def __init__(self, tokenizer: Tokenizer, ratios: Ratios, error: float, *, capacity: int = CAPACITY) -> None:
         self._ratios = ratios
         names = {name for scale in ratios.scripts.values() for name in scale.weights}
-        others = {name: bundled_tokenizer(name, frozenset()) for name in names if name != tokenizer.name}
-        self._tokenizer, self._vocabularies = tokenizer, {**others, tokenizer.name: tokenizer}
+        self._tokenizer, self._vocabularies = tokenizer, {tokenizer.name: tokenizer}
+        self._vocabularies |= {name: bundled_tokenizer(name, frozenset()) for name in names if name != tokenizer.name}
         self._error = error
         self._known = Recent[bytes, Correction]("script_corrections", capacity)
         self._lock = threading.Lock()
