@@ -10,7 +10,7 @@ from elbowroom.settings.live import LiveSettings
 from elbowroom.settings.merge import restart_needed
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "settings-api.md").read_text(encoding="utf-8")
-TABLES = ("settings", "agents", "providers", "tools", "doctor", "pairing", "acts")
+TABLES = ("settings", "agents", "providers", "tools", "doctor", "pairing", "users", "acts")
 
 
 def test_it_has_every_route(tmp_path: Path) -> None:
