@@ -112,10 +112,10 @@ def prompts_too_long(crowd: Crowd) -> Iterator[str]:
 
 
 def windows_too_full(crowd: Crowd) -> Iterator[str]:
-    """The requests that an LM Studio works on never hold more than its window, while servers have their database."""
+    """The requests that an LM Studio works on never hold more than its window, where servers can know of each other."""
     for studio in crowd.studios:
         for line in studio.lines("held"):
-            if line["held"] > line["window"] and not crowd.hand.lacked_database(line["at"]):
+            if line["held"] > line["window"] and not crowd.hand.hid_what_is_held(line["at"]):
                 yield f"{line['held']} tokens in a window of {line['window']} of {studio.name}"
 
 
