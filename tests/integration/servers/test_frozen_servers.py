@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -16,7 +17,7 @@ from command_line import PATIENCE
 from mcp_sample import stdio_server
 from postgresql import shared_server
 from scripted_pruner import is_prune_order, valid_plan
-from server_processes import BEARER, OneServer, server_processes
+from server_processes import BEARER, OneServer, server_processes, starved
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 
@@ -122,7 +123,11 @@ class Round:
         """Wait until `other` has seen that `one` is not there, and looked after what it has left."""
         gone = "SELECT id FROM servers WHERE renewed < extract(epoch FROM clock_timestamp()) - 10"
         left = f"SELECT 1 FROM turns WHERE status = 'streaming' AND server IN ({gone})"
-        await eventually(lambda: self.rows(gone) and not self.rows(left), "it counts as dead", GONE_SECONDS)
+        await eventually(lambda: self.rows(gone) and not self.rows(left), "it does not count as dead", PATIENCE)
+
+    def starved(self) -> float:
+        """Return for how many seconds those that go on have waited for a processor."""
+        return self.other.starved + starved(os.getpid())
 
     async def interrupted(self) -> None:
         """Wait for the answer of `one`, which has to say that it stood still, and nothing of what came then."""
@@ -140,10 +145,10 @@ async def play(rounds: Sequence[Round]) -> None:
     assert len(turns) == len(rounds)
     await asyncio.sleep(random.uniform(0.0, LATEST))
     any_round.one.freeze()
-    began, starved = time.monotonic(), any_round.other.starved
+    began, waited = time.monotonic(), any_round.starved()
     try:
         await asyncio.gather(*(anext(each.steps) for each in rounds))
-        assert time.monotonic() - began - (any_round.other.starved - starved) < GONE_SECONDS
+        assert time.monotonic() - began - (any_round.starved() - waited) < GONE_SECONDS
         await any_round.until_dead()
         await eventually(lambda: not any(each.streaming() for each in rounds), "a turn of the other one goes on")
         for each in rounds:
