@@ -105,13 +105,13 @@ class StreamWatch:
 
     def pass_call(self) -> None:
         """Look at a piece of a tool call: half a call is of no use, so it is stopped only where it must be."""
-        self.is_stopped = self._verdict() == "stop now"
+        self.is_stopped = self._verdict(in_call=True) == "stop now"
 
-    def _verdict(self) -> StreamVerdict:
+    def _verdict(self, *, in_call: bool = False) -> StreamVerdict:
         if self._has_ended or self._bytes < self._harmless or self._fits_by_bytes():
             return "go on"
         generated, self.lacks_room = self.generated, False
-        verdict = self._manager.while_streaming(generated)
+        verdict = self._manager.while_streaming(generated, in_call=in_call)
         if verdict == "go on":
             verdict = self._beside_others(self._manager.prompt + generated)
         if verdict == "go on":
