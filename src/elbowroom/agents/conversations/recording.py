@@ -109,7 +109,8 @@ class TurnRecorder:
         self._unplaced: list[Changes] = []
         self._may_have_hidden = True
         self._tell: Callable[[], object] | None = None
-        self._show: Sink = _shown_to_nobody
+        self.show: Sink = _shown_to_nobody
+        """Tells the person where the answer waits for the store, and where that was in vain."""
         self._release: Callable[[], None] = lambda: None
         self._is_missed = False
 
@@ -137,10 +138,6 @@ class TurnRecorder:
     def not_found_in_time(self) -> None:
         """Note that the store did not tell in time which conversation it is, so that its past is not known."""
         self._is_missed = True
-
-    def show_to(self, sink: Sink) -> None:
-        """Tell the person by this sink where the answer waits for the store, and where that was in vain."""
-        self._show = sink
 
     def tell(self, tell: Callable[[], object]) -> None:
         """Call this now, and again where the conversation is found later."""
@@ -282,17 +279,17 @@ class TurnRecorder:
             return
         is_told = self._conversations.is_opening and not await self.is_found(seconds=QUIET_SECONDS)
         if is_told:
-            await self._show([Notice("store", OPENING, is_done=False)])
+            await self.show([Notice("store", OPENING, is_done=False)])
         await self.is_found(is_patient=True)
         if self._is_missed:
             await self._tell_missed()
         elif is_told:
-            await self._show([Notice("store", OPENED)])
+            await self.show([Notice("store", OPENED)])
 
     async def _tell_missed(self) -> None:
         if self._is_missed:
             self._is_missed = False
-            await self._show([Notice("store", MISSED)])
+            await self.show([Notice("store", MISSED)])
 
     async def pins(self) -> frozenset[str]:
         """Return the keys of this conversation's pinned messages; none where the store fails or takes too long."""
