@@ -343,9 +343,13 @@ class TurnRecorder:
             self._note(ReplyBegun(self.id, self._reply, time.time()))
 
     def _read(self) -> None:
-        """Record the messages that were taken in; they leave the queue in the same change."""
+        """Record the messages that were taken in; they leave the queue in the same change.
+
+        While the conversation is looked for, they have left it by the time at which this is written.
+        """
         read, self.unread = self.unread, ()
-        added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
+        now, is_placed = time.time(), self._finding is None
+        added = [Added(self.id, self._new_message(), item.message, now, item.id if is_placed else "") for item in read]
         self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
     def _end_reply(self, status: Status, lost: Mapping[str, Any] | None = None) -> None:

@@ -161,9 +161,12 @@ class Plan:
         self._forgotten.add(change.message)
 
     def add_message(self, change: kinds.Added) -> None:
-        """Write a whole message of a turn."""
+        """Write a whole message of a turn; one of the queue only where no other server has taken it meanwhile."""
         given = values(turn=change.turn, status="complete")
-        self._write_message(sql.ADD, change.message, change.content, change.at, given)
+        if change.queued:
+            given |= values(queued=change.queued, server=self._server)
+        statement = sql.ADD_QUEUED if change.queued else sql.ADD
+        self._write_message(statement, change.message, change.content, change.at, given)
         self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
         self._use(self._used_by_turn, change.turn, change.at)
 
