@@ -75,9 +75,12 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
         return None
     turn = long_turn(messages, sending.counter.text, budget)
     expected = expected_question(messages)
-    # Of its output only the visible text counts here: thoughts are in no later prompt.
-    more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(turn)}")
-    is_full = used is not None and budget.occupied(used.prompt + more) >= budget.trigger
+    # Of its output only the visible text counts here, which is no more than all: thoughts are in no later prompt.
+    shown, more = (
+        sending.counter.text(manager.history.without_known(text_of(reply))),
+        sending.counter.text(text_of(turn)),
+    )
+    is_full = used is not None and budget.occupied(used.prompt + min(used.output, shown) + more) >= budget.trigger
     pause = sending.shared.answers.of(sending.talk(), sending.name).pause
 
     async def work(job: Job) -> None:
