@@ -51,7 +51,7 @@ def talk(said: str, last: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("last", ["go on", "weiter", "What became of the boat in the last lines?", None])
-@pytest.mark.parametrize(("window", "words"), [(4096, 6000), (8192, 6000)])
+@pytest.mark.parametrize(("window", "words"), [(4096, 6000), pytest.param(8192, 6000, marks=pytest.mark.long)])
 async def test_next_message_finds_the_end_of_the_answer(
     tmp_path: Path, window: int, words: int, last: str | None
 ) -> None:
@@ -69,7 +69,7 @@ async def test_next_message_finds_the_end_of_the_answer(
         assert text_of(chunks)
 
 
-@pytest.mark.parametrize("window", [4096, 8192])
+@pytest.mark.parametrize("window", [4096, pytest.param(8192, marks=pytest.mark.long)])
 async def test_end_of_an_answer_that_filled_the_window(tmp_path: Path, window: int) -> None:
     """A chat program that sets no limit has most of the window for it too: no room is kept that could not be enough."""
     text = log_of(12 * window)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 from chatting import eventually
 from command_line import PATIENCE
@@ -126,8 +127,11 @@ class Round:
         await eventually(lambda: self.rows(gone) and not self.rows(left), "it does not count as dead", PATIENCE)
 
     def starved(self) -> float:
-        """Return for how many seconds those that go on have waited for a processor."""
-        return self.other.starved + starved(os.getpid())
+        """Return for how many seconds those that go on have waited for a processor: each thread, the database's too."""
+        database = [process.pid for process in psutil.Process(shared_server().pid).children()]
+        threads = Path("/proc").glob("*/task/*")
+        going_on = {str(pid) for pid in (os.getpid(), self.other.pid, *database)}
+        return sum(starved(int(thread.name)) for thread in threads if thread.parts[2] in going_on)
 
     async def interrupted(self) -> None:
         """Wait for the answer of `one`, which has to say that it stood still, and nothing of what came then."""
