@@ -382,8 +382,9 @@ class ReplyStream(ReplyReader):
         self._unseen.append(event)
 
     def _shown(self) -> Awaitable[None]:
-        """Record what the client has not seen yet, and hand it to the sink."""
+        """Record what the client has not seen yet, and hand it to the sink; nothing where the sink refuses it."""
         said, self._unseen = self._unseen, []
+        showing = self._sink([self._answer.take(event) for event in said])
         if self._live is not None:
             self._live.said(said)
-        return self._sink([self._answer.take(event) for event in said])
+        return showing

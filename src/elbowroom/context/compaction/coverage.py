@@ -26,7 +26,7 @@ from elbowroom.context.compaction.division import (
     said_in,
     speaker_in,
 )
-from elbowroom.context.transcript import Group, Message, called, readable, size_in_bytes
+from elbowroom.context.transcript import Group, Message, called, readable, size_in_bytes, written
 
 Teller = Speaker | Literal["summary"]
 IMPORTANCE: Final[dict[Teller, float]] = {"user": 1.0, "summary": 0.8, "assistant": 0.4, "tool": 0.4, "call": 0.4}
@@ -36,9 +36,15 @@ UNSPACED: Final = r"\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\
 BETWEEN: Final = rf"\s,;:!?()\[\]{{}}\"'`“”„«»‘’、。，；：！？（）「」『』…|<>=*{UNSPACED}"
 WORD: Final = re.compile(rf"[{UNSPACED}]+|[^{BETWEEN}._-][^{BETWEEN}]*(?<![._-])")
 FIRST_UNSPACED: Final = re.compile(rf"[{UNSPACED}]")
+AT_ENDS: Final = "._-"
+"""Signs that stand within words, but at no end of one."""
+SMALL: Final = bytes(ord(re.sub(f"[{BETWEEN}]", " ", chr(byte).lower())) for byte in range(128)) + bytes(
+    range(128, 256)
+)
+"""What each byte of ASCII is in words: a small letter, or a space where it stands between them."""
 HAS_DIGIT: Final = re.compile(r"\d").search
-STOPS: Final = (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")
-WITHOUT_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
+STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")}
+DIGITS: Final = b"0123456789"
 LONGEST: Final = 400
 """Characters of a unit; a longer line is cut between words."""
 LONGEST_READ: Final = 40_000
@@ -52,25 +58,42 @@ LEAST_LINE: Final = 4
 """Tokens that the shortest line takes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Unit:
     """A stretch of text that stays whole or goes; `line` is how a summary quotes it, under a `heading`."""
 
     speaker: Teller
     text: str
     line: str
-    words: frozenset[str]
+    words: Set[str]
     heading: str = ""
     place: int | None = None
     """Which line of the earlier summaries tells it, if any does."""
 
 
-def words_of(text: str) -> set[str]:
-    """Return the words of a text in small letters, and of scripts without spaces each two letters in a row."""
+class Words(dict[str, str]):
+    """The words between spaces, each with what it is without the signs at its ends."""
+
+    def __missing__(self, word: str) -> str:
+        """Return a word that was not looked for yet, and remember it."""
+        self[word] = core = word.strip(AT_ENDS)
+        return core
+
+
+def words_of(text: str, known: Words | None = None) -> set[str]:
+    """Return the words of a text in small letters, and of scripts without spaces each two letters in a row.
+
+    Those in texts that are read with the same `known` words are the same objects, which takes less time and memory.
+    """
+    if text.isascii():
+        small = text.encode().translate(SMALL).decode()
+        found = set(map((Words() if known is None else known).__getitem__, small.split()))
+        found.discard("")
+        return found
     words: list[str] = WORD.findall(text.casefold())
     if not FIRST_UNSPACED.search(text):
         return set(words)
-    found: set[str] = set()
+    found = set()
     for word in words:
         if FIRST_UNSPACED.match(word):
             found.update(word[at : at + 2] for at in range(max(1, len(word) - 1)))
@@ -81,8 +104,8 @@ def words_of(text: str) -> set[str]:
 
 def sentences_of(text: str) -> list[str]:
     """Return the sentences and lines of a text, in their order; some may be blank."""
-    for stop in STOPS:
-        text = text.replace(stop, f"{stop.rstrip()}\n")
+    for stop, ending in STOPS.items():
+        text = text.replace(stop, ending)
     return text.split("\n")
 
 
@@ -92,20 +115,20 @@ class Coverage:
     def __init__(self, groups: Iterable[Group], size: Callable[[str], int]) -> None:
         self._size = size
         self._lines = count()
-        self._units = {id(group): (group, tuple(_units_of(group, self._lines))) for group in groups}
+        self._words = Words()
+        self._units = {id(group): (group, tuple(_units_of(group, self._lines, self._words))) for group in groups}
         units = [unit for _, inside in self._units.values() for unit in inside]
         said = Counter(chain.from_iterable(unit.words for unit in units))
         rarities = {times: math.log((len(units) + 1) / times) ** 2 for times in set(said.values())}
-        with_digits = set(filter(HAS_DIGIT, said))
+        with_digits = {word for word in said if not word.isalpha() and HAS_DIGIT(word)}
+        # a figure or name takes more tokens, since it cannot be guessed from its beginning
+        tokens = {word: (len(word) + 3) // 4 + 2 * (word in with_digits) for word in said}
         self._weights = Counter(
-            {  # a figure or name takes more tokens, since it cannot be guessed from its beginning
-                word: rarities[times] * min(4, (len(word) + 3) // 4 + 2 * (word in with_digits))
-                for word, times in said.items()
-            }
+            {word: rarities[times] * (tokens[word] if tokens[word] < 4 else 4) for word, times in said.items()}
         )
         most = len(units) ** 0.5
         self._names = {word for word, times in said.items() if 1 < times <= most} - with_digits
-        frames = [unit.text.translate(WITHOUT_DIGITS) for unit in units]
+        frames = [unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS) for unit in units]
         alike = Counter(frames)
         whole = math.log(len(units) + 1)
         self._factors = {
@@ -120,7 +143,7 @@ class Coverage:
     def _units_in(self, group: Group) -> tuple[Unit, ...]:
         """Return the units of a group, which are looked for once; parts of messages come later than the others."""
         if id(group) not in self._units:
-            self._units[id(group)] = group, tuple(_units_of(group, self._lines))
+            self._units[id(group)] = group, tuple(_units_of(group, self._lines, self._words))
         return self._units[id(group)][1]
 
     def words(self, groups: Iterable[Group]) -> set[str]:
@@ -131,15 +154,27 @@ class Coverage:
         """Return what words weigh together; those of nobody in the conversation weigh nothing."""
         return sum(map(self._weights.__getitem__, words))
 
-    def lost(self, groups: Sequence[Group], words: set[str]) -> tuple[int, list[str]]:
-        """Return how many units of groups are the user's, and which have most of their weight in none of these words.
+    def lost(self, groups: Sequence[Group], messages: Iterable[Message]) -> tuple[int, list[str]]:
+        """Return how many units of groups are the user's, and which have most of their weight in no message of these.
 
         The weightiest comes first; what was said twice counts once.
         """
+        words = self._in_messages(messages)
         units = {unit.text: unit for unit in self.units(groups) if unit.speaker == "user"}
         missing = ((self.weight(unit.words - words), unit) for unit in units.values())
-        lost = [(weight, unit.text) for weight, unit in missing if 2 * weight > self.weight(unit.words)]
+        lost = [(weight, unit.text) for weight, unit in missing if weight and 2 * weight > self.weight(unit.words)]
         return len(units), [text for _, text in sorted(lost, key=itemgetter(0), reverse=True)]
+
+    def _in_messages(self, messages: Iterable[Message]) -> set[str]:
+        """Return the words of messages; those of groups are known, unless more or less than their messages was read."""
+        unread = {id(message): message for message in messages}
+        words: set[str] = set()
+        for group, units in self._units.values():
+            if id(group.messages[0]) in unread and not (group.unshortened or group.note):
+                words.update(*(unit.words for unit in units))
+                for message in group.messages:
+                    unread.pop(id(message), None)
+        return words.union(*(words_of(written(message), self._words) for message in unread.values()))
 
     def chosen(
         self, groups: Sequence[Group], staying: Sequence[Group], told: str, room: int, for_user: int
@@ -150,10 +185,12 @@ class Coverage:
         than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
         same the newer comes first.
         """
-        said = self.words(staying) | words_of(told)
+        known = self.words(staying) | words_of(told, self._words)
         units = self._once(groups, {unit.text for unit in self.units(staying)})
+        fresh = {unit: unit.words - known for unit in units}
+        weights = {unit: self.weight(new) for unit, new in fresh.items()}
+        factors = {unit: self._factor(unit, self.weight(unit.words & known), weights[unit]) for unit in units}
         picked: set[Unit] = set()
-        known = set(said)
         own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
             cost = self._size("".join(f"{unit.line}\n" for unit in own))
@@ -162,17 +199,14 @@ class Coverage:
                 picked.update(own)
                 known.update(*(unit.words for unit in own))
         successors = self._successors(units)
-        factors = {unit: self._factor(unit, said) for unit in units if unit not in picked}
-        queue = [
-            (-factor * self.weight(unit.words - known), -units[unit], unit)
-            for unit, factor in factors.items()
-            if factor
-        ]
+        queue = [(-factors[unit] * weights[unit], -units[unit], unit) for unit in units if unit not in picked]
         heapq.heapify(queue)
+        uncounted = ""
         misses = 0
         while queue and room >= LEAST_LINE and misses < MOST_MISSES:
             _, place, unit = heapq.heappop(queue)
-            worth = factors[unit] * self.weight(unit.words - known)
+            fresh[unit] = fresh[unit] - known
+            worth = factors[unit] * self.weight(fresh[unit])
             if queue and worth < -queue[0][0]:  # what was picked since has covered a part of it: look at it again later
                 heapq.heappush(queue, (-worth, place, unit))
                 continue
@@ -180,11 +214,14 @@ class Coverage:
                 break
             newer = successors.pop(unit, unit)
             first = unit if newer in picked else newer
-            cost = self._size(f"{first.line}\n")
-            if cost > room:
-                misses += 1
-                continue
-            room -= cost
+            line = f"{first.line}\n"
+            if size_in_bytes(uncounted + line) > room:  # a token has a byte or more: until here there is room for all
+                room -= self._size(uncounted)
+                uncounted = ""
+                if size_in_bytes(line) > room and self._size(line) > room:
+                    misses += 1
+                    continue
+            uncounted += line
             picked.add(first)
             known |= first.words
             if first is not unit:
@@ -223,14 +260,13 @@ class Coverage:
                     known.append(unit)
         return found
 
-    def _factor(self, unit: Unit, said: set[str]) -> float:
+    def _factor(self, unit: Unit, told: float, new: float) -> float:
         """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
 
-        A newer unit counts up to twice an old one, one that is all about what the last turns speak of twice, and one
+        A newer unit counts up to twice an old one, one that is all about what the last turns have `told` twice, and one
         that differs from many in its figures alone, like the lines of a log, the less the more they are.
         """
-        whole = self.weight(unit.words)
-        about = self.weight(unit.words & said) / whole if whole else 0.0
+        about = told / (told + new) if told else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
         return IMPORTANCE[unit.speaker] * (1 + about) * self._factors.get(unit, 2.0) / size
 
@@ -240,15 +276,15 @@ def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> li
     return [unit.line for unit in Coverage(groups, size).chosen(groups, (), "", room, room // 2)]
 
 
-def _units_of(group: Group, lines: Iterator[int]) -> Iterator[Unit]:
+def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit]:
     """Yield the units of a group: of a summary its `lines`, which are numbered, and what it stands for, if known."""
     if not is_summary(group):
         for message in group.unshortened or group.messages:
-            yield from _units_in_message(message, group.note)
+            yield from _units_in_message(message, words, group.note)
         return
     said = [(next(lines), *line) for line in said_in(carried_by([group]).body)]
     places = {line: place for place, heading, line in said if heading in QUOTING}
-    units = (unit for message in group.unshortened for unit in _units_in_message(message))
+    units = (unit for message in group.unshortened for unit in _units_in_message(message, words))
     found = [replace(unit, heading=WORDS_KEPT, place=places.get(unit.line)) for unit in units]
     known = {unit.place for unit in found}
     for place, heading, line in said:
@@ -257,19 +293,19 @@ def _units_of(group: Group, lines: Iterator[int]) -> Iterator[Unit]:
             teller: Teller = speaker
             if speaker == "user" and heading not in QUOTING:
                 teller, text = "summary", line
-            yield Unit(teller, text, line, frozenset(words_of(text)), heading, place)
+            yield Unit(teller, text, line, words_of(text, words), heading, place)
     yield from found
 
 
-def _units_in_message(message: Message, note: str = "") -> Iterator[Unit]:
+def _units_in_message(message: Message, words: Words, note: str = "") -> Iterator[Unit]:
     """Yield the units of a message without the note at its end."""
     role = message.get("role")
     speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
     for text in _pieces_of(readable(message).removesuffix(note)):
-        yield Unit(speaker, text, quotation(speaker, text), frozenset(words_of(text)))
+        yield Unit(speaker, text, quotation(speaker, text), words_of(text, words))
     for name, arguments in called(message):
         for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):
-            yield Unit("call", text, quotation("call", text), frozenset(words_of(text)))
+            yield Unit("call", text, quotation("call", text), words_of(text, words))
 
 
 def _pieces_of(text: str) -> Iterator[str]:
@@ -277,7 +313,8 @@ def _pieces_of(text: str) -> Iterator[str]:
     if len(text) > 2 * LONGEST_READ:
         text = f"{text[:LONGEST_READ]}\n{text[-LONGEST_READ:]}"
     for sentence in sentences_of(text):
-        rest = " ".join(sentence.split())
+        is_plain = sentence.isprintable() and "  " not in sentence
+        rest = sentence.strip() if is_plain else " ".join(sentence.split())
         while len(rest) > LONGEST:
             end = rest.rfind(" ", LONGEST // 2, LONGEST) + 1 or LONGEST
             yield rest[:end].strip()

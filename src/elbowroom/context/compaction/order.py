@@ -311,7 +311,7 @@ def suffix_order(
 
 def _first_words(group: Group) -> str:
     """Return how a group begins, in one line: what it says, else what it calls."""
-    said = " ".join(readable(group.messages[0])[: 10 * FIRST_WORDS].split())
+    said = " ".join(readable(group.messages[0])[: 10 * FIRST_WORDS].split(maxsplit=FIRST_WORDS))
     return (said or f"calls {', '.join(name for name, _ in called(group.messages[0]))}")[:FIRST_WORDS]
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
-from elbowroom.context.compaction.coverage import Coverage, sentences_of, words_of
+from elbowroom.context.compaction.coverage import Coverage, sentences_of
 from elbowroom.context.compaction.division import QUOTING, Division, carried_by, inner_summary, is_summary, said_in
 from elbowroom.context.compaction.files import State
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.outcome import Verdict
-from elbowroom.context.transcript import Group, Message, called, calls_of, text_of, written
+from elbowroom.context.transcript import Group, Message, called, calls_of, text_of
 
 STATES: Final[Mapping[State, re.Pattern[str]]] = {
     "read": re.compile(r"\bread|gelesen|読", re.IGNORECASE),
@@ -35,7 +35,7 @@ MOST_SEARCHED: Final = 2_000_000
 def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Message]) -> Verdict:
     """Judge the messages after a compaction, by a plan, of what was divided so."""
     removed = [*division.summaries, *(each.group for each in division.old)]
-    facts, lost = coverage.lost(removed, words_of("\n".join(map(written, after))))
+    facts, lost = coverage.lost(removed, after)
     broken = max(0, unpaired(after) - unpaired(division.messages))
     quoted = sum(heading in QUOTING for heading, _ in _lines_of(after))
     return Verdict(facts, quoted, len(lost), plan.named, plan.made_up, broken, tuple(lost[:MOST_EXAMPLES]))

@@ -56,11 +56,11 @@ class SegmentCounter:
         """Return how many tokens each piece of a text takes."""
         digests = [_digest(text, start, end) for start, end in spans]
         known = self._known(digests)
-        missing = [place for place, digest in enumerate(digests) if digest not in known]
-        counts = self.tokenizer.count_spans(text, (spans[place] for place in missing))
-        fresh = dict(zip((digests[place] for place in missing), counts, strict=True))
-        self._remember(fresh)
-        known |= fresh
+        if missing := [place for place, digest in enumerate(digests) if digest not in known]:
+            counts = self.tokenizer.count_spans(text, (spans[place] for place in missing))
+            fresh = dict(zip((digests[place] for place in missing), counts, strict=True))
+            self._remember(fresh)
+            known |= fresh
         return [known[digest] for digest in digests]
 
     def count_prompt(self, prompt: str) -> int:

@@ -27,6 +27,8 @@ def groups_of(*texts: str, role: str = "user") -> tuple[Group, ...]:
         ("締切は3月", {"締切", "切は", "3", "月"}),
         ("Срок — 5 мая", {"срок", "—", "5", "мая"}),
         ("", set()),
+        ("-- A._b. ... *c-d*, e_ 'f'", {"a._b", "c-d", "e", "f"}),
+        ("-- Ä._b. ... *c-d*, e_ „f“", {"ä._b", "c-d", "e", "f"}),
     ],
 )
 def test_words(text: str, words: set[str]) -> None:
@@ -130,7 +132,10 @@ def test_a_summary_is_chosen_anew_from_what_it_stands_for() -> None:
         ("- And the boat?", True),
     ]
     assert "- btw our codename is ESZYC-417" in [unit.line for unit in coverage.chosen(groups, (), "", 50, 0)]
-    assert coverage.lost(groups, words_of("And the boat? our codename is ESZYC-417")) == (3, [usual])
+    assert coverage.lost(groups, [said("user", "And the boat?"), said("user", "our codename is ESZYC-417")]) == (
+        3,
+        [usual],
+    )
 
 
 @pytest.mark.parametrize("room", range(30, 150, 8))
@@ -167,3 +172,28 @@ def test_what_looks_alike_and_is_true_stays_where_there_is_room() -> None:
     """No row of a table goes because another one comes after it."""
     rows = [f"room {number}: seats {number // 7}" for number in (101, 102, 103)]
     assert quoted(groups_of(*rows, "one more thing"), len, 200) == [f"- {text}" for text in (*rows, "one more thing")]
+
+
+def test_few_texts_are_counted_for_many_lines() -> None:
+    """As long as there is room for a token for each byte, lines are not counted one by one; the room is held to."""
+    counted: list[str] = []
+
+    def size(text: str) -> int:
+        counted.append(text)
+        return len(text) // 3
+
+    lines = quoted(groups_of(*(f"alpha{number} beta{number} gamma{number}" for number in range(400))), size, 2000)
+    told = len("".join(f"{line}\n" for line in lines)) // 3
+    assert 1900 < told <= 2000
+    assert len(counted) < len(lines) / 2
+
+
+def test_what_stays_is_not_lost_whoever_says_it() -> None:
+    """The user's words count as kept where any message has them; of a shortened result only what is left of it."""
+    read = Transcript.of(used("read_file", {"path": "src/a.py"}, "the harbour opens at dawn", "c1")).groups[0]
+    stub = {**read.messages[1], "content": "[tool output trimmed; ref=abcdefghjkmn]"}
+    shortened = Group((read.messages[0], stub), unshortened=read.messages)
+    asked = groups_of("the harbour opens at dawn")
+    for tools, lost in ((read, []), (shortened, ["the harbour opens at dawn"])):
+        groups = (*asked, *groups_of("something else"), tools)
+        assert Coverage(groups, len).lost(asked, list(tools.messages)) == (1, lost)
