@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 
 LONGEST = 200
-MOST_DOUBTFUL = 2
-AROUND = 40
 LONGEST_LINE = 2000
 MONTHS = (
     r"(?:Jan(?:uary|uar)?|Feb(?:ruary|ruar)?|Mar(?:ch)?|März?|Apr(?:il)?|May|Mai|June?|Juni|July?|Juli|Aug(?:ust)?|"
@@ -137,31 +135,3 @@ def _short_lines(text: str) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LONGEST_LINE):
             yield line[start : start + LONGEST_LINE]
-
-
-def stands_in(core: str, text: str, doubtful: int = MOST_DOUBTFUL) -> bool:
-    """Tell whether a text holds this, and not merely as a part of something longer, as 18192 holds 8192.
-
-    At so many `doubtful` places it may be joined to something, if it still counts as an identifier there.
-    """
-    place = text.find(core)
-    while place != -1:
-        before, after = text[place - 1 : place], text[place + len(core) : place + len(core) + 2]
-        if not (_joins(before, core[:1]) or _joins(core[-1:], after[:1]) or re.fullmatch(r"[.,]\d", after)):
-            return True
-        if doubtful > 0 and _is_found(core, text, place):
-            return True
-        place, doubtful = text.find(core, place + 1), doubtful - 1
-    return False
-
-
-def _is_found(core: str, text: str, place: int) -> bool:
-    """Tell whether a text at this place, though joined to something, still counts as an identifier."""
-    start = max(0, place - AROUND)
-    around = find_identifiers(text[start : place + len(core) + AROUND])
-    return any(core in (found.core, found.text) for found in around)
-
-
-def _joins(left: str, right: str) -> bool:
-    """Tell whether two characters make one word; scripts without spaces have no word borders to look for."""
-    return left.isascii() and right.isascii() and left.isalnum() and right.isalnum()
