@@ -71,8 +71,8 @@ def cache_sizes() -> Mapping[str, int]:
     return sizes
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""What `mallopt` calls the two; the values are part of glibc's interface."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+"""What `mallopt` calls the three; the values are part of glibc's interface."""
 LARGE_BLOCK: Final = 2**20
 """Bytes of a block that a socket's or a stream's usual buffer does not reach."""
 
@@ -98,15 +98,16 @@ def give_back_memory() -> None:
         trim(0)
 
 
-def give_back_large_blocks() -> None:
-    """Have each large block of memory go back to the system as soon as it is free.
+def keep_memory_small() -> None:
+    """Have each large block of memory go back to the system as soon as it is free, and all threads share what is left.
 
     Otherwise the first one makes glibc's allocator keep blocks up to its size, so that copies of a large body that are
-    long gone still take room beside the next.
+    long gone still take room beside the next; and each thread has free memory of its own, which no other one uses.
     """
     if (set_option := _of_glibc("mallopt")) is not None:
         set_option(M_MMAP_THRESHOLD, LARGE_BLOCK)
         set_option(M_TRIM_THRESHOLD, 2 * LARGE_BLOCK)
+        set_option(M_ARENA_MAX, 1)
 
 
 def _of_glibc(name: str) -> Callable[..., int] | None:

@@ -129,14 +129,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from elbowroom.caches import give_back_large_blocks, importing
+    from elbowroom.caches import keep_memory_small, importing
 
     with importing():
         from elbowroom.server.listen import serve
         from elbowroom.store import database_path, only_process, store_place
         from elbowroom.store.inspection import check_encoding
 
-    give_back_large_blocks()
+    keep_memory_small()
     environ = {**os.environ}
     if options.data_dir:
         environ["ELBOWROOM_DATA_DIR"] = str(expanded(options.data_dir).absolute())

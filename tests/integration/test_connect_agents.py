@@ -91,7 +91,7 @@ async def test_what_is_written(home: Path, served: Served) -> None:
     assert opencode["provider"]["openai"] == {}
     told = opencode["provider"]["elbowroom"]
     assert told["options"]["baseURL"] == f"{served.url}/v1"
-    assert told["models"][RAW_MODEL]["limit"] == {"context": 32_768, "output": 4_096}
+    assert told["models"][RAW_MODEL]["limit"] == {"context": 32_768, "input": 57_344, "output": 4_096}
     mine, ours = settings_in(home / PI_MODELS)["providers"]["elbowroom"]["models"]
     assert (mine, ours) == ({"id": "mine"}, {"id": RAW_MODEL, "contextWindow": 57_344, "maxTokens": 4_096})
     assert settings_in(home / PI)["defaultModel"] == RAW_MODEL

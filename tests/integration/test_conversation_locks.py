@@ -259,7 +259,7 @@ async def test_the_client_waits_by_itself(trio: Trio) -> None:
             release.set()
 
     studio.enqueue(Script(BEGUN, WaitFor(release)), "Second.")
-    http = DefaultAsyncHttpxClient(trust_env=False, event_hooks={"response": [end_the_first]})
+    http = DefaultAsyncHttpxClient(trust_env=False, verify=False, event_hooks={"response": [end_the_first]})
     async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", http_client=http) as client:
         conversation = await conversation_of(client)
         asked = answering(client, conversation)

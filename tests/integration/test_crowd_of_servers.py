@@ -9,14 +9,22 @@ import random
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import psycopg
 import pytest
 from chaos import CHAOS, KILLS, Hand
-from crowd import Crowd
-from crowd_checks import broken, summary
-from postgresql import KEEPING, started
+from crowd import Crowd, Person
+from crowd_checks import broken, queue_not_read, summary
+from postgresql import KEEPING, new_place, started
 from server_processes import server_processes
+from studio_process import MODEL
 from studio_processes import studios
+
+from elbowroom.context.conversation import Added, ConversationBegun, TurnBegun
+from elbowroom.store.sql.conversations import SqlConversations
+from elbowroom.store.sql.database import Database
 
 SETTLING = 17.0
 """Seconds after which nothing is left of a server that was killed."""
@@ -51,3 +59,20 @@ async def test_nothing_is_lost_whatever_fails(
     sys.stdout.write("\n".join([told, *wrong, ""]))
     assert wrong == [], told
     assert crowd.found.went["whole answers"] > seconds, told
+
+
+async def test_a_message_that_is_read_twice_is_found() -> None:
+    """In two answers of one conversation it is, in two conversations under one name it is not."""
+    person = Person("person 1", MODEL, random.Random(1), queued={"person 1 adds 0.": True})
+    crowd = cast(Crowd, SimpleNamespace(people=[person]))
+    said = {"role": "user", "content": "person 1 adds 0."}
+    async with new_place() as place:
+        database = await Database.open(place)
+        kept = SqlConversations(database)
+        with psycopg.connect(place.address, autocommit=True) as rows:
+            for turn, talk, found in (("a", "one", 0), ("b", "other", 0), ("c", "one", 1)):
+                begun = [ConversationBegun(talk, "", "", "", 1.0), TurnBegun(turn, talk, "", "", 1.0)]
+                await kept.write([*begun, Added(turn, f"{turn}.1", said, 1.0)])
+                again = list(queue_not_read(crowd, rows))
+                assert [line.partition(":")[0] for line in again] == ["'person 1 adds 0.' is read again"] * found
+        await database.aclose()

@@ -51,7 +51,7 @@ def talk(said: str, last: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("last", ["go on", "weiter", "What became of the boat in the last lines?", None])
-@pytest.mark.parametrize(("window", "words"), [(4096, 6000), (8192, 6000)])
+@pytest.mark.parametrize(("window", "words"), [(4096, 6000), pytest.param(8192, 6000, marks=pytest.mark.long)])
 async def test_next_message_finds_the_end_of_the_answer(
     tmp_path: Path, window: int, words: int, last: str | None
 ) -> None:
@@ -69,7 +69,7 @@ async def test_next_message_finds_the_end_of_the_answer(
         assert text_of(chunks)
 
 
-@pytest.mark.parametrize("window", [4096, 8192])
+@pytest.mark.parametrize("window", [4096, pytest.param(8192, marks=pytest.mark.long)])
 async def test_end_of_an_answer_that_filled_the_window(tmp_path: Path, window: int) -> None:
     """A chat program that sets no limit has most of the window for it too: no room is kept that could not be enough."""
     text = log_of(12 * window)
@@ -84,6 +84,56 @@ async def test_end_of_an_answer_that_filled_the_window(tmp_path: Path, window: i
         [end] = [content_of(each) for each in turn.body["messages"] if each["role"] == "assistant"]
         assert said.endswith(end)
         assert len(TOKENIZER.split(end)) >= 0.6 * window
+
+
+STOPPED = [
+    (4096, 0, 2500),
+    (4096, 0, 4000),
+    (4096, 1500, 1000),
+    (8192, 0, 6000),
+    (8192, 4000, 2000),
+    (8192, 4000, 4500),
+]
+"""Windows, words of the answer before, and of one that is stopped in each window to make room."""
+
+
+@pytest.mark.parametrize("last", ["go on", "continue", "weiter", "What became of the boat in the last lines?", None])
+@pytest.mark.parametrize(("window", "earlier", "words"), STOPPED)
+async def test_end_of_an_answer_that_was_stopped_to_make_room(
+    tmp_path: Path, window: int, earlier: int, words: int, last: str | None
+) -> None:
+    """While the person reads, more of it comes back than came after the stop, and the engine reads that ahead."""
+    text = log_of(2 * words)
+    said = " ".join(text.split(" ")[:words]) + " "
+    before = talk(log_of(earlier).replace("day", "trip"), QUESTION)["messages"][0 if earlier else -1 :]
+
+    def says(body: dict[str, Any]) -> str:
+        texts = [content_of(each) for each in body["messages"]]
+        is_next = last in texts or (last is None and body["messages"][-1]["role"] == "assistant")
+        whole, begun = text if is_next else said, [each for each in texts if each[-80:] in text]
+        return rest_of(whole, begun[-1]) if begun else whole
+
+    async with small_window(tmp_path, says, window=window, timing=Timing(quiet=0.02)) as (served, studio):
+        assert text_of(chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": before}))) == said
+        stops = len(turns_of(studio))
+        assert stops > 1
+        background = served.app[SHARED].background
+        await eventually(lambda: not background._jobs, "the background never ends")
+        ahead, orders = turns_of(studio)[-1], len(orders_of(studio))
+        assert ahead.body["max_tokens"] == 1
+        asked = talk(said, last)["messages"][1:]
+        body = {"model": RAW_MODEL, "messages": [*before, *asked], "max_tokens": 40}
+        more = text_of(chunks_of(await stream_bytes(served, body)))
+        assert more
+        assert text.startswith(said + more)
+        assert len(orders_of(studio)) == orders
+        turn = turns_of(studio)[stops + 1]
+        assert_fits(turn)
+        known = ahead.body["messages"][:-1]
+        assert turn.body["messages"][: len(known)] == known
+        end = [content_of(each) for each in turn.body["messages"] if each["role"] == "assistant"][-1]
+        assert said.endswith(end)
+        assert len(TOKENIZER.split(end)) >= min(0.6 * window, len(TOKENIZER.split(said)))
 
 
 async def test_answer_that_a_limit_has_ended_is_not_told_as_done(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Chat:
             assert response.status == 200, await response.text()
 
 
-@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+@pytest.mark.parametrize("model", ["writer", pytest.param(RAW_MODEL, marks=pytest.mark.long)])
 async def test_forty_turns(tmp_path: Path, model: str) -> None:
     """With tools, thoughts, compactions behind answers and by hand, and edits it is at most 2 % off each time."""
     tools = [own_tool(read_log)]

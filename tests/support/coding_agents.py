@@ -81,8 +81,13 @@ class Outcome:
 
 
 def set_up_opencode(place: Place) -> dict[str, str]:
-    """Write the settings of opencode; return its variables."""
+    """Write the settings of opencode; return its variables.
+
+    It would compact once a prompt and its answer have less than another answer left in `input`, else in `context`.
+    """
     limit = {"context": place.window, "output": place.most_output}
+    if place.is_managed:
+        limit["input"] = int(Choice(place.url, "", place.model, place.window).filled("$widened"))
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "elbowroom",

@@ -22,8 +22,9 @@ QUEUE_LEFT: Final = "SELECT message FROM queue"
 ANSWERS: Final = "SELECT p.message, p.content FROM message_parts p JOIN messages m ON m.id = p.message \
 WHERE p.kind = 'text' AND m.turn <> '' ORDER BY m.number, p.position"
 """What servers have written; a client that sends its history may have a copy of it kept."""
-SAID: Final = "SELECT p.content, m.id, t.server, t.status FROM message_parts p JOIN messages m ON m.id = p.message \
-LEFT JOIN turns t ON t.id = m.turn WHERE p.content LIKE '%% adds %%' ORDER BY m.number, p.position"
+SAID: Final = "SELECT p.content, m.conversation, m.id, t.server, t.status FROM message_parts p \
+JOIN messages m ON m.id = p.message LEFT JOIN turns t ON t.id = m.turn \
+WHERE p.content LIKE '%% adds %%' ORDER BY m.number, p.position"
 
 
 async def broken(crowd: Crowd) -> list[str]:

@@ -71,6 +71,11 @@ class PostgreSQL:
         given = " ".join(f"-c {option}" for option in (*options, *self._settings))
         self.run("pg_ctl", "start", "-w", "-D", self.data, "-o", given, "-l", str(self.folder / "log"))
 
+    @property
+    def pid(self) -> int:
+        """Return the id of its first process."""
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+
     def is_running(self) -> bool:
         """Tell whether it has been started, and not stopped since."""
         return (self.folder / "data" / "postmaster.pid").exists()
@@ -83,7 +88,7 @@ class PostgreSQL:
 
     def kill(self) -> None:
         """Kill all its processes, as a machine that has no memory left does, or one that loses its power."""
-        own = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        own = psutil.Process(self.pid)
         processes = [own, *own.children(recursive=True)]
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -43,6 +43,12 @@ class OneServer:
         (folder / "settings.toml").write_text(text, encoding="utf-8")
 
     @property
+    def pid(self) -> int:
+        """Return the id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def starved(self) -> float:
         """Return for how many seconds its event loop has been ready to run and had no processor, where Linux tells."""
         return starved(self._process.pid) if self._process is not None else 0.0

@@ -12,8 +12,8 @@ from elbowroom.server.middleware import LargeBodies
 
 LARGE_ONES_BETWEEN_SMALL_ONES: Final = """
 import psutil
-from elbowroom.caches import give_back_large_blocks
-give_back_large_blocks()
+from elbowroom.caches import keep_memory_small
+keep_memory_small()
 MB = 2**20
 b"x" * (20 * MB)
 held = [(b"x" * (8 * MB), b"x" * (MB // 5)) for _ in range(5)]

@@ -92,7 +92,7 @@ async def answer(
             if not request.caller.is_temporary:
                 running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
 
-        recorder.show_to(sink)
+        recorder.show = sink
         recorder.tell(place)
         settings, is_whole = replace(settings, live=recorder, running=running), False
         try:

@@ -131,7 +131,12 @@ class RunningAnswer:
         return self.filling() if self.filling is not None else None
 
     def saw(self, events: Sequence[AnswerEvent]) -> None:
-        """Derive the phase from what the client is shown."""
+        """Derive the phase from what the client is shown. Raises CancelledError where it is to be shown no more.
+
+        The task that reads the model hears of that a moment after the one that answers.
+        """
+        if self.failure is not None:
+            raise asyncio.CancelledError
         last = events[-1]
         if isinstance(last, Compacted):
             return

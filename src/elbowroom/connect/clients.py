@@ -151,7 +151,11 @@ OPENCODE: Final = Client(
       "name": "elbowroom",
       "options": {"baseURL": "$address/v1", "apiKey": "$token", "timeout": false},
       "models": {
-        "$model": {"name": "$model", "tool_call": true, "limit": {"context": $window, "output": $output}}
+        "$model": {
+          "name": "$model",
+          "tool_call": true,
+          "limit": {"context": $window, "input": $widened, "output": $output}
+        }
       }
     }
   }

@@ -136,12 +136,17 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A message of a turn that no client has sent: a tool's result, after the reply that calls it, or a queued one."""
+    """A message of a turn that no client has sent: a tool's result, after the reply that calls it, or a queued one.
+
+    `queued` is the id that it has in the queue, which it leaves with the next change; empty for any other. Of several
+    servers it is added by the one alone that has it: another one may have taken it from a server that stood still.
+    """
 
     turn: str
     message: str
     content: Message
     at: float
+    queued: str = ""
 
 
 @dataclass(frozen=True, slots=True)

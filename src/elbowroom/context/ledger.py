@@ -38,8 +38,8 @@ class Chain:
     @classmethod
     def of(cls, owner: str, agent: str, messages: Sequence[Message]) -> "Chain":
         """Return the chain of a history, from which our own notices have been removed already."""
-        seed, open_calls = seed_of(owner, agent), OpenCalls()
-        keys, ends, key = list[str](), list[int](), bytes.fromhex(seed)
+        key = hashlib.blake2b(json_form([VERSION, owner, agent]).encode(), digest_size=KEY_BYTES).digest()
+        seed, keys, ends, open_calls = key.hex(), list[str](), list[int](), OpenCalls()
         for end, message in enumerate(messages, 1):
             if is_system(message):
                 continue
@@ -151,11 +151,6 @@ def is_system(message: Message) -> bool:
     """Tell whether a message is the system's or the developer's; these are outside the chain."""
     role = message.get("role")
     return isinstance(role, str) and role in SYSTEM_ROLES
-
-
-def seed_of(owner: str, agent: str) -> str:
-    """Return the key before the first message of an owner's conversations with an agent."""
-    return hashlib.blake2b(json_form([VERSION, owner, agent]).encode(), digest_size=KEY_BYTES).hexdigest()
 
 
 def _next(key: bytes, message: Message, open_calls: OpenCalls) -> bytes:

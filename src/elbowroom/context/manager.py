@@ -90,13 +90,14 @@ class AgentContextManager:
         budget = self.budget
         return min(budget.window // SMALL_SHARE, budget.window - rest - budget.reserve(rest) // 2)
 
-    def while_streaming(self, generated: int) -> StreamVerdict:
+    def while_streaming(self, generated: int, *, in_call: bool = False) -> StreamVerdict:
         """Check 3: decide about an answer of which so many tokens have come.
 
-        Of a prompt that was sent although it leaves no room, nothing can go: its answer takes the rest of the window.
+        Of a prompt that was sent although it leaves no room, nothing can go: its answer takes the rest of the window. So
+        does a call, of which half is of no use, where there was no room for a usual answer.
         """
         filled = self.prompt + generated
-        if self.prompt >= self.budget.force_at:
+        if (self.budget.occupied(self.prompt) if in_call else self.prompt) >= self.budget.force_at:
             return "go on"
         if filled >= self.budget.force_at:
             return "stop now"

@@ -17,7 +17,7 @@ from elbowroom.context.ledger import PRUNED, UNCHANGED, Written
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.masking import masked_instead
 from elbowroom.context.prompt import Prompt
-from elbowroom.context.transcript import Message
+from elbowroom.context.transcript import Message, text_of
 from elbowroom.errors import ContextOverflow
 
 log = logging.getLogger(__name__)
@@ -293,7 +293,8 @@ class Planner:
 
         From `due_at` tokens on the conversation is flushed first, None for never. Where it `is_full` by the engine's
         own report, the turn passes the trigger, whatever we count. Return the compaction, and whether there is
-        something new to read. Without a plan nothing is lost early: before the message another one is asked for.
+        something new to read. Without a plan nothing is lost early: before the message another one is asked for. Of an
+        answer that was stopped to make room more comes back.
         """
         yield from self._pinned()
         history, budget = self._history, self.manager.budget
@@ -303,6 +304,11 @@ class Planner:
             yield Flush((history.messages,))
         purpose = AHEAD_OF_FULL if is_full else AHEAD
         decision = yield from self._decided(purpose, turn)
+        if (whole_answer := history.with_whole_answer()) is not None:
+            has_more = isinstance(decision, Compact) or history.has_more_than_requests
+            shown = yield from self._showing(whole_answer, purpose, turn, expected, has_more=has_more)
+            if shown is not None:
+                return shown
         if not isinstance(decision, Compact):
             return None, False
         whole = history.messages
@@ -324,6 +330,36 @@ class Planner:
         is_planned = isinstance(outcome, Compaction) and outcome.rung in ("plan", "retry")
         return (outcome, True) if is_planned and isinstance(outcome, Compaction) else (None, False)
 
+    def _showing(
+        self, whole: Prompt, purpose: Purpose, turn: Message, expected: Message, *, has_more: bool
+    ) -> Work[tuple[Compaction | None, bool] | None]:
+        """Show as much of the answer as has room beside the next message; None where that is no more than there is.
+
+        A summary tells already what is not shown of it: only where a compaction `has_more` to tell than that, the
+        pruning agent is asked.
+        """
+        before, is_taken = self._history, False
+        self.manager.history = whole
+        try:
+            decision = yield from self._decided(purpose, turn)
+            if isinstance(decision, Send):
+                size = yield from counted(whole.messages)
+                yield Keep(Written(self.manager.budget.window, size, size, UNCHANGED))
+                is_taken = True
+                return None, True
+            if not isinstance(decision, Compact):
+                return None
+            decision = replace(decision, asks_pruner=decision.asks_pruner and has_more)
+            outcome = yield from self._climbed(purpose, decision, expected)
+            is_taken = isinstance(outcome, Compaction) and _shows_more(outcome.messages, before.messages)
+            if isinstance(outcome, Compaction) and is_taken:
+                yield from self._take(outcome)
+                return outcome, True
+            return None
+        finally:
+            if not is_taken:
+                self.manager.history = before
+
     def shrink(self, purpose: Purpose, decision: Compact, expected: Message | None = None) -> Work[Compaction | Cannot]:
         """Let the agent save what must last of the conversation, compact it, and keep what comes of it."""
         if purpose.is_kept and not purpose.foresees:
@@ -334,21 +370,25 @@ class Planner:
         unmoved = self._history
         if purpose.is_kept:
             yield from self.shortener.move_material()
-        history = self._history
         outcome = yield from self._climbed(purpose, decision, expected)
         if not purpose.is_kept:
             return outcome
         if isinstance(outcome, Compaction) and (not purpose.foresees or outcome.rung in ("plan", "retry")):
-            self.manager.history = history.summarised(outcome.messages, outcome.tail, outcome.parts)
-            self.manager.compacted(outcome.before, outcome.after, outcome.rung)
-            made = Written(self.manager.budget.window, outcome.before, outcome.after, outcome.rung)
-            yield Keep(made, outcome, len(history.items))
+            yield from self._take(outcome)
             return outcome
         self.manager.history = unmoved
         if not purpose.foresees:
             self.manager.could_not_compact()
             yield Note("not compacted")
         return outcome
+
+    def _take(self, outcome: Compaction) -> Work[None]:
+        """Let what a compaction has made stand for the history."""
+        history = self._history
+        self.manager.history = history.summarised(outcome.messages, outcome.tail, outcome.parts)
+        self.manager.compacted(outcome.before, outcome.after, outcome.rung)
+        made = Written(self.manager.budget.window, outcome.before, outcome.after, outcome.rung)
+        yield Keep(made, outcome, len(history.items))
 
     def _climbed(self, purpose: Purpose, decision: Compact, expected: Message | None) -> Work[Compaction | Cannot]:
         """Compact the history, which is not changed. The target grows by a tool that is offered from now on."""
@@ -364,3 +404,8 @@ class Planner:
         if is_offered and isinstance(outcome, Cannot) and not purpose.foresees:
             yield Offer(is_offered=False)
         return outcome
+
+
+def _shows_more(messages: Sequence[Message], before: Sequence[Message]) -> bool:
+    """Tell whether the last message is longer now."""
+    return len(text_of(messages[-1])) > len(text_of(before[-1]))

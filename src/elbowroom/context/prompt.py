@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from elbowroom.context.compaction import is_summary_message, smallest
+from elbowroom.context.compaction import is_summary_message, smallest, with_whole_answer
 from elbowroom.context.ledger import Chain, is_system, systems_of
 from elbowroom.context.outputs import is_shortened, is_stub
 from elbowroom.context.seam import CONTINUE, GO_ON_AT_THE_END, LONGEST_END, THINK_ON
@@ -56,8 +56,10 @@ class Item:
 
     @property
     def stands_for(self) -> tuple[Message, ...]:
-        """Return the messages that it stands for: those that a summary tells of, else its own, whole."""
-        return self.told or (self.message if self.whole is None else self.whole,)
+        """Return the messages that it stands for: its own, whole, or those that a summary tells of, as far as known."""
+        if self.told or is_summary_message(self.message):
+            return self.told
+        return (self.message if self.whole is None else self.whole,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,20 +243,39 @@ class Prompt:
     def followed_by(self, reply: Message) -> "Prompt":
         """Return the whole conversation with this reply at its end, which no client has sent yet.
 
-        A summary may hold the reply's beginning. A reply that continues a message of the client is joined to it. The
-        reply is not added where it is empty, or is here already with the results of its calls, since the next step has
-        said nothing.
+        A summary may hold the reply's beginning: then only its end is here. A reply that continues a message of the
+        client is joined to it. The reply is not added where it is empty, or is here already with the results of its
+        calls, since the next step has said nothing.
         """
         items = self._before_pieces
         whole = replace(self, items=items, order=(), taken_in=0, changes=0)
         has_calls = bool(reply.get("tool_calls"))
         if (has_calls and self._has_taken(reply)) or not (reply.get("content") or has_calls):
             return whole
-        said = _without_beginning(reply, self.taken_in) if self.taken_in else reply
+        if self.taken_in:
+            end = Item(reply, origin="own").saying(_without_beginning(reply, self.taken_in))
+            return replace(whole, items=(*items, end))
         if items and self._is_continued(items[-1]):
-            said = {**said, "content": f"{items[-1].message['content']}{said.get('content') or ''}"}
+            said = {**reply, "content": f"{items[-1].message['content']}{reply.get('content') or ''}"}
             return replace(whole, items=(*items[:-1], Item(said, origin="own")), has_taken_in_own=True)
-        return replace(whole, items=(*items, Item(said, origin="own")))
+        return replace(whole, items=(*items, Item(reply, origin="own")))
+
+    @property
+    def has_more_than_requests(self) -> bool:
+        """Tell whether more than requests and summaries stands before the last message."""
+        before = (item.message for item in self.items[:-1])
+        return any(each.get("role") != "user" and not is_system(each) for each in before)
+
+    def with_whole_answer(self) -> "Prompt | None":
+        """Return the prompt with all of the answer that ends it, where only the end of that is here; else None."""
+        last = self.items[-1] if self.items else None
+        if last is None or last.whole is None or not _is_plain_answer(last.message):
+            return None
+        before = (
+            replace(item, message=with_whole_answer(item.message)) if is_summary_message(item.message) else item
+            for item in self.items[:-1]
+        )
+        return replace(self, items=(*before, replace(last, message=last.whole, whole=None)), changes=self.changes + 1)
 
     def without_known(self, text: str) -> str:
         """Return what of the text of a reply came after it was last stopped: what the prompt does not have."""

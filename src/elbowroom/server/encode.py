@@ -33,11 +33,6 @@ NO_FINISH = ',"finish_reason":null}]}\n\n'
 AFTER_WORDS = "}" + NO_FINISH
 
 
-def new_completion_id() -> str:
-    """Return an id for one answer."""
-    return f"chatcmpl-{secrets.token_hex(12)}"
-
-
 class FrameEncoder:
     """Encodes one streamed answer: one id, model and time in all its frames, the role in the first only.
 
@@ -65,7 +60,7 @@ class FrameEncoder:
         self._is_open_webui = is_open_webui
         self._page = page
         self._head = {
-            "id": new_completion_id(),
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
             "object": "chat.completion.chunk",
             "created": int(time.time()),
             "model": model,

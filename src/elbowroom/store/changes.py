@@ -110,7 +110,7 @@ TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
     kinds.ReplyBegun: ("turn", "message"),
     kinds.ReplyCalled: ("message",),
     kinds.ReplyEnded: ("message", "status"),
-    kinds.Added: ("turn", "message"),
+    kinds.Added: ("turn", "message", "queued"),
     kinds.StepUsed: ("turn", "model"),
     kinds.Filled: ("conversation",),
     kinds.Titled: ("conversation", "title"),

@@ -112,12 +112,12 @@ def left_of(room: int, value: Any) -> int:
         match waiting.pop():
             case str() as text:
                 room -= len(text)
-            case Mapping() as members:
-                waiting += members.values()
-                room -= VALUE_LETTERS * len(members)
             case list() | tuple() as items:
                 waiting += items
                 room -= VALUE_LETTERS * len(items)
+            case dict() | Mapping() as members:
+                waiting += members.values()
+                room -= VALUE_LETTERS * len(members)
             case _:
                 pass  # a number takes little beside its place
     return room

@@ -10,9 +10,21 @@ import pytest
 from postgresql import new_place, shared_server
 from several_servers import several_servers
 
+from elbowroom.context.conversation import (
+    Added,
+    Change,
+    ConversationBegun,
+    Queued,
+    QueuedMessage,
+    QueueDropped,
+    QueueTaken,
+    ReplyBegun,
+    TurnBegun,
+)
 from elbowroom.server.state import SHARED
 from elbowroom.store import ServerPlace, Together
 from elbowroom.store.sql import SqlServers
+from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
 from elbowroom.store.sql.statements import interrupting
 
@@ -84,6 +96,42 @@ async def test_a_message_is_taken_again_whose_server_never_heard_that_it_had_it(
         assert await other.claim_queue(["talk"], ["0"]) == []
         assert [item.id for item in await one.claim_queue(["talk"], ["0"])] == ["1", "2"]
         assert await one.claim_queue(["talk"], ["0", "1", "2"]) == []
+        await database.aclose()
+
+
+@pytest.mark.parametrize("written", [0, 1, 2], ids=["nothing", "its turn", "what it took"])
+async def test_what_a_server_has_read_and_not_written_another_one_reads_alone(written: int) -> None:
+    """A server that was taken for dead in between writes late that it has read it: in the conversation it stands once.
+
+    The other one has taken it meanwhile, and has read it, or is about to.
+    """
+
+    def reading(turn: str) -> list[Change]:
+        """Return what a server notes whose turn takes the message and whose model begins to answer it."""
+        read = Added(turn, f"{turn}.1", item.message, 1.0, item.id)
+        begun = TurnBegun(turn, "talk", "", "writer", 1.0)
+        return [begun, QueueTaken(turn, (item.id,)), read, QueueDropped((item.id,)), ReplyBegun(turn, f"{turn}.2", 1.0)]
+
+    item = QueuedMessage("0", "talk", {"role": "user", "content": "Only once."}, "steer", 0.0)
+    async with new_place() as place:
+        database = await Database.open(place)
+        servers, writers = SqlServers(database, "other"), SqlConversations(database, "other")
+        for server in ("one", "other"):
+            change(place, f"INSERT INTO servers (id, name, started, renewed) VALUES ('{server}', '\"\"', 0, {AGO}0)")
+        await writers.write([ConversationBegun("talk", "", "", "writer", 0.0), Queued(item)], 1)
+        assert await SqlServers(database, "one").claim_queue(["talk"]) == [item]
+        late = SqlConversations(database, "one")
+        await late.write(reading("turn_1")[:written], 1)
+        change(place, f"UPDATE servers SET renewed = {AGO}11 WHERE id = 'one'")
+        await servers.sweep()
+        assert await servers.claim_queue(["talk"]) == [item]
+        await late.write(reading("turn_1")[written:], 2)
+        await writers.write(reading("turn_2"), 2)
+        rows = shared_server().ask(
+            "SELECT message FROM message_parts WHERE content LIKE '%Only once.%'", place.address.rpartition("/")[2]
+        )
+        assert rows == [("turn_2.1",)]
+        assert await servers.waiting("talk") == []
         await database.aclose()
 
 

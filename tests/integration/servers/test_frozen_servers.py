@@ -1,6 +1,8 @@
 """A server stands still, as a machine does that sleeps: others go on with what it did, and it does nothing of it."""
 
 import asyncio
+import json
+import os
 import random
 import sys
 import time
@@ -9,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 from chatting import eventually
+from command_line import PATIENCE
 from mcp_sample import stdio_server
 from postgresql import shared_server
 from scripted_pruner import is_prune_order, valid_plan
-from server_processes import BEARER, OneServer, server_processes
+from server_processes import BEARER, OneServer, server_processes, starved
 
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall, WaitFor
 
@@ -37,13 +41,16 @@ KEPT = (
 class Round:
     """Two servers with one LM Studio; `one` stands still while it answers a conversation, and `other` goes on.
 
-    Each case has an agent and a model of its own, both of which have its name.
+    Each case has an agent and a model of its own, both of which have its name. A case has begun where its turn can only
+    go on by what the test does: the model has been asked, and is `held`, or its tool has been called.
     """
 
     def __init__(self, case: Case, number: int, servers: Sequence[OneServer], address: str, journal: Path) -> None:
         self.one, self.other = servers
         self.name = case.__name__
         self.number = number
+        self.is_asked = asyncio.Event()
+        """Set by the model where it has been asked."""
         self.held = asyncio.Event()
         """Set while `one` stands still: from then on the model goes on that it has asked."""
         self.question: list[Body] = [{"role": "user", "content": f"Herons, {self.name} {number}?"}]
@@ -62,6 +69,7 @@ class Round:
     def answer(self, body: Body) -> Script | str:
         """Return what its model says to a request, and note that."""
         self.asked.append(str(body["messages"]))
+        self.is_asked.set()
         return self.says(body)
 
     def rows(self, statement: str) -> list[Any]:
@@ -93,10 +101,18 @@ class Round:
             async with http.post(f"{server.url}/v1/chat/completions", json=body) as answer:
                 return answer.status, (await answer.read()).decode()
 
-    async def begins(self, is_so: Callable[[], object]) -> None:
-        """Have `one` answer, and wait until this is so."""
+    async def begins(self) -> None:
+        """Have `one` answer, and wait until the model is asked and the turn is kept."""
         self._asking = asyncio.create_task(self.say(self.one, self.question))
-        await eventually(is_so, f"{self.conversation} has not begun")
+        async with asyncio.timeout(PATIENCE):
+            await self.is_asked.wait()
+        await eventually(self.streaming, f"the turn of {self.conversation} is not kept")
+
+    def streaming(self) -> set[str]:
+        """Return the turns of its conversation that go on."""
+        named = f"conversations.name = '{json.dumps(self.conversation)}'"
+        found = "turns JOIN conversations ON conversations.id = turns.conversation"
+        return {turn for (turn,) in self.rows(f"SELECT turns.id FROM {found} WHERE {named} AND status = 'streaming'")}
 
     async def goes_on(self, said: str, *more: str) -> None:
         """Have `other` answer the same conversation, which has to say this."""
@@ -108,7 +124,14 @@ class Round:
         """Wait until `other` has seen that `one` is not there, and looked after what it has left."""
         gone = "SELECT id FROM servers WHERE renewed < extract(epoch FROM clock_timestamp()) - 10"
         left = f"SELECT 1 FROM turns WHERE status = 'streaming' AND server IN ({gone})"
-        await eventually(lambda: self.rows(gone) and not self.rows(left), "it counts as dead", GONE_SECONDS)
+        await eventually(lambda: self.rows(gone) and not self.rows(left), "it does not count as dead", PATIENCE)
+
+    def starved(self) -> float:
+        """Return for how many seconds those that go on have waited for a processor: each thread, the database's too."""
+        database = [process.pid for process in psutil.Process(shared_server().pid).children()]
+        threads = Path("/proc").glob("*/task/*")
+        going_on = {str(pid) for pid in (os.getpid(), self.other.pid, *database)}
+        return sum(starved(int(thread.name)) for thread in threads if thread.parts[2] in going_on)
 
     async def interrupted(self) -> None:
         """Wait for the answer of `one`, which has to say that it stood still, and nothing of what came then."""
@@ -121,18 +144,17 @@ class Round:
 async def play(rounds: Sequence[Round]) -> None:
     """Let `one` stand still where all cases have begun, and wake where they have gone on elsewhere."""
     any_round = rounds[0]
-    for each in rounds:
-        await anext(each.steps)
-    running = "SELECT id FROM turns WHERE status = 'streaming'"
-    await eventually(lambda: len(any_round.rows(running)) == len(rounds), "a turn is not kept")
-    turns = {turn for (turn,) in any_round.rows(running)}
+    await asyncio.gather(*(anext(each.steps) for each in rounds))
+    turns = {turn for each in rounds for turn in each.streaming()}
+    assert len(turns) == len(rounds)
     await asyncio.sleep(random.uniform(0.0, LATEST))
     any_round.one.freeze()
-    began = time.monotonic()
+    began, waited = time.monotonic(), any_round.starved()
     try:
         await asyncio.gather(*(anext(each.steps) for each in rounds))
-        assert time.monotonic() - began < GONE_SECONDS
+        assert time.monotonic() - began - (any_round.starved() - waited) < GONE_SECONDS
         await any_round.until_dead()
+        await eventually(lambda: not any(each.streaming() for each in rounds), "a turn of the other one goes on")
         for each in rounds:
             each.held.set()
         await asyncio.sleep(LATEST)
@@ -156,7 +178,8 @@ async def streaming(each: Round) -> AsyncIterator[None]:
     """It says nothing more, and what it said is kept."""
     said = f"Before {each.number}. "
     each.script(Script(said, WaitFor(each.held), "After."), "Egrets.")
-    await each.begins(lambda: any(said.strip() in str(row) for row in each.kept()))
+    await each.begins()
+    await eventually(lambda: any(said.strip() in str(row) for row in each.kept()), "what it said is not kept")
     yield
     await each.goes_on("Egrets", "Go on.")
     yield
@@ -179,7 +202,8 @@ async def compacting(each: Round) -> AsyncIterator[None]:
         for role in ("user", "assistant")
     ]
     each.says = says
-    await each.begins(lambda: len(orders) == 1)
+    await each.begins()
+    assert len(orders) == 1
     yield
     await each.goes_on("Well")
     assert len(orders) > 1
@@ -191,7 +215,7 @@ async def taking(each: Round) -> AsyncIterator[None]:
     """What waits for its answer, or is in a prompt that no model has answered, another one reads, once."""
     queued, goes_on = f"And the egrets, {each.number}?", asyncio.Event()
     each.script(Script("Before. ", WaitFor(goes_on), "Now."), Script(WaitFor(each.held), "After."))
-    await each.begins(lambda: each.rows("SELECT 1 FROM turns WHERE agent = '\"taking\"' AND status = 'streaming'"))
+    await each.begins()  # a message that comes before the model is asked is read by it at once
     path = f"{each.one.url}/v1/conversations/{each.conversation}/queue"
     async with aiohttp.ClientSession(headers=BEARER) as http, http.post(path, json={"content": queued}) as put:
         assert put.status == 202, await put.text()
@@ -212,7 +236,8 @@ async def between_two_tools(each: Round) -> AsyncIterator[None]:
     """The next tool is not carried out, nor is the model asked about the last one."""
     before, call = each.runs(), ToolCall("append", {"seconds": TOOL_SECONDS})
     each.script(Script(call), Script(WaitFor(each.held), call))
-    await each.begins(lambda: each.runs() == before + 1)
+    await each.begins()
+    await eventually(lambda: each.runs() == before + 1, "the tool is not called")
     yield
     await each.until_dead()
     each.script(Script(call), "Egrets.")
@@ -242,6 +267,9 @@ async def test_who_stands_still_does_nothing_more_of_it(tmp_path: Path, number: 
     async with SimulatedLMStudio(models, on_request=lambda body: rounds[body["model"]].answer(body)) as studio:
         running = server_processes(tmp_path, 2, {"lmstudio": studio.base_url}, more=more)
         async with running as (servers, address):
+            rounds["between_two_tools"] = Round(between_two_tools, number, servers, address, journal)
+            for server in servers:  # which start the program with the tool before they call it
+                assert (await rounds["between_two_tools"].say(server, [{"role": "user", "content": "Hello"}]))[0] == 200
             for each in range(number):
                 cases = random.sample(CASES, len(CASES))
                 rounds.update({case.__name__: Round(case, each, servers, address, journal) for case in cases})

@@ -10,10 +10,13 @@ from chatting import eventually
 from queueing import call, said_by_user, waiting
 from serving import Served
 from several_servers import MODEL, several_servers
+from sqlalchemy import select, update
 
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.base import StoreUnavailable
+from elbowroom.store.sql.schema import message_parts
+from elbowroom.store.sql.schema import queue as rows_of_queue
 
 RAW = f"lmstudio/{MODEL}"
 TALK = {"X-Conversation-Id": "talk"}
@@ -75,14 +78,15 @@ async def test_a_new_conversation_can_be_spoken_to_from_its_first_word_on(tmp_pa
             assert said_by_user(studio.chats[-1].body["messages"])[-2:] == ["Also 1.", "Also 2."]
 
 
+@pytest.mark.parametrize("is_dead", [False, True], ids=["counts as there", "was taken for dead"])
 async def test_what_was_read_while_nothing_could_be_written_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_dead: bool
 ) -> None:
-    """In the database it still waits, with this server: looking there again does not hand it out a second time."""
+    """In the database it still waits, with this server or with none: it is not handed out a second time."""
     async with several_servers(tmp_path, 1) as ((one,), studio):
         await ask(one, RAW, "Hello.", "talk")
         begins = asyncio.Event()
-        studio.enqueue(Script("First ", WaitFor(begins), "word."), "Read.", "Well.")
+        studio.enqueue(Script("First ", WaitFor(begins), "word."), "Read.", "Well.", "Well.")
         asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
         await eventually(lambda: studio.open_requests == 1, "the model is asked")
         await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
@@ -97,8 +101,16 @@ async def test_what_was_read_while_nothing_could_be_written_is_not_read_again(
             failing.setattr(sql.conversations, "_write", refuses)
             begins.set()
             assert "Read." in await asking
+            if is_dead:  # others have looked after what it left
+                await sql.servers.database.write(lambda rows: rows.execute(update(rows_of_queue).values(server="")))
             await ask(one, RAW, "And now?", "talk")
-        assert ["Only once." in str(chat.body) for chat in studio.chats] == [False, False, True, False]
+        async with asyncio.timeout(20):
+            while await waiting(one, "talk"):  # noqa: ASYNC110  # until the store is tried again
+                await asyncio.sleep(0.05)
+        await ask(one, RAW, "And then?", "talk")
+        said = select(message_parts.c.content).where(message_parts.c.content.contains("Only once."))
+        assert len(await sql.servers.database.read(lambda rows: rows.scalars(said).all())) == 1
+        assert ["Only once." in str(chat.body) for chat in studio.chats] == [False, False, True, False, False]
 
 
 async def test_nothing_counts_as_stored_that_is_not_there(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from elbowroom.context.conversation import (
 from elbowroom.store.questions import Conversations
 
 conversations = store_fixtures.conversations
-LIMITS = (1, 3, 200)
+LIMITS = (pytest.param(1, marks=pytest.mark.long), 2, 200)
 
 
 def expected(kept: Conversation, wanted: PageWanted) -> list[KeptMessage]:

@@ -7,7 +7,14 @@ from contextlib import contextmanager
 import pytest
 
 from elbowroom.agents.answer import AnswerEvent, Notice
-from elbowroom.agents.running import ChatKey, ConversationStatus, Running, RunningAnswer, ServerStopping
+from elbowroom.agents.running import (
+    ChatKey,
+    ConversationStatus,
+    Running,
+    RunningAnswer,
+    ServerStopping,
+    StoodStill,
+)
 from elbowroom.providers.base import TextDelta
 
 
@@ -52,6 +59,27 @@ async def test_stop_ends_the_block() -> None:
     await asyncio.wait([turns[2].task])
     assert turns[2].task.cancelled()
     assert running.status("anna", "conv_2") == ConversationStatus("idle")
+
+
+async def test_nothing_is_said_after_a_standstill() -> None:
+    """What came while the server stood still reaches no client, though the task that reads it is ended later."""
+    running, heard = Running(), list[str]()
+    turn = Turn(running)
+    entered = await turn.entered
+
+    async def read() -> None:
+        for word in ("Before", "After"):
+            entered.saw([TextDelta(word)])
+            heard.append(word)
+            await asyncio.sleep(0)
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    running.wake(12.0)
+    await asyncio.wait([reading, turn.task])
+    assert reading.cancelled()
+    assert isinstance(turn.task.exception(), StoodStill)
+    assert heard == ["Before"]
 
 
 @pytest.mark.parametrize("stops_first", [True, False])

@@ -176,11 +176,18 @@ def test_thoughts_within_a_line_stop_only_by_force(prompt: int, is_stopped: bool
     assert watch.is_stopped is is_stopped
 
 
-@pytest.mark.parametrize(("prompt", "is_stopped"), [(880, False), (920, False), (949, True)])
-def test_a_call_is_stopped_only_where_it_must_be(prompt: int, is_stopped: bool, tokenizer: Tokenizer) -> None:
-    """A call may go on to 95 % of the window, whatever line ends and sentences stand in it."""
+@pytest.mark.parametrize(
+    ("filled", "prompt", "is_stopped"),
+    [(949, 824, False), (950, 824, True), (950, 825, False), (999, 825, False)],
+)
+def test_a_call_is_stopped_only_where_it_must_be(
+    filled: int, prompt: int, is_stopped: bool, tokenizer: Tokenizer
+) -> None:
+    """A call may go on to 95 % of the window, whatever line ends stand in it, or to its end where nothing can go."""
     watch = watch_over(tokenizer, prompt=prompt)
-    watch.count('{"text": "One. Two.\n"}')
+    for _ in range(filled - prompt):
+        watch.count("1")
+    assert watch.generated == filled - prompt
     watch.pass_call()
     assert watch.is_stopped is is_stopped
 

@@ -1,6 +1,7 @@
 """The manager's three checks, and how results that are too large share the room."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,25 @@ def test_an_answer_without_room_from_the_start_is_let_go_on(prompt: int, verdict
     manager = AgentContextManager(W8K)
     manager.sent(prompt)
     assert manager.while_streaming(5) == verdict
+
+
+@pytest.mark.parametrize(
+    ("answers", "prompt", "in_call", "verdict"),
+    [
+        ((), 6781, True, "stop now"),
+        ((), 6782, True, "go on"),  # a usual answer has a thousand tokens until others are known
+        ((), 6782, False, "stop now"),  # text can be stopped anywhere, and goes on
+        ((400,) * 20, 7381, True, "stop now"),
+        ((400,) * 20, 7382, True, "go on"),
+    ],
+)
+def test_a_call_is_not_cut_where_nothing_can_go(
+    answers: tuple[int, ...], prompt: int, verdict: str, *, in_call: bool
+) -> None:
+    """Half a call is of no use, and asked for again with the same prompt it would be cut again."""
+    manager = AgentContextManager(replace(W8K, answers=answers))
+    manager.sent(prompt)
+    assert manager.while_streaming(7782 - prompt, in_call=in_call) == verdict
 
 
 def test_restarts_of_a_request_are_limited() -> None:

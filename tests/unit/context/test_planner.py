@@ -411,6 +411,34 @@ def test_ahead_of_the_next_message(
         assert not isinstance(effect, Climb) or not effect.decision.is_firm, "the answer just read would go"
 
 
+@pytest.mark.parametrize("rung", ["plan", "digest", None])
+@pytest.mark.parametrize(
+    ("before", "length", "taken_in", "asks_pruner"),
+    [(300, 2000, 1500, None), (40, 6000, 5000, False), (40, 6000, 3000, True), (700, 6000, 5000, True)],
+    ids=["all of it has room", "a summary tells the rest", "the next turn has no room", "there is more to tell"],
+)
+def test_more_comes_back_of_an_answer_that_was_stopped(
+    before: int, length: int, taken_in: int, rung: Rung | None, *, asks_pruner: bool | None
+) -> None:
+    """As much as has room; the pruning agent is asked only for what no summary tells yet."""
+    reply = {"role": "assistant", "content": "a" * length}
+    stopped = replace(planner(chat(before)).manager.history.stopped("a" * length), taken_in=taken_in)
+    history = stopped.followed_by(reply)
+    made, world = planner([]), World(rung=rung)
+    made.manager.history = history
+    expected: Message = {"role": "user", "content": "?"}
+    outcome, is_news = world.run(made.ahead(expected, expected, None, is_full=False))
+    if rung is None and asks_pruner is not None:
+        assert (outcome, is_news, made.manager.history) == (None, False, history)
+        return
+    assert is_news
+    assert made.manager.history.messages[-1] == reply
+    climbs = [effect for effect in world.seen if isinstance(effect, Climb)]
+    assert [effect.decision.asks_pruner for effect in climbs] == ([] if asks_pruner is None else [asks_pruner])
+    [kept] = [effect for effect in world.seen if isinstance(effect, Keep)]
+    assert (kept.done is not None) is (asks_pruner is not None)
+
+
 @dataclass
 class Results:
     """Whole results of tools: `pruned` halves each long one once, and a view has as many characters as it may."""

@@ -276,3 +276,11 @@ def test_a_summary_knows_what_it_stands_for() -> None:
     items = items_of([ASKED, first, second, asked], chain)
     found = Prompt(recalled(items, chain.keys[2], [ASKED, later]))
     assert [group.unshortened for group in found.transcript.groups] == [(), (first, second), ()]
+
+
+def test_a_summary_of_which_nothing_is_known_is_no_message_of_anybody() -> None:
+    """What it says is carried from its text; its frame is never quoted as if a person had written it."""
+    first, asked = spoken("The hall is booked."), {"role": "user", "content": "So?"}
+    begun = Prompt.of([ASKED, Summary(SUMMARY), first, asked])
+    again = begun.summarised([ASKED, Summary(SUMMARY), asked], 1)
+    assert [group.unshortened for group in again.transcript.groups] == [(), (first,), ()]

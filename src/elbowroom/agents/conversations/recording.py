@@ -109,7 +109,8 @@ class TurnRecorder:
         self._unplaced: list[Changes] = []
         self._may_have_hidden = True
         self._tell: Callable[[], object] | None = None
-        self._show: Sink = _shown_to_nobody
+        self.show: Sink = _shown_to_nobody
+        """Tells the person where the answer waits for the store, and where that was in vain."""
         self._release: Callable[[], None] = lambda: None
         self._is_missed = False
 
@@ -137,10 +138,6 @@ class TurnRecorder:
     def not_found_in_time(self) -> None:
         """Note that the store did not tell in time which conversation it is, so that its past is not known."""
         self._is_missed = True
-
-    def show_to(self, sink: Sink) -> None:
-        """Tell the person by this sink where the answer waits for the store, and where that was in vain."""
-        self._show = sink
 
     def tell(self, tell: Callable[[], object]) -> None:
         """Call this now, and again where the conversation is found later."""
@@ -282,17 +279,17 @@ class TurnRecorder:
             return
         is_told = self._conversations.is_opening and not await self.is_found(seconds=QUIET_SECONDS)
         if is_told:
-            await self._show([Notice("store", OPENING, is_done=False)])
+            await self.show([Notice("store", OPENING, is_done=False)])
         await self.is_found(is_patient=True)
         if self._is_missed:
             await self._tell_missed()
         elif is_told:
-            await self._show([Notice("store", OPENED)])
+            await self.show([Notice("store", OPENED)])
 
     async def _tell_missed(self) -> None:
         if self._is_missed:
             self._is_missed = False
-            await self._show([Notice("store", MISSED)])
+            await self.show([Notice("store", MISSED)])
 
     async def pins(self) -> frozenset[str]:
         """Return the keys of this conversation's pinned messages; none where the store fails or takes too long."""
@@ -346,9 +343,13 @@ class TurnRecorder:
             self._note(ReplyBegun(self.id, self._reply, time.time()))
 
     def _read(self) -> None:
-        """Record the messages that were taken in; they leave the queue in the same change."""
+        """Record the messages that were taken in; they leave the queue in the same change.
+
+        While the conversation is looked for, they have left it by the time at which this is written.
+        """
         read, self.unread = self.unread, ()
-        added = [Added(self.id, self._new_message(), item.message, time.time()) for item in read]
+        now, is_placed = time.time(), self._finding is None
+        added = [Added(self.id, self._new_message(), item.message, now, item.id if is_placed else "") for item in read]
         self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
     def _end_reply(self, status: Status, lost: Mapping[str, Any] | None = None) -> None:

@@ -33,6 +33,8 @@ class SharedQueue(MessageQueue):
         self._running = running
         self._fetching = asyncio.Lock()
         self._late: set[asyncio.Task[None]] = set()
+        self._gone: set[str] = set()
+        """What has left the queue here, and may still wait in the database."""
         operations = {UNQUEUE: self._unqueue}
         servers.offer(
             operations, drain=self._drain, lapse=self._forget, waking=running.wake, busy=running.conversations
@@ -118,12 +120,20 @@ class SharedQueue(MessageQueue):
     async def _fetch(self, conversations: Sequence[str]) -> None:
         """Take what waits in the database, one call at a time: what this server does not know it has not handed out.
 
-        That holds where the database has all that this server knows; else a message that was read still waits there.
+        That holds where the database has all that this server knows; else a message that was read still waits there,
+        with this server, or with none where others have taken it for dead.
         """
         async with self._fetching:
             is_current = await self.settled() and self._noted == self._settled
+            if is_current:
+                self._gone.clear()
             known = [*self._numbers] if is_current else None
-            self._take_in(await self._servers.claim_queue(conversations, known))
+            claimed = await self._servers.claim_queue(conversations, known)
+            self._take_in([item for item in claimed if item.id not in self._gone])
+
+    def _drop(self, items: list[QueuedMessage]) -> list[QueuedMessage]:
+        self._gone.update(item.id for item in items)
+        return super()._drop(items)
 
     def _release(self, conversation: str) -> None:
         """Give messages back to whichever server answers next, but those that this one hands to nobody."""

@@ -243,17 +243,18 @@ class HistoryCounters:
 
 def is_short(messages: Sequence[Message]) -> bool:
     """Tell whether a history can be worked on in the event loop: it has few messages, calls and parts, none long."""
-    return len(messages) < MANY and sum(map(_calls_and_parts, messages)) < MANY
-
-
-def _calls_and_parts(message: Message) -> int:
-    """Return how many calls and parts a message has; a long text counts as several."""
-    content = message.get("content")
-    count = len(message.get("tool_calls") or ())
-    for part in content if isinstance(content, list) else [content]:
-        text = part.get("text") if isinstance(part, Mapping) else part
-        count += (part is not content) + (len(text) // LETTERS_A_PART if isinstance(text, str) else 0)
-    return count
+    left = MANY if len(messages) < MANY else 0
+    for message in messages:
+        if left <= 0:
+            break
+        content = message.get("content")
+        if isinstance(content, str):
+            left -= len(content) // LETTERS_A_PART
+        elif isinstance(content, list):
+            texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+            left -= len(texts) + sum(len(text) // LETTERS_A_PART for text in texts if isinstance(text, str))
+        left -= len(message.get("tool_calls") or ())
+    return left > 0
 
 
 async def warn_of_orphans(name: str, sent: Sequence[Message]) -> None:

@@ -24,15 +24,20 @@ NotePrompt = Callable[[Mapping[str, Any], int], object]
 """Takes the body of a request that the engine has read, and the size of its prompt in tokens."""
 
 
+def is_of_person(message: Message) -> bool:
+    """Tell whether a person has said this: it is the user's, and no summary."""
+    return message.get("role") == "user" and not is_summary_message(message)
+
+
 def usual_question(messages: Sequence[Message]) -> Message:
     """Return a message as long as this person's usually are, in place of the next one; at least `NEXT`."""
-    asked = sorted((text_of(message) for message in messages if message.get("role") == "user"), key=len)
+    asked = sorted((text_of(message) for message in messages if is_of_person(message)), key=len)
     return {**NEXT, "content": asked[len(asked) // 2]} if asked else NEXT
 
 
 def expected_question(messages: Sequence[Message]) -> Message:
     """Return the usual question; material that only one message has is not expected again: it would be a short note."""
-    asked = [message for message in messages if message.get("role") == "user"]
+    asked = [message for message in messages if is_of_person(message)]
     plain = [message for message in asked if not (material_in(message) or wholes_in(text_of(message)))]
     return usual_question(plain if len(plain) == len(asked) - 1 else asked)
 
@@ -44,7 +49,7 @@ def long_turn(messages: Sequence[Message], size_of: Callable[[str], int], budget
     """
     turns: list[list[str]] = []
     for message in messages:
-        if message.get("role") == "user" and not is_summary_message(message):
+        if is_of_person(message):
             turns.append([])
         if turns and (message.get("role") != "assistant" or calls_of(message)):
             turns[-1].append(written(message))
@@ -66,7 +71,8 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
     answered, flush = sending.answered(reply), sending.fit.flush()
     least = flush.due_at(messages) if flush is not None else budget.trigger
     # A turn is expected to take half of what is between target and trigger at most, which is no more than a quarter.
-    if budget.occupied(min(answered + budget.trigger // 4, budget.window)) < least:
+    may_pass = budget.occupied(min(answered + budget.trigger // 4, budget.window)) >= least
+    if not (may_pass or manager.history.taken_in):
         return None
     turn = long_turn(messages, sending.counter.text, budget)
     expected = expected_question(messages)

@@ -105,13 +105,13 @@ class StreamWatch:
 
     def pass_call(self) -> None:
         """Look at a piece of a tool call: half a call is of no use, so it is stopped only where it must be."""
-        self.is_stopped = self._verdict() == "stop now"
+        self.is_stopped = self._verdict(in_call=True) == "stop now"
 
-    def _verdict(self) -> StreamVerdict:
+    def _verdict(self, *, in_call: bool = False) -> StreamVerdict:
         if self._has_ended or self._bytes < self._harmless or self._fits_by_bytes():
             return "go on"
         generated, self.lacks_room = self.generated, False
-        verdict = self._manager.while_streaming(generated)
+        verdict = self._manager.while_streaming(generated, in_call=in_call)
         if verdict == "go on":
             verdict = self._beside_others(self._manager.prompt + generated)
         if verdict == "go on":
@@ -382,8 +382,9 @@ class ReplyStream(ReplyReader):
         self._unseen.append(event)
 
     def _shown(self) -> Awaitable[None]:
-        """Record what the client has not seen yet, and hand it to the sink."""
+        """Record what the client has not seen yet, and hand it to the sink; nothing where the sink refuses it."""
         said, self._unseen = self._unseen, []
+        showing = self._sink([self._answer.take(event) for event in said])
         if self._live is not None:
             self._live.said(said)
-        return self._sink([self._answer.take(event) for event in said])
+        return showing

@@ -22,6 +22,7 @@ from elbowroom.context.compaction.division import (
     state_of,
     tail_starts,
     usual_turn,
+    with_whole_answer,
     with_words,
 )
 from elbowroom.context.compaction.files import State
@@ -77,5 +78,6 @@ __all__ = [
     "tail_starts",
     "unpaired",
     "usual_turn",
+    "with_whole_answer",
     "with_words",
 ]

@@ -551,6 +551,11 @@ def with_words(message: str, words: str) -> str:
     return f"<{SUMMARY_TAG}>\n{INTRODUCTION}\n\n{told}\n</{SUMMARY_TAG}>{goes_on}"
 
 
+def with_whole_answer(summary: Message) -> Message:
+    """Return a compaction's message without the words that only the end of the answer after it is shown."""
+    return with_text(summary, text_of(summary).removesuffix(f"\n{FROM_MIDDLE}"))
+
+
 def state_of(tail: Sequence[Group]) -> TaskState:
     """Return how the running task stands, by the end of the conversation.
 

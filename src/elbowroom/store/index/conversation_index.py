@@ -345,7 +345,8 @@ class ConversationIndex:
         if self._records.get(record.id) is not record:
             return
         for key in [*keys.spoken, *(answer | 1 for answer in keys.answers)]:
-            if self._table.add_new(key, record.number):
+            if not self._table.has(key, record.number):
+                self._table.add(key, record.number)
                 record.keys.append(key)
         for key in keys.unanswered:
             self._unanswered.add(key, record.number)
@@ -396,14 +397,13 @@ class ConversationIndex:
 
     def _stay_within_bounds(self) -> None:
         """Drop conversations that were used longest ago."""
-        while len(self._records) > self._most_conversations or self._live_keys() > self._most_keys:
+        while (
+            len(self._records) > self._most_conversations or self._table.length - self._dropped_keys > self._most_keys
+        ):
             oldest = next(iter(self._records))
             self.drop(oldest)
             self.to_read.pop(oldest, None)
             self._lacks_some = True
-
-    def _live_keys(self) -> int:
-        return self._table.length - self._dropped_keys
 
     def _give_name(self, record: Record, name: int) -> None:
         record.name = name

@@ -57,13 +57,6 @@ class KeyTable:
         self._holders[piece].insert(place, holder)
         self.length += 1
 
-    def add_new(self, key: int, holder: int) -> bool:
-        """Add a pair unless it is there; tell whether it is new."""
-        if self.has(key, holder):
-            return False
-        self.add(key, holder)
-        return True
-
     def remove(self, key: int, holder: int) -> None:
         """Remove a pair that is there."""
         piece, start, end = self._range(key, key)

@@ -134,15 +134,21 @@ BEGIN_TURN: Final = _inserting(
     },
     and_(_is_there(conversations, "conversation"), ~_is_there(turns, "id")),
 )
-ADD: Final = _inserting(
+_IN_TURN: Final[dict[str, ColumnElement[Any]]] = {
+    "conversation": _conversation_of_turn(),
+    "key": literal(None, messages.c.key.type),
+    "parent": literal(""),
+    "is_pinned": _NOT_PINNED,
+}
+_MAY_BE_ADDED: Final = and_(_is_there(turns, "turn"), ~_is_there(messages, "id"))
+ADD: Final = _inserting(messages, _IN_TURN, _MAY_BE_ADDED)
+_IS_ALONE: Final = bound("server", queue.c.server.type) == ""
+_IS_OWN: Final = or_(_IS_ALONE, queue.c.server.in_((bound("server"), "")))
+"""A message of the queue that no other server has, where several share the database."""
+ADD_QUEUED: Final = _inserting(
     messages,
-    {
-        "conversation": _conversation_of_turn(),
-        "key": literal(None, messages.c.key.type),
-        "parent": literal(""),
-        "is_pinned": _NOT_PINNED,
-    },
-    and_(_is_there(turns, "turn"), ~_is_there(messages, "id")),
+    _IN_TURN,
+    and_(_MAY_BE_ADDED, or_(_IS_ALONE, exists().where(queue.c.id == bound("queued"), _IS_OWN))),
 )
 HAS_MORE: Final = (
     update(turns)
@@ -217,11 +223,8 @@ PUT_IN_QUEUE: Final = _inserting_each(
     queue, {"conversation": _IN_CONVERSATION.where(~_is_there(queue_receipts, "id")).scalar_subquery()}
 )
 NOTE_RECEIPT: Final = _inserting_each(queue_receipts, {"conversation": _IN_CONVERSATION.scalar_subquery()})
-_OWN_IN_QUEUE: Final = and_(
-    queue.c.id == bound("id"), or_(bound("server", queue.c.server.type) == "", queue.c.server == bound("server"))
-)
-"""A message that is with this server, where several share the database: what another one has taken since it leaves."""
-TAKE: Final = update(queue).where(_OWN_IN_QUEUE).values(turn=bound("turn"))
+_OWN_IN_QUEUE: Final = and_(queue.c.id == bound("id"), _IS_OWN)
+TAKE: Final = update(queue).where(_OWN_IN_QUEUE).values(turn=bound("turn"), server=bound("server"))
 RELEASE: Final = update(queue).where(_OWN_IN_QUEUE).values(server="")
 DROP: Final = delete(queue).where(_OWN_IN_QUEUE)
 USED: Final = (

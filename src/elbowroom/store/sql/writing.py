@@ -93,8 +93,8 @@ class Plan:
         self._use(self._used, change.conversation, change.at)
 
     def hear(self, change: kinds.Heard) -> None:
-        """Write a message of a client."""
-        message_id = heard_message_id(change.conversation, change.key)
+        """Write a message of a client, which each conversation has once by its id."""
+        message_id = f"{change.conversation}-{change.key}"
         fields, parts = split(change.message)
         heard, written, titled = self._heard()
         heard.append(
@@ -161,9 +161,12 @@ class Plan:
         self._forgotten.add(change.message)
 
     def add_message(self, change: kinds.Added) -> None:
-        """Write a whole message of a turn."""
+        """Write a whole message of a turn; one of the queue only where no other server has taken it meanwhile."""
         given = values(turn=change.turn, status="complete")
-        self._write_message(sql.ADD, change.message, change.content, change.at, given)
+        if change.queued:
+            given |= values(queued=change.queued, server=self._server)
+        statement = sql.ADD_QUEUED if change.queued else sql.ADD
+        self._write_message(statement, change.message, change.content, change.at, given)
         self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
         self._use(self._used_by_turn, change.turn, change.at)
 
@@ -305,15 +308,12 @@ class Plan:
         fields, parts = split(message)
         self._write(statement, given | values(id=message_id, fields=fields, at=at))
         for position, part in enumerate(parts):
-            self._write_part(message_id, position, part, "complete")
+            self._write(sql.ADD_PART, _part_values(message_id, position, part, "complete"))
 
     def _add_to_reply(self, message: str, tail: Tail, part: Part) -> None:
         position = tail.position + 1
-        self._write_part(message, position, part, "streaming")
+        self._write(sql.ADD_PART, _part_values(message, position, part, "streaming"))
         self._tails[message] = Tail(tail.turn, position, part.kind, len(part.content))
-
-    def _write_part(self, message: str, position: int, part: Part, status: str) -> None:
-        self._write(sql.ADD_PART, _part_values(message, position, part, status))
 
     @staticmethod
     def _use(used: dict[str, float], key: str, at: float) -> None:
@@ -409,8 +409,3 @@ def title_of(message: Message) -> str:
         content = first if is_enough else text_of(message)  # which copies all parts
     said = question_in(content)
     return " ".join(said[: TITLE_CHARACTERS * 4].split())[:TITLE_CHARACTERS].rstrip()
-
-
-def heard_message_id(conversation: str, key: str) -> str:
-    """Return the id of a message that a client sent, which each conversation has once."""
-    return f"{conversation}-{key}"

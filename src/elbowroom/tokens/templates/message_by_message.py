@@ -31,7 +31,7 @@ BY_VALUE: Final = 2
 """The version of marshal that writes equal values alike, and the numbers 1, 1.0 and True as three values."""
 MESSAGES: Final = "messages"
 NEW, KNOWN, GIVE_UP = "_new_messages", "_known_messages", "_give_up"
-PLACES: Final = frozenset({"first", "index", "index0"})
+PLACES: Final = frozenset({"first", "index", "index0", "previtem"})
 """What a loop may be asked for: nothing that depends on the messages to come."""
 VALUES: Final = (
     *(nodes.Const, nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Compare, nodes.Operand, nodes.Concat),
@@ -71,7 +71,7 @@ class Written:
 End = tuple[int, int]
 """The length of a history, and the hash of its last message's text."""
 Mark = tuple[bytes, End]
-"""The hash of the template's variables, and the end of a history."""
+"""The hash of the variables that the template reads up to the end of its loop, and the end of a history."""
 
 
 class GrowingPrompts:
@@ -82,7 +82,7 @@ class GrowingPrompts:
 
     def __init__(self, environment: Environment, source: str, *, most_bytes: int = MOST_BYTES) -> None:
         self._mark = f"\0{secrets.token_hex(16)}\0"
-        tree = in_parts(environment, source, self._mark)
+        tree, self._read = in_parts(environment, source, self._mark)
         self._template = environment.from_string(tree) if tree is not None else None
         self._most_bytes = most_bytes
         self._known: OrderedDict[Mark, Written] = OrderedDict()
@@ -106,7 +106,7 @@ class GrowingPrompts:
         if self._template is None or self._given_up >= MOST_GIVEN_UP or type(messages) is not list:
             return None
         try:
-            others = _digest({name: value for name, value in variables.items() if name != MESSAGES})
+            others = _digest({name: variables[name] for name in sorted(self._read & variables.keys())})
             before = self._taken_out(others, messages)
             new = messages[len(before.messages) :]
             if not _are_plain(new):
@@ -177,22 +177,27 @@ def _are_plain(messages: Sequence[Message]) -> bool:
     )
 
 
-def in_parts(environment: Environment, source: str, mark: str) -> nodes.Template | None:
-    """Return the tree of a template whose loop, between two marks, goes over the new messages; None without a loop."""
+def in_parts(environment: Environment, source: str, mark: str) -> tuple[nodes.Template | None, frozenset[str]]:
+    """Return the tree of a template whose loop, between two marks, goes over the new messages; None without a loop.
+
+    Beside it stand the names that are read up to the end of the loop, that of the messages apart.
+    """
     tree = environment.parse(source)
     loops = [(place, node) for place, node in enumerate(tree.body) if isinstance(node, nodes.For)]
     if len(loops) != 1 or (target := _target_of(loops[0][1])) is None:
-        return None
+        return None, frozenset()
     place, loop = loops[0]
-    kept = frozenset({MESSAGES, "loop", target, NEW, KNOWN, GIVE_UP})
-    before = [_Alone(kept, "before").block(node) for node in tree.body[:place]]
+    macros = frozenset(node.name for node in tree.body[:place] if isinstance(node, nodes.Macro))
+    kept = macros | {MESSAGES, "loop", target, NEW, KNOWN, GIVE_UP}
+    before = [_Alone(kept, macros, "before").block(node) for node in tree.body[:place]]
     loop.iter = nodes.Name(NEW, "load")
-    loop.body = [_Alone(kept, "messages").block(node) for node in loop.body]
+    loop.body = [_Alone(kept, macros, "messages").block(node) for node in loop.body]
+    read = frozenset(name.name for node in (*before, loop) for name in node.find_all(nodes.Name)) - {MESSAGES}
     marks = [nodes.Output([nodes.TemplateData(mark)]) for _ in range(2)]
     whole = nodes.Template([*before, marks[0], loop, marks[1], *tree.body[place + 1 :]])
     whole.set_lineno(1)
     whole.set_environment(environment)
-    return whole
+    return whole, read
 
 
 def _target_of(loop: nodes.For) -> str | None:
@@ -203,13 +208,15 @@ def _target_of(loop: nodes.For) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """Replaces what could see other messages than the first and the loop's own; `kept` are names nobody may set.
+    """Replaces what could see other messages than the first, the loop's own and the one before.
 
-    `scope` is where the statements stand: before the loop over the messages, in it, or in a loop over something else.
+    `kept` are names nobody may set, `macros` those of them that are macros. `scope` is where the statements stand:
+    before the loop over the messages, in it, or in a macro or a loop over something else.
     """
 
     kept: frozenset[str]
-    scope: Literal["before", "messages", "another loop"]
+    macros: frozenset[str]
+    scope: Literal["before", "messages", "elsewhere"]
 
     def block(self, node: nodes.Node) -> nodes.Node:
         """Return a statement in which nothing sees more than it may."""
@@ -221,8 +228,11 @@ class _Alone:
         if isinstance(node, nodes.Assign) and self._may_set(node.target):
             return nodes.Assign(node.target, self._value(node.node))
         if isinstance(node, nodes.For) and self._may_set(node.target) and not (node.test or node.recursive):
-            inside = replace(self, scope="another loop").blocks(node.body)
+            inside = replace(self, scope="elsewhere").blocks(node.body)
             return nodes.For(node.target, self._value(node.iter), inside, self.blocks(node.else_), None, False)
+        if isinstance(node, nodes.Macro) and self.scope == "before" and all(map(self._may_set, node.args)):
+            defaults = [self._value(value) for value in node.defaults]
+            return nodes.Macro(node.name, node.args, defaults, replace(self, scope="elsewhere").blocks(node.body))
         return nodes.Output([_given_up()])
 
     def blocks(self, statements: Sequence[nodes.Node]) -> list[nodes.Node]:
@@ -240,23 +250,38 @@ class _Alone:
         if isinstance(node, nodes.TemplateData | nodes.Const):
             return node
         if isinstance(node, nodes.Name):
-            is_hidden = node.name == MESSAGES or (node.name == "loop" and self.scope != "another loop")
+            is_hidden = node.name == MESSAGES or (node.name == "loop" and self.scope != "elsewhere")
             return _given_up() if is_hidden else node
         if (place := self._place(node)) is not None:
             return place
         if _is_first_message(node):
             return node
-        return self._inside(node) if _is_pure(node) else _given_up()
+        return self._inside(node) if self._is_pure(node) else _given_up()
 
     def _place(self, node: nodes.Node) -> nodes.Node | None:
-        """Return the place of the loop's message among all messages, where that is what is asked for."""
+        """Return the place of the loop's message among all messages, or the one before, where that is asked for."""
         if self.scope != "messages" or not isinstance(node, nodes.Getattr) or not _is_name(node.node, "loop"):
             return None
         if node.attr not in PLACES:
             return None
         own = nodes.Getattr(node.node, "index" if node.attr == "index" else "index0", "load")
         place = nodes.Add(own, nodes.Name(KNOWN, "load"))
-        return nodes.Compare(place, [nodes.Operand("eq", nodes.Const(0))]) if node.attr == "first" else place
+        is_first = nodes.Compare(place, [nodes.Operand("eq", nodes.Const(0))])
+        if node.attr == "previtem":
+            before = nodes.Getitem(nodes.Name(MESSAGES, "load"), nodes.Sub(place, nodes.Const(1)), "load")
+            return nodes.CondExpr(nodes.Not(is_first), before, None)
+        return is_first if node.attr == "first" else place
+
+    def _is_pure(self, node: nodes.Node) -> bool:
+        """Tell whether an expression has the same value each time, and changes nothing, as long as its parts do so."""
+        if isinstance(node, nodes.Filter | nodes.Test | nodes.Call):
+            if node.kwargs or node.dyn_args or node.dyn_kwargs:
+                return False
+            if isinstance(node, nodes.Call):
+                is_macro = isinstance(node.node, nodes.Name) and node.node.name in self.macros
+                return is_macro or (isinstance(node.node, nodes.Getattr) and node.node.attr in METHODS)
+            return isinstance(node, nodes.Test) or (node.name in FILTERS and node.node is not None)
+        return isinstance(node, VALUES)
 
     def _inside(self, node: nodes.Node) -> nodes.Node:
         """Return an expression of which no part sees more than it may."""
@@ -285,14 +310,3 @@ def _is_first_message(node: nodes.Node) -> bool:
         and type(node.arg.value) is int
         and node.arg.value == 0
     )
-
-
-def _is_pure(node: nodes.Node) -> bool:
-    """Tell whether an expression has the same value each time, and changes nothing, as long as its parts do so."""
-    if isinstance(node, nodes.Filter | nodes.Test | nodes.Call):
-        if node.kwargs or node.dyn_args or node.dyn_kwargs:
-            return False
-        if isinstance(node, nodes.Call):
-            return isinstance(node.node, nodes.Getattr) and node.node.attr in METHODS
-        return isinstance(node, nodes.Test) or (node.name in FILTERS and node.node is not None)
-    return isinstance(node, VALUES)

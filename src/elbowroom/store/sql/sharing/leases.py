@@ -43,7 +43,7 @@ WITH {LIVING}, others AS (
 UPDATE admission SET tokens = %(tokens)s FROM others
 WHERE number = %(number)s AND (held = 0 OR held + %(tokens)s <= %(capacity)s) RETURNING number"""  # noqa: S608  # of constants
 GIVE_BACK: Final = f"""
-WITH gone AS (DELETE FROM admission WHERE number = ANY(%(numbers)s) RETURNING pool), waiting AS (
+WITH gone AS (DELETE FROM admission WHERE number = ANY(%(numbers)s::bigint[]) RETURNING pool), waiting AS (
     SELECT DISTINCT server FROM admission WHERE NOT is_granted AND pool IN (SELECT pool FROM gone)
 )
 SELECT pg_notify('{CHANNEL}', server) FROM waiting"""  # noqa: S608  # of constants
@@ -60,7 +60,7 @@ class SqlServerLeases:
     def hold(self, connection: Connection, share: WindowShare) -> tuple[int, bool]:
         """Ask for a share of a model's window; return the number of the lease, and whether it is granted already."""
         given = asdict(share) | {"server": self.id}
-        *_, rows = carry_out(connection, f"{LOCK}; {CLEAR}; {HOLD}" if share.is_sole else HOLD, given)
+        *_, rows = carry_out(connection, given, *((LOCK, CLEAR, HOLD) if share.is_sole else (HOLD,)))
         number, granted = rows[0][0], [row[1:] for row in rows if row[1] is not None]
         self._wake(connection, granted)
         return number, any(new == number for new, _ in granted)
@@ -69,21 +69,21 @@ class SqlServerLeases:
     def look(self, connection: Connection, share: WindowShare, numbers: Sequence[int]) -> set[int]:
         """Grant what there is room for, and return which of the leases with these numbers are granted."""
         given = {"pool": share.pool, "capacity": share.capacity, "numbers": list(numbers)}
-        first = f"{LOCK}; {CLEAR}" if share.is_sole else LOCK
-        *_, new, granted = carry_out(connection, f"{first}; {GRANT}; {GRANTED}", given)
+        first = (LOCK, CLEAR) if share.is_sole else (LOCK,)
+        *_, new, granted = carry_out(connection, given, *first, GRANT, GRANTED)
         self._wake(connection, new)
         return {number for (number,) in granted}
 
     @settling
     def hold_more(self, connection: Connection, share: WindowShare, number: int) -> bool:
         """Let a granted lease grow to the tokens of the share, where there is room beside all others, or none is."""
-        _, grown = carry_out(connection, f"{LOCK}; {GROW}", asdict(share) | {"number": number})
+        _, grown = carry_out(connection, asdict(share) | {"number": number}, LOCK, GROW)
         return bool(grown)
 
     @settling
     def give_back(self, connection: Connection, numbers: Collection[int]) -> None:
         """End leases, and wake the servers that wait for room."""
-        carry_out(connection, GIVE_BACK, {"numbers": list(numbers)})
+        carry_out(connection, {"numbers": list(numbers)}, GIVE_BACK)
 
     @settling
     def put_right(self, connection: Connection, rows: Sequence[LeaseRow], *, ends_others: bool) -> list[int]:
@@ -106,7 +106,7 @@ class SqlServerLeases:
                 new = {"tokens": row.share.tokens, "is_granted": row.is_granted or found.is_granted}
                 connection.execute(update(admission).where(own.number == row.number).values(new))
         if ends_others and known:
-            carry_out(connection, GIVE_BACK, {"numbers": list(known)})
+            carry_out(connection, {"numbers": list(known)}, GIVE_BACK)
         return numbers
 
     def _insert(self, connection: Connection, row: LeaseRow) -> int:
