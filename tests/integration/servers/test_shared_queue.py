@@ -13,6 +13,7 @@ from several_servers import MODEL, several_servers
 from sqlalchemy import delete, select, update
 
 from elbowroom.agents.conversations.queue import ANY
+from elbowroom.agents.conversations.shared_queue import SharedQueue
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.base import StoreUnavailable
@@ -120,6 +121,7 @@ async def test_what_a_turn_gives_back_late_is_looked_for_anew(tmp_path: Path, *,
     async with several_servers(tmp_path, 1) as ((one,), studio):
         await ask(one, RAW, "Hello.", "talk")
         goes_on, queue = asyncio.Event(), one.app[SHARED].queue
+        assert isinstance(queue, SharedQueue)
         studio.enqueue(Script("First ", WaitFor(goes_on), "word."), "Read.")
         asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
         await eventually(lambda: studio.open_requests == 1, "the model is asked")
