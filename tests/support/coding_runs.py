@@ -6,7 +6,7 @@ import json
 import re
 from bisect import bisect_left
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
@@ -51,6 +51,19 @@ class Spent:
     def seconds(self, reading: int) -> float:
         """Return how long all waited for that where the engine reads so many tokens a second."""
         return (self.again + self.summaries) / reading + self.written / WRITING_SPEED
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What prompts name right after compactions: how many of the `things` to do, and of the `edited` files.
+
+    Each thing and each file counts once for each of them.
+    """
+
+    things: int = 0
+    things_named: int = 0
+    edited: int = 0
+    edited_named: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +118,52 @@ class Run:
         return round(mean(sizes)) if sizes else 0
 
     @property
+    def named(self) -> Named:
+        """Return what the first prompts after compactions name of the newest list and of the files edited by then."""
+        things: list[str] = []
+        edited: set[str] = set()
+        found = Named()
+        before = ""
+        for chat in self.chats:
+            if chat.counted_tokens is None or is_prune_order(chat.body) or not chat.body.get("tools"):
+                continue
+            messages = chat.body["messages"]
+            for arguments in arguments_in(messages):
+                things = things_in(arguments) or things
+                edited |= {part.path for part in self.task.parts if part.after in arguments}
+            told = "".join(text for text in map(text_of, messages) if text.startswith(f"<{SUMMARY_TAG}>"))
+            if told and told != before:
+                prompt = json.dumps(messages, ensure_ascii=False)
+                found = Named(
+                    found.things + len(things),
+                    found.things_named + sum(thing in prompt for thing in things),
+                    found.edited + len(edited),
+                    found.edited_named + sum(is_named(path, prompt) for path in edited),
+                )
+            before = told
+        return found
+
+    @property
     def own_compactions(self) -> int:
         """Return how many summaries of the conversation the client asked for by itself."""
         return sum(is_own_compaction(request.json()) for request in self.asked if request.body)
+
+
+def arguments_in(messages: list[Body]) -> list[str]:
+    """Return the arguments of all calls."""
+    return [call["function"]["arguments"] for each in messages for call in each.get("tool_calls") or ()]
+
+
+def things_in(arguments: str) -> list[str]:
+    """Return the things of a call that lists what is to do, nothing for other calls."""
+    lists = [value for value in json.loads(arguments).values() if isinstance(value, list)]
+    return [each.get("content") or each.get("step") for each in lists[0] if "status" in each] if lists else []
+
+
+def is_named(path: str, prompt: str) -> bool:
+    """Tell whether a prompt names a file, whole or below its folder that stands once for several."""
+    folder, _, name = path.rpartition("/")
+    return path in prompt or (f"`{name}`" in prompt and f"{folder}/`" in prompt)
 
 
 def shared_by(one: str, other: str) -> int:
@@ -146,14 +202,23 @@ def is_own_compaction(body: Body) -> bool:
 
 
 async def coding_run(
-    agent: Agent, installed: Path, folder: Path, window: int, *, directly: bool = False, is_long: bool = False
+    agent: Agent,
+    installed: Path,
+    folder: Path,
+    window: int,
+    *,
+    directly: bool = False,
+    is_long: bool = False,
+    keeps_list: bool = False,
 ) -> Run:
     """Have an agent do the task of forty calls, or the long one, in a window of so many tokens.
 
+    With `keeps_list` the model writes down what is to do before each part, where the agent has a tool for that.
     The simulator answers at once, but elbowroom takes it for an engine of the speeds for which waiting is computed.
     """
     repository = folder / "repository"
     task = write_long_task(repository) if is_long else write_task(repository, window)
+    task = replace(task, keeps_list=keeps_list)
     model = CodingModel(task)
     loaded = SimulatedModel(MODEL, loaded_context_length=window)
     async with AsyncExitStack() as stack:

@@ -13,9 +13,9 @@ import itertools
 import json
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from offered_tools import call_of
+from offered_tools import call_of, list_call
 from scripted_pruner import is_prune_order, valid_plan
 
 from elbowroom.demo import Script, SimulatedTokenizer, Text, ToolCall
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Body = dict[str, Any]
-Kind = Literal["search", "read", "edit", "run"]
+Kind = Literal["search", "read", "edit", "run", "list"]
 PROMPT: Final = "Raise the limit of every part tenfold, as README.md says, and check each part."
 LONG_PROMPT: Final = "Read every part, and raise the limit of every other part tenfold, as README.md says."
 DONE: Final = "Every limit is raised and every part is checked."
@@ -32,6 +32,8 @@ SUMMARY: Final = "The limit of every part is to be raised tenfold and each part 
 MOST_ATTEMPTS: Final = 5
 PLAN_TOKENS: Final = 272
 PARTS, LONG_PARTS = 10, 40
+THINGS: Final = 8
+"""About how many things a list of what is to do has."""
 SHARE: Final = 0.25
 """How much of the window each part takes."""
 TOKENS: Final = 1800
@@ -58,7 +60,7 @@ class Part:
 
     number: str
     text: str
-    kinds: tuple[Kind, ...] = get_args(Kind)
+    kinds: tuple[Kind, ...] = ("search", "read", "edit", "run")
 
     @property
     def path(self) -> str:
@@ -96,20 +98,37 @@ class Step:
                 return f"sed -i 's/^{self.part.before}$/{self.part.after}/' {path}"
             case "run":
                 return f"python3 check.py {number}"
+            case "list":
+                return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The repository in its folder, and its parts."""
+    """The repository in its folder, and its parts; with `keeps_list` the model writes down what is to do as it goes."""
 
     folder: Path
     parts: tuple[Part, ...]
     prompt: str = PROMPT
+    keeps_list: bool = False
 
     @property
     def steps(self) -> list[Step]:
         """Return every call in its order."""
-        return [Step(kind, part) for part in self.parts for kind in part.kinds]
+        listed: tuple[Kind, ...] = ("list",) if self.keeps_list else ()
+        return [Step(kind, part) for part in self.parts for kind in (*listed, *part.kinds)]
+
+    def things(self, now: Part) -> list[tuple[str, str]]:
+        """Return what is to do when the work is at this part: each thing with its status."""
+        at, each = self.parts.index(now), len(self.parts) // THINGS
+        things = []
+        for first in range(0, len(self.parts), each):
+            parts = self.parts[first : first + each]
+            told = f"Raise the limits from {parts[0].path} to {parts[-1].path}"
+            if now in parts:
+                things.append((f"{told}, now at {now.number}", "in_progress"))
+            else:
+                things.append((told, "completed" if first < at else "pending"))
+        return things
 
     def wanted_files(self) -> dict[str, str]:
         """Return the files that the task changes or makes, as it wants them."""
@@ -202,10 +221,16 @@ class CodingModel:
             return said(SUMMARY)
         if not self._left or self.attempts >= MOST_ATTEMPTS:
             return said(DONE if not self._left else "I cannot go on.")
+        while (called := self._call(self._left[0], body["tools"])) is None:
+            self._left = self._left[1:]
         self.attempts += 1
-        name, arguments = call_of(self._left[0], self._task.folder, body["tools"])
-        self._arguments = arguments
-        return Script(ToolCall(name, arguments))
+        name, self._arguments = called
+        return Script(ToolCall(name, self._arguments))
+
+    def _call(self, step: Step, tools: list[Body]) -> tuple[str, Body] | None:
+        if step.kind == "list":
+            return list_call(self._task.things(step.part), tools)
+        return call_of(step, self._task.folder, tools)
 
     def _take_in(self, body: Body) -> None:
         is_answered = answered_call(body["messages"]) == self._arguments

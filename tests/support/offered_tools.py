@@ -54,3 +54,21 @@ def _replaced(edit: Tool, old: str, new: str) -> Body:
         return edit.fields((OLD, old), (NEW, new))
     inner = Tool("", edit.properties["edits"]["items"]["properties"])
     return {"edits": [inner.fields((OLD, old), (NEW, new))]}
+
+
+def list_call(things: Sequence[tuple[str, str]], tools: Sequence[Body]) -> tuple[str, Body] | None:
+    """Return name and arguments of the call that writes down what is to do, each thing with its status.
+
+    None where no tool takes such a list.
+    """
+    for tool in tools:
+        for key, listed in tool["function"]["parameters"].get("properties", {}).items():
+            fields = listed.get("items", {}).get("properties", {})
+            if "status" in fields:
+                return tool["function"]["name"], {key: [_thing(fields, *thing) for thing in things]}
+    return None
+
+
+def _thing(fields: Body, told: str, status: str) -> Body:
+    known = {"content": told, "step": told, "activeForm": told, "status": status, "priority": "medium"}
+    return {name: known[name] for name in fields if name in known}

@@ -4,7 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from elbowroom.context.budget import Budget, Compact, Decision, Measure, Refuse, Send, least_gain, least_room, plan_step
+from elbowroom.context.budget import (
+    Budget,
+    Compact,
+    Decision,
+    Measure,
+    Refuse,
+    Send,
+    least_gain,
+    least_room,
+    plan_step,
+    room_for_carried,
+)
 from elbowroom.context.compaction import Rung
 from elbowroom.context.prompt import Prompt
 
@@ -93,8 +104,8 @@ class AgentContextManager:
     def while_streaming(self, generated: int, *, in_call: bool = False) -> StreamVerdict:
         """Check 3: decide about an answer of which so many tokens have come.
 
-        Of a prompt that was sent although it leaves no room, nothing can go: its answer takes the rest of the window. So
-        does a call, of which half is of no use, where there was no room for a usual answer.
+        Of a prompt that was sent although it leaves no room, nothing can go: its answer takes the rest of the window.
+        So does a call, of which half is of no use, where there was no room for a usual answer.
         """
         filled = self.prompt + generated
         if (self.budget.occupied(self.prompt) if in_call else self.prompt) >= self.budget.force_at:
@@ -145,13 +156,14 @@ class AgentContextManager:
 def room_for_results(budget: Budget, rest: int, *, now: int | None = None) -> int:
     """Return how many tokens results may take beside `rest`, the size that cannot be freed; never less than 0.
 
-    That is what is free below the trigger beside a summary, or in the whole window where that leaves too little. With
+    That is what is free below the trigger beside a summary, or where that leaves too little, in the whole window beside
+    what code carries. With
     `now`, the size of the prompt without the results, it is what is free beside that, but at least one part in three
     of what a compaction would leave.
     """
     room = budget.trigger - budget.occupied(rest) - least_room(budget)
     if room < budget.window // LEAST_ROOM:
-        room = max(0, budget.window - budget.occupied(rest))
+        room = max(0, budget.window - budget.occupied(rest) - room_for_carried(budget))
     return room if now is None else max(room // LEAST_PART, room + budget.occupied(rest) - budget.occupied(now))
 
 

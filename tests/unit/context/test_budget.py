@@ -190,7 +190,10 @@ def situations(draw: st.DrawFn) -> tuple[Budget, Measure]:
         (Measure(5553, 300), Compact(4215)),  # at the trigger: midway to it from 1878
         (Measure(20_000, 300), Compact(4215)),
         (Measure(20_000, 4000), Compact(5776, is_tight=True)),  # midway from 5000 to 6553
-        (Measure(6000, 5400), Compact(6476, asks_pruner=False, is_tight=True)),  # no room for a summary
+        (
+            Measure(6000, 5400),
+            Compact(6553, asks_pruner=False, is_tight=True),
+        ),  # no room for a summary, only for what code carries
         (Measure(6000, 5553), Send(is_tight=True)),  # fixed cost at the trigger: the window is the limit
         (Measure(7192, 5600), Send(is_tight=True)),  # the reply's reserve just fits
         (Measure(7193, 5600), Compact(7396, asks_pruner=False, is_tight=True)),  # it does not: code cuts

@@ -3,7 +3,6 @@
 The summary is a message of the user between tags, from which the next compaction reads what this one has told.
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ from elbowroom.context.transcript import (
     Summary,
     Transcript,
     as_json,
-    calls_of,
     messages_of,
     out_of_kept_form,
     readable,
@@ -29,7 +27,6 @@ from elbowroom.context.transcript import (
 )
 
 LEAST_TAIL, MOST_TAIL = 3, 5
-STATUS = '"status"'
 SUMMARY_TAG = "elbowroom-summary"
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
@@ -45,8 +42,9 @@ INTRODUCTION = "Earlier conversation, shortened; its requests are dealt with. Qu
 FROM_MIDDLE = "The answer that follows is shown from its middle on: what came before is told above."
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
 RETAIN, SUMMARY, WORDS_KEPT, FILES = "What must hold", "What happened", "Word for word", "Files"
-RESULTS, LISTED = "Results of tools", "Also mentioned"  # summaries of older versions have lists
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{LISTED}|{FILES}|{RESULTS})$", re.MULTILINE)
+TO_DO, RESULTS = "To do", "Results of tools"
+LISTED = "Also mentioned"  # summaries of older versions have lists
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{LISTED}|{FILES}|{TO_DO}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
@@ -226,30 +224,6 @@ def running_task(groups: tuple[Group, ...]) -> frozenset[int]:
         return frozenset()
     opened = (index for index in reversed(users) if not _is_nudge(groups[index]))
     return frozenset({users[-1], next(opened, users[0])})
-
-
-def to_do_list(groups: tuple[Group, ...]) -> frozenset[int]:
-    """Return the place of the last call that was made for a list of what is to do, and for nothing else.
-
-    Each thing on such a list has a status.
-    """
-    for place in range(len(groups) - 1, -1, -1):
-        if groups[place].kind == "tools" and all(map(_lists_what_is_to_do, calls_of(groups[place].messages[0]))):
-            return frozenset({place})
-    return frozenset()
-
-
-def _lists_what_is_to_do(call: Mapping[str, Any]) -> bool:
-    function = call.get("function")
-    arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    if not isinstance(arguments, str) or STATUS not in arguments:
-        return False
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return False
-    lists = [value for value in given.values() if isinstance(value, list) and value] if isinstance(given, dict) else []
-    return len(lists) == 1 and all(isinstance(each, dict) and "status" in each for each in lists[0])
 
 
 def _users(groups: tuple[Group, ...]) -> list[int]:
@@ -446,6 +420,7 @@ def summary_message(
     results: str = "",
     files: str = "",
     carried: str = "",
+    to_do: str = "",
     *,
     begins_in_answer: bool = False,
 ) -> str:
@@ -453,13 +428,21 @@ def summary_message(
 
     `quoted` are lines that stand word for word. `carried` is what stays of the body of earlier summaries: what is new
     stands below it, so that an engine need not read it again. `results` says where the results of removed tool calls
-    can be read, `files` which files they have read and changed. With `begins_in_answer` the end of an answer follows of
-    which the beginning is told here.
+    can be read, `files` which files they have read and changed, `to_do` what a client's list says. With
+    `begins_in_answer` the end of an answer follows of which the beginning is told here.
     """
     blocks = [carried] if carried else []
     last = next(reversed(HEADING.findall(carried)), "")
     lines = "\n".join(quoted)
-    for title, text in ((RETAIN, retain), (SUMMARY, summary), (WORDS_KEPT, lines), (FILES, files), (RESULTS, results)):
+    told = (
+        (RETAIN, retain),
+        (SUMMARY, summary),
+        (WORDS_KEPT, lines),
+        (FILES, files),
+        (TO_DO, to_do),
+        (RESULTS, results),
+    )
+    for title, text in told:
         said = HEADING.sub(r"\1", "\n".join(line for line in text.split("\n") if line.strip())).strip("\n")
         if said and title == last:
             blocks[-1] += f"\n{said}"
@@ -473,17 +456,18 @@ def summary_message(
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What earlier summaries tell: the body in its order, with its headings, and the two sections that code carries."""
+    """What earlier summaries tell: the body in its order, with its headings, and the sections that code carries."""
 
     body: str = ""
     files: str = ""
     results: str = ""
+    to_do: str = ""
 
 
 def carried_by(summaries: Sequence[Group]) -> Carried:
     """Return what earlier summaries tell, one after the other."""
     blocks: list[str] = []
-    listed: dict[str, list[str]] = {FILES: [], RESULTS: []}
+    listed: dict[str, list[str]] = {FILES: [], RESULTS: [], TO_DO: []}
     for group in summaries:
         before, *rest = HEADING.split(inner_summary(group.text))
         blocks.append(before.strip())
@@ -492,8 +476,8 @@ def carried_by(summaries: Sequence[Group]) -> Carried:
                 listed[title].append(text)
             else:
                 blocks.append(f"## {title}\n{text}".rstrip() if text.strip() else "")
-    files, results = ("\n".join(filter(None, texts)) for texts in listed.values())
-    return Carried("\n\n".join(filter(None, blocks)), files, results)
+    files, results, to_do = ("\n".join(filter(None, texts)) for texts in listed.values())
+    return Carried("\n\n".join(filter(None, blocks)), files, results, to_do)
 
 
 def said_in(body: str) -> Iterator[tuple[str, str]]:

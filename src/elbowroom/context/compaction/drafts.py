@@ -22,6 +22,7 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
+from elbowroom.context.compaction.to_do import list_in, list_told, told_list
 from elbowroom.context.divisible import within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
 from elbowroom.context.transcript import Group, Message, text_of, written
@@ -32,6 +33,7 @@ USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
 CALLS_SHARE: Final = 8
 FILES_SHARE: Final = 32
+TO_DO_SHARE: Final = 16
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
@@ -95,12 +97,14 @@ class Drafts:
         self.coverage = Coverage(_all(division), size)
         self._state = state
         self._size = size
-        self._files_room = window // FILES_SHARE
+        self._files_room, self._to_do_room = window // FILES_SHARE, window // TO_DO_SHARE
         self._least_part = min(LEAST_LEFT, window // PARTS_SHARE)
         self._users_room = target // USERS_SHARE
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
         self._carried = carried_by(division.summaries)
+        self._lister = next((each for each in reversed(_all(division)) if list_in(each)), None)
+        self._things = list_in(self._lister) if self._lister else list_told(self._carried.to_do)
         self._removed = removed
         self._stays_from = stays_from
         self._results = removed.results or self._carried.results
@@ -165,7 +169,8 @@ class Drafts:
 
         Quotations take the rest; where they need less, it goes to more groups.
         """
-        left = room - self._size(self._told(self.division, plan, "", ()))
+        bare = self._size(self._told(self.division, plan, "", ()))
+        left = room - bare - self._size(self._to_do(_staying(self.division), room - bare))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
@@ -225,7 +230,9 @@ class Drafts:
                 break
         return more
 
-    def _told(self, division: Division, plan: Plan, files: str, lines: Sequence[str], carried: str = "") -> str:
+    def _told(
+        self, division: Division, plan: Plan, files: str, lines: Sequence[str], carried: str = "", to_do: str = ""
+    ) -> str:
         return summary_message(
             plan.retain,
             plan.summary,
@@ -234,6 +241,7 @@ class Drafts:
             self._results,
             files,
             carried,
+            to_do,
             begins_in_answer=division.begins_in_answer,
         )
 
@@ -243,20 +251,27 @@ class Drafts:
         ordered = [stays[number] for number in sorted(stays)]
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
-        bare = self._told(division, plan, "", ("-",))
-        files = self._files_of(removed, min(self._files_room, max(0, left - self._size(bare)) // 2))
-        if files:
-            bare = self._told(division, plan, files, ("-",))
         staying = [*_staying(division), *(each.group for each in ordered)]
-        told = f"{plan.retain}\n{plan.summary}\n{files}"
+        to_do = self._to_do(staying, left - self._size(self._told(division, plan, "", ("-",))))
+        bare = self._told(division, plan, "", ("-",), to_do=to_do)
+        files = self._files_of(removed, min(self._files_room, max(0, left - self._size(bare))))
+        if files:
+            bare = self._told(division, plan, files, ("-",), to_do=to_do)
+        told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
         units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
         standing = sorted((unit.place, unit) for unit in units if unit.place is not None)
         carried = body_of((unit.heading, unit.line) for _, unit in standing)
         lines = [unit.line for unit in units if unit.place is None]
-        if removed and not (plan.retain or plan.summary or units or files or self._results):
+        if removed and not (plan.retain or plan.summary or units or files or to_do or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
-        text = self._told(division, plan, files, lines, carried) if removed or lines else ""
+        text = self._told(division, plan, files, lines, carried, to_do) if removed or lines else ""
         return Draft(division, plan, tuple(ordered), text, len(units), room)
+
+    def _to_do(self, staying: Iterable[Group], room: int) -> str:
+        """Return the lines of the newest list of what is to do, in so much room; none where its call stays."""
+        if any(each is self._lister for each in staying):
+            return ""
+        return told_list(self._things, self._size, min(self._to_do_room, room))
 
     def _files_of(self, removed: Sequence[Group], room: int) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from elbowroom.context.outputs import error_in, kind_of, path_in, words_in
+from elbowroom.context.compaction.shell import files_of
+from elbowroom.context.outputs import command_in, error_in, kind_of, path_in, words_in
 from elbowroom.context.transcript import Group, called, readable
 from elbowroom.settings.model import ToolKind
 
@@ -39,6 +40,7 @@ def files_in(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator
                 yield path, _state(kind, tool)
             elif kind != "read":
                 yield from ((patched, DONE_BY_PATCH[deed]) for deed, patched in PATCHED.findall(arguments))
+                yield from files_of(command_in(arguments)) if kind == "execute" else ()
 
 
 def _state(kind: ToolKind, tool: str) -> State:

@@ -27,7 +27,6 @@ from elbowroom.context.compaction.division import (
     start_of_turns,
     state_of,
     tail_starts,
-    to_do_list,
 )
 from elbowroom.context.compaction.drafts import Draft, Drafts
 from elbowroom.context.compaction.oldest import condensed
@@ -42,13 +41,11 @@ from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge, without_made_up
 from elbowroom.context.divisible import LEAST, within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
-from elbowroom.context.transcript import Group, Transcript, messages_of, text_of, written_out
+from elbowroom.context.transcript import Group, Transcript, messages_of, text_of
 
 MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 SHARE_OF_REQUEST = 4
 """One part in so many of the window is the most that an earlier request may take to stay word for word."""
-SHARE_OF_TO_DO = 16
-"""One part in so many of the window is the most that a list of what is to do may take to stay word for word."""
 SHARE_OF_ENDS = 32
 """One part in so many of the window an earlier request keeps for its beginning and end where all has little room."""
 MOST_BESIDE, LEAST_BESIDE, SHARE_BESIDE = 300, 180, 25
@@ -198,9 +195,8 @@ class Ladder:
         answered, first = results_being_answered(groups), first_request(groups)
         is_small = bool(self._first_request(groups))
         ends = {} if is_small else self._parts(groups, dict.fromkeys(first, self.budget.window // SHARE_OF_ENDS))
-        staying = first | self._to_do_list(groups)
-        tries = [(start, answered | staying) for start in starts if answered]
-        tries += [(start, staying) for start in starts]
+        tries = [(start, answered | first) for start in starts if answered]
+        tries += [(start, first) for start in starts]
         least = wanted if self.turns is None else min(wanted, self._least_beside)
         for start, keeping in tries:
             if self.exchange is not None and start > self.exchange:
@@ -231,11 +227,6 @@ class Ladder:
             for place in first_request(groups)
             if len(groups[place].text) <= LONGEST_TOKEN * most and self.size(groups[place].text) <= most
         )
-
-    def _to_do_list(self, groups: tuple[Group, ...]) -> frozenset[int]:
-        """Return the place of the list of what is to do that a client keeps by calls, where it is small."""
-        most = self.budget.window // SHARE_OF_TO_DO
-        return frozenset(place for place in to_do_list(groups) if self.size(written_out(groups[place])) <= most)
 
     def _requests(self, groups: tuple[Group, ...], answer: int) -> list[int]:
         """Return the places of the requests before an answer that it rests on: its own, the task's, and the first."""

@@ -42,6 +42,7 @@ from elbowroom.context.outputs.output import (
 from elbowroom.context.outputs.stubs import (
     MARK,
     brief_failure,
+    command_in,
     error_below,
     error_in,
     failure_of,
@@ -81,6 +82,7 @@ __all__ = [
     "ToolOutputRef",
     "ToolOutputs",
     "brief_failure",
+    "command_in",
     "error_below",
     "error_in",
     "failure_of",

@@ -9,6 +9,7 @@ and cut.
 import ast
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -62,6 +63,7 @@ BROKEN_ENVELOPE: Final = re.compile(
 """The beginning of an envelope that was cut and cannot be opened any more."""
 
 COMMANDS: Final = ("command", "cmd", "script")
+SHELL_OPTION: Final = re.compile(r"-\w*c")
 SEPARATORS: Final = re.compile(r"&&|\|\|?|;|\n")
 PROGRAM: Final = re.compile(r"\s*(?:sudo\s+)?(?P<program>git \w+|\S+)")
 READS: Final = re.compile(
@@ -172,21 +174,26 @@ def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
     return parts_to_show(text, only_reads=only_reads(arguments))
 
 
-def _command_in(arguments: str) -> str:
+def command_in(arguments: str) -> str:
+    """Return the command of a shell that a call runs, also where it is given in words such as `bash -lc ...`."""
     given = _object_in(arguments) or {}
-    return next((str(given[key]) for key in COMMANDS if given.get(key)), "")
+    command = next((given[key] for key in COMMANDS if given.get(key)), "")
+    if not isinstance(command, list):
+        return str(command)
+    words = [str(word) for word in command]
+    return words[-1] if SHELL_OPTION.fullmatch("".join(words[-2:-1])) else shlex.join(words)
 
 
 def _passes_on(arguments: str) -> bool:
     """Tell whether a call carries out another tool's call, which is no command."""
-    return not _command_in(arguments) and any(
+    return not command_in(arguments) and any(
         isinstance(value, dict | list) for value in (_object_in(arguments) or {}).values()
     )
 
 
 def only_reads(arguments: str) -> bool:
     """Tell whether a shell's command only shows what there is: each of its programs is one such as `cat` or `grep`."""
-    parts = SEPARATORS.split(_command_in(arguments))
+    parts = SEPARATORS.split(command_in(arguments))
     programs = [found["program"] for part in parts if (found := PROGRAM.match(part))]
     return bool(programs) and all(map(READS.fullmatch, programs))
 

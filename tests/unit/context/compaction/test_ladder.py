@@ -610,3 +610,24 @@ async def test_a_plan_is_as_long_as_there_is_time_for(can_write: int | None, cap
     await climbed(long_chat(), pruner)
     assert pruner.caps == [cap]
     assert f"at most {cap * 2 // 3} words" in str(pruner.asked[0][-1]["content"])
+
+
+async def test_what_is_to_do_is_carried_until_a_newer_list_stands_in_its_place() -> None:
+    """The newest list stands in every summary, also where its call went long ago, and not beside a call that stays."""
+
+    def listed(status: str, call_id: str) -> list[dict[str, Any]]:
+        things = [{"content": "Paint the hull", "status": status}, {"content": "Launch her", "status": "pending"}]
+        return used("note_it", {"things": things}, "ok", call_id)
+
+    messages = long_chat()
+    messages[5:5] = [*listed("pending", "a1"), *listed("in_progress", "a2")]
+    agreed = plan("It must hold.", "They talked.")
+    once = await climbed(messages, ScriptedPruner(agreed))
+    told = "## To do\n- in_progress: Paint the hull\n- pending: Launch her\n"
+    assert told in once.summary
+    [system, *others] = once.messages
+    twice = await climbed([system, *others, *long_chat()[1:]], ScriptedPruner(agreed))
+    assert twice.summary.count(told) == 1
+    thrice = await climbed([system, *others, *long_chat()[1:], *listed("completed", "a3")], ScriptedPruner(agreed))
+    assert "## To do" not in thrice.summary
+    assert "completed" in str(thrice.messages[-2])

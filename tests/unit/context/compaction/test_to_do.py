@@ -1,0 +1,56 @@
+"""The list of what is to do that a client keeps by calls, carried by code from one compaction to the next."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from elbowroom.context.compaction.to_do import list_in, list_told, told_list
+from elbowroom.context.transcript import Group, Transcript
+
+THINGS = [{"content": "Read part 01", "status": "completed"}, {"content": "Edit it", "status": "pending"}]
+KNOWN = [("completed", "Read part 01"), ("pending", "Edit it")]
+
+
+def calling(*arguments: Any, result: str = "ok") -> Group:
+    """Return a group of calls with these arguments, and their results."""
+    given = [each if isinstance(each, str) else json.dumps(each) for each in arguments]
+    calls = [{"id": f"c{at}", "function": {"name": "note", "arguments": each}} for at, each in enumerate(given)]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": result} for call in calls]
+    return Transcript.of([{"role": "assistant", "content": None, "tool_calls": calls}, *results]).groups[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "things"),
+    [
+        ([{"todos": THINGS}], KNOWN),
+        ([{"explanation": "So far", "plan": [{"step": "Read", "status": "in_progress"}]}], [("in_progress", "Read")]),
+        ([{"path": "a.py"}, {"todos": THINGS}, {"path": "b.py"}], KNOWN),  # beside other calls
+        ([{"todos": THINGS[:1]}, {"todos": THINGS}], KNOWN),
+        ([{"todos": [{"id": 7, "status": "a:b", "text": "One\nand two"}]}], [("ab", "One and two")]),
+        ([{"todos": []}], []),
+        ([{"todos": [*THINGS, {"content": "no status"}]}], []),
+        ([{"todos": [{"content": "a", "status": 3}]}], []),
+        ([{"status": "open", "ids": [1, 2]}], []),
+        ([[{"status": "open"}]], []),
+        (['{"todos": [{"status"'], []),
+    ],
+)
+def test_lists_are_known_by_their_form(arguments: Sequence[Any], things: list[tuple[str, str]]) -> None:
+    """A call with one list of things that have a status each is one, whatever the client calls it."""
+    assert list_in(calling(*arguments)) == things
+
+
+def test_a_list_that_was_refused_is_none() -> None:
+    """What stands in a call that has failed is not how things stand."""
+    assert list_in(calling({"todos": THINGS}, result="Error: only one thing may be in progress")) == []
+
+
+@pytest.mark.parametrize(("room", "first"), [(1000, 0), (64, 1), (36, 2), (5, 4)])
+def test_the_end_of_a_list_has_room_first(room: int, first: int) -> None:
+    """A list is worked off from its top: what is left to do stands at its end; what is told is read back."""
+    things = [("completed", "Read a.py"), ("in_progress", "Edit: a.py"), ("pending", "Read b.py"), ("pending", "End")]
+    told = told_list(things, len, room)
+    assert len(told) <= room
+    assert list_told(told) == things[first:]
