@@ -23,6 +23,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.server.state import SHARED
 from elbowroom.store import ServerPlace, Together
+from elbowroom.store.changes import Released
 from elbowroom.store.sql import SqlServers
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
@@ -126,7 +127,10 @@ async def test_what_a_server_has_read_and_not_written_another_one_reads_alone(wr
         await servers.sweep()
         assert await servers.claim_queue(["talk"]) == [item]
         await late.write(reading("turn_1")[written:], 2)
-        await writers.write(reading("turn_2"), 2)
+        await writers.write([Released((item.id,))], 2)
+        await late.write([QueueDropped((item.id,))], 3)
+        assert await servers.claim_queue(["talk"]) == [item]  # what was refused takes it from nobody later either
+        await writers.write(reading("turn_2"), 3)
         rows = shared_server().ask(
             "SELECT message FROM message_parts WHERE content LIKE '%Only once.%'", place.address.rpartition("/")[2]
         )

@@ -113,9 +113,7 @@ class SharedQueue(MessageQueue):
         conversations = {item.conversation for item in self._taken.get(turn, ())}
         super().give_back(turn, ids)
         for conversation in conversations:
-            for item in self._cut(conversation, lambda item: item.id in self._doubtful):
-                del self._numbers[item.id]
-                self._doubtful.remove(item.id)
+            self._let_go(self._cut(conversation, lambda item: item.id in self._doubtful))
 
     async def _unqueue(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         removed, taken = await super().taken_back(given["conversation"], given["ids"])
@@ -141,6 +139,7 @@ class SharedQueue(MessageQueue):
             known = [*self._numbers] if is_current else None
             claimed = await self._servers.claim_queue(conversations, known)
             self._take_in([item for item in claimed if item.id not in self._gone])
+            self._set_free([item.id for item in claimed if item.id in self._gone])  # once they have left it, if they do
 
     def _drop(self, items: list[QueuedMessage]) -> list[QueuedMessage]:
         self._gone.update(item.id for item in items)
@@ -148,18 +147,22 @@ class SharedQueue(MessageQueue):
 
     def _release(self, conversation: str) -> None:
         """Give messages back to whichever server answers next, but those that this one hands to nobody."""
-        going = self._cut(conversation, lambda item: item.id not in self._held)
+        self._let_go(self._cut(conversation, lambda item: item.id not in self._held))
+
+    def _let_go(self, going: Sequence[QueuedMessage]) -> None:
         for item in going:
             del self._numbers[item.id]
-        if going:
+        self._set_free([item.id for item in going])
+
+    def _set_free(self, ids: Sequence[str]) -> None:
+        if ids:
             self._noted += 1
-            self._store.release([item.id for item in going])
+            self._store.release(ids)
 
     def _forget(self) -> None:
-        """Forget what others may have taken while this server counted as dead; what is left is fetched again."""
-        for item in [item for items in self._waiting.values() for item in items]:
-            del self._numbers[item.id]
-        self._waiting.clear()
+        """Let go what others may have taken while this server counted as dead; what is left is fetched again."""
+        for conversation in [*self._waiting]:
+            self._release(conversation)
         self._doubtful = {item.id for items in self._taken.values() for item in items}
 
 

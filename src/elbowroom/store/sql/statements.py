@@ -143,8 +143,8 @@ _IN_TURN: Final[dict[str, ColumnElement[Any]]] = {
 _MAY_BE_ADDED: Final = and_(_is_there(turns, "turn"), ~_is_there(messages, "id"))
 ADD: Final = _inserting(messages, _IN_TURN, _MAY_BE_ADDED)
 _IS_ALONE: Final = bound("server", queue.c.server.type) == ""
-_IS_OWN: Final = or_(_IS_ALONE, queue.c.server.in_((bound("server"), "")))
-"""A message of the queue that no other server has, where several share the database."""
+_IS_OWN: Final = or_(_IS_ALONE, queue.c.server == bound("server"))
+"""A message of the queue that is with this server, where several share the database: what another one has it leaves."""
 ADD_QUEUED: Final = _inserting(
     messages,
     _IN_TURN,
@@ -224,7 +224,13 @@ PUT_IN_QUEUE: Final = _inserting_each(
 )
 NOTE_RECEIPT: Final = _inserting_each(queue_receipts, {"conversation": _IN_CONVERSATION.scalar_subquery()})
 _OWN_IN_QUEUE: Final = and_(queue.c.id == bound("id"), _IS_OWN)
-TAKE: Final = update(queue).where(_OWN_IN_QUEUE).values(turn=bound("turn"), server=bound("server"))
+TAKE: Final = update(queue).where(_OWN_IN_QUEUE).values(turn=bound("turn"))
+TAKE_BACK: Final = (
+    update(queue)
+    .where(queue.c.id == bound("id"), or_(queue.c.server == bound("server"), queue.c.server == ""))
+    .values(server=bound("server"))
+)
+"""Holds what is with this server, or was set free and taken by nobody: nobody can until the transaction is over."""
 RELEASE: Final = update(queue).where(_OWN_IN_QUEUE).values(server="")
 DROP: Final = delete(queue).where(_OWN_IN_QUEUE)
 USED: Final = (

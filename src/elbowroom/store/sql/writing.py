@@ -164,6 +164,7 @@ class Plan:
         """Write a whole message of a turn; one of the queue only where no other server has taken it meanwhile."""
         given = values(turn=change.turn, status="complete")
         if change.queued:
+            self._write(sql.TAKE_BACK, values(id=change.queued, server=self._server))
             given |= values(queued=change.queued, server=self._server)
         statement = sql.ADD_QUEUED if change.queued else sql.ADD
         self._write_message(statement, change.message, change.content, change.at, given)
