@@ -52,6 +52,8 @@ def _touched(program: str, given: Sequence[str]) -> Iterator[Deed]:
             yield from ((path, "written") for path in paths)
         case "sed" | "perl" if any(map(IN_PLACE.match, given)):
             yield from ((path, "written") for path in _edited(given))
+        case _:
+            pass
 
 
 def _edited(given: Sequence[str]) -> list[str]:
