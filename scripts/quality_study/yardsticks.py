@@ -27,7 +27,8 @@ from tables import CUT, LAST, PLAIN, table
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.rehearsal import Rehearsal, in_the_background
 from elbowroom.agents.request import NOBODY
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.compaction.division import quotation, summary_message
+from elbowroom.context.transcript import Message, Summary, text_of
 from elbowroom.errors import WindowTooSmall
 from elbowroom.quality.conversations import Known
 from elbowroom.server.state import CATALOG, run_settings_of
@@ -46,6 +47,8 @@ AGENTS: Final = ("garbage", EMPTY)
 LEAST_WINDOW: Final = 64
 STEPS: Final = 9
 """How often the window whose outcome fits a budget is halved in."""
+BEST: Final = "the best choice beside the last exchange"
+"""A control that knows what has to be kept, and keeps as much of it as elbowroom's own message has room for."""
 UNANSWERABLE: Final = 5
 """LoCoMo's category of questions that the chat does not answer."""
 
@@ -143,7 +146,7 @@ def _cells(score: Score, prompts: int) -> Iterator[str]:
 
 
 def _name(way: str) -> str:
-    return f"*{way}*" if way in (LAST, CUT, PLAIN) else way
+    return f"*{way}*" if way in (LAST, CUT, PLAIN, BEST) else way
 
 
 @dataclass(slots=True)
@@ -219,6 +222,7 @@ async def benchmarked(agent: str) -> dict[str, Any]:
             LAST: partial(Compacting, LAST, partial(_in_characters, last_messages)),
             CUT: partial(Compacting, CUT, partial(_in_characters, without_the_middle)),
             PLAIN: partial(Compacting, PLAIN, partial(_summary, known)),
+            BEST: partial(Compacting, BEST, partial(_best, known)),
             **{
                 f"the kit's {kind().name}": kind
                 for name, kind in vars(theirs).items()
@@ -253,6 +257,20 @@ def _summary(known: Known, messages: list[Message], budget: int) -> list[Message
             lines.append(each)
             left -= len(each) + 1
     return [{"role": "system", "content": "\n".join(lines)}]
+
+
+def _best(known: Known, messages: list[Message], budget: int) -> list[Message]:
+    """Return what an oracle keeps beside what always stays: as many as possible of the texts that have to be known."""
+    last = max(at for at, message in enumerate(messages) if message["role"] == "user")
+    system = [message for message in messages[:last] if message["role"] == "system"]
+    text = written(messages)
+    lines: list[str] = []
+    best = [*system, *messages[last:]]
+    for each in sorted({each for each in known.constraints if each in text}, key=lambda each: (len(each), each)):
+        lines.append(quotation("user", each))
+        outcome = [*system, Summary(role="user", content=summary_message("", "", lines, "done")), *messages[last:]]
+        best = outcome if len(written(outcome)) <= budget else best
+    return best
 
 
 def benchmark_table(result: Mapping[str, Any]) -> Iterator[str]:

@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from elbowroom.caches import keep_memory_small, importing
+    from elbowroom.caches import importing, keep_memory_small
 
     with importing():
         from elbowroom.server.listen import serve

@@ -61,6 +61,23 @@ async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
     assert len(sent) < len(first)
 
 
+async def test_a_title_afterwards_takes_nothing_away(tmp_path: Path) -> None:
+    """An engine with one slot reads again what the compaction has made, not the conversation from before it."""
+    first = history(NEARLY_FULL)
+    async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, slots=1, timing=QUICK) as (
+        served,
+        studio,
+    ):
+        await ask_whole(served, body_of(first))
+        await eventually(lambda: len(turns_of(studio)) == 2, "the engine has not read what was compacted")
+        title, headers = body_of([{"role": "user", "content": "A title?"}]), {"X-Elbowroom-Task": "title_generation"}
+        async with served.http.post(served.chat_url, json=title, headers=headers) as response:
+            assert response.status == 200
+        await eventually(lambda: len(turns_of(studio)) == 4, "the engine has not read it again")
+        _, warm, _, again = turns_of(studio)
+        assert again.body["messages"] == warm.body["messages"]
+
+
 async def test_its_row_tells_as_long_as_the_gauge_may_change(tmp_path: Path) -> None:
     """From the end of the answer on it `works_ahead`; once it does not, the gauge is that of the shorter prompt."""
     async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK) as (served, _):

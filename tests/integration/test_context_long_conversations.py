@@ -116,7 +116,9 @@ async def talk_through(
         }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in ("japanese", "tools") else pytest.mark.long) for kind in KINDS]
+)
 async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
     """A window of 4096 is filled and overflows for a few turns: compacted at least twice, and no alarm is raised."""
     talk = conversation(kind, 12 if kind == "tools" else 22, 4096, size)
@@ -126,7 +128,7 @@ async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFi
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize("kind", ["plain", "tools"])
+@pytest.mark.parametrize("kind", [pytest.param("plain", marks=pytest.mark.long), "tools"])
 async def test_demanding_template(tmp_path: Path, kind: Kind) -> None:
     """A template that wants alternating roles and ids of nine characters refuses no request of a compacted history."""
     demanding = refusing("message.tool_calls and message.tool_calls[0].id | length != 9", ALTERNATING)

@@ -71,7 +71,7 @@ async def test_a_message_that_is_read_twice_is_found() -> None:
         kept = SqlConversations(database)
         with psycopg.connect(place.address, autocommit=True) as rows:
             for turn, talk, found in (("a", "one", 0), ("b", "other", 0), ("c", "one", 1)):
-                begun = [ConversationBegun(talk, "", "", "", 1.0), TurnBegun(turn, talk, "", "", 1.0)]
+                begun = ConversationBegun(talk, "", "", "", 1.0), TurnBegun(turn, talk, "", "", 1.0)
                 await kept.write([*begun, Added(turn, f"{turn}.1", said, 1.0)])
                 again = list(queue_not_read(crowd, rows))
                 assert [line.partition(":")[0] for line in again] == ["'person 1 adds 0.' is read again"] * found

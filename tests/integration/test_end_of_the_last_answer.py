@@ -152,6 +152,20 @@ async def test_answer_that_a_limit_has_ended_is_not_told_as_done(tmp_path: Path)
         assert all("it is not finished" in content_of(order.body["messages"][-1]) for order in orders_of(studio))
 
 
+@pytest.mark.parametrize(("window", "words"), [(4096, 1850), (8192, 4000)])
+async def test_an_answer_that_leaves_room_stays_whole(tmp_path: Path, window: int, words: int) -> None:
+    """Its size is what the engine has reported, not a larger estimate: nothing of it goes while it is read."""
+    said = log_of(words)
+    async with small_window(tmp_path, lambda _: said, window=window, timing=Timing(quiet=0.02)) as (served, studio):
+        await stream_bytes(served, {"model": RAW_MODEL, "messages": talk("", None)["messages"][:1]})
+        assert len(TOKENIZER.split(said)) >= 0.6 * window
+        background = served.app[SHARED].background
+        await eventually(lambda: not background._jobs, "the background never ends")
+        asked = len(turns_of(studio))
+        await stream_bytes(served, {**talk(said, "What became of the boat in the last lines?"), "max_tokens": 40})
+        assert said in [content_of(each) for each in turns_of(studio)[asked].body["messages"]]
+
+
 async def test_an_answer_that_was_stopped_counts_once(tmp_path: Path) -> None:
     """What the prompt of its last part has already is not counted again: nothing is compacted while it is read."""
     text = " ".join(log_of(6000).split(" ")[:5000])

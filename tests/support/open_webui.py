@@ -205,6 +205,13 @@ class Person:
         found: dict[str, Any] = row
         return found
 
+    async def reads(self) -> None:
+        """Read the last answer for as long as elbowroom works ahead behind it."""
+        elbowroom, row = Installed(self.there.elbowroom, ""), await self.row()
+        async with asyncio.timeout(60):
+            while (await asyncio.to_thread(elbowroom.ask, f"/v1/conversations/{row['id']}"))["works_ahead"]:
+                pass
+
     @property
     def chat(self) -> str:
         """Return the id of the chat that is open."""

@@ -8,15 +8,13 @@ from typing import Final, TypeVar
 
 from elbowroom.context.compaction import (
     all_said,
-    artifacts_in,
     find_identifiers,
-    made_up_in,
     own_words,
-    stands_in,
     unpaired,
 )
 from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import Fact, Known
+from elbowroom.quality.standing import artifacts_in, made_up_in, stands_in
 
 MEASURES: Final = (
     "identifiers",

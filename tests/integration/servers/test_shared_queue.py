@@ -10,8 +10,9 @@ from chatting import eventually
 from queueing import call, said_by_user, waiting
 from serving import Served
 from several_servers import MODEL, several_servers
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
+from elbowroom.agents.conversations.queue import ANY
 from elbowroom.demo import Script, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.base import StoreUnavailable
@@ -111,6 +112,32 @@ async def test_what_was_read_while_nothing_could_be_written_is_not_read_again(
         said = select(message_parts.c.content).where(message_parts.c.content.contains("Only once."))
         assert len(await sql.servers.database.read(lambda rows: rows.scalars(said).all())) == 1
         assert ["Only once." in str(chat.body) for chat in studio.chats] == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("is_read_elsewhere", [False, True])
+async def test_what_a_turn_gives_back_late_is_looked_for_anew(tmp_path: Path, *, is_read_elsewhere: bool) -> None:
+    """A turn had taken it before its server was taken for dead: where another server has read it, no turn gets it."""
+    async with several_servers(tmp_path, 1) as ((one,), studio):
+        await ask(one, RAW, "Hello.", "talk")
+        goes_on, queue = asyncio.Event(), one.app[SHARED].queue
+        studio.enqueue(Script("First ", WaitFor(goes_on), "word."), "Read.")
+        asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
+        await eventually(lambda: studio.open_requests == 1, "the model is asked")
+        put = await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
+        await eventually(lambda: queue.length == 1, "the server has taken it")
+        (item,) = queue.take(put["conversation"], "a turn", ANY)
+        await queue.settled()
+        sql = one.app[SHARED].store._behind.current
+        assert sql is not None
+        if is_read_elsewhere:
+            await sql.servers.database.write(lambda rows: rows.execute(delete(rows_of_queue)))
+        queue._forget()
+        queue.give_back("a turn")
+        assert queue.waiting(put["conversation"]) == []
+        await queue._fetch([put["conversation"]])
+        assert queue.waiting(put["conversation"]) == ([] if is_read_elsewhere else [item])
+        goes_on.set()
+        assert ("Read." in await asking) is not is_read_elsewhere
 
 
 async def test_nothing_counts_as_stored_that_is_not_there(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ class SharedQueue(MessageQueue):
         self._late: set[asyncio.Task[None]] = set()
         self._gone: set[str] = set()
         """What has left the queue here, and may still wait in the database."""
+        self._doubtful: set[str] = set()
+        """What turns had taken when this server may have been taken for dead: others may have it since."""
         operations = {UNQUEUE: self._unqueue}
         servers.offer(
             operations, drain=self._drain, lapse=self._forget, waking=running.wake, busy=running.conversations
@@ -106,6 +108,15 @@ class SharedQueue(MessageQueue):
         self._servers.check_awake()
         return super().take(conversation, turn, modes)
 
+    def give_back(self, turn: str, ids: Collection[str] | None = None) -> None:
+        """Put what a turn has taken, and no model has read, back; what others may have since is fetched anew."""
+        conversations = {item.conversation for item in self._taken.get(turn, ())}
+        super().give_back(turn, ids)
+        for conversation in conversations:
+            for item in self._cut(conversation, lambda item: item.id in self._doubtful):
+                del self._numbers[item.id]
+                self._doubtful.remove(item.id)
+
     async def _unqueue(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         removed, taken = await super().taken_back(given["conversation"], given["ids"])
         return {"removed": [asdict(item) for item in removed], "taken": sorted(taken)}
@@ -149,6 +160,7 @@ class SharedQueue(MessageQueue):
         for item in [item for items in self._waiting.values() for item in items]:
             del self._numbers[item.id]
         self._waiting.clear()
+        self._doubtful = {item.id for items in self._taken.values() for item in items}
 
 
 def queue_of(store: Store, conversations: Conversations | None, running: Running) -> MessageQueue:

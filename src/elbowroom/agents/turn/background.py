@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Work
@@ -60,11 +59,11 @@ def long_turn(messages: Sequence[Message], size_of: Callable[[str], int], budget
     return {**NEXT, "content": text[: len(text) * most // tokens] if tokens > most else text or NEXT["content"]}
 
 
-def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | None:
+def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work | None:
     """Return the work of compacting a conversation after the reply of a step, and of having the engine read the result.
 
     It compacts where another turn could pass the trigger: then nobody has to wait for it. Some way below the trigger it
-    lets the agent save what must last. None where plainly nothing is to do. `said` is the answer as the client has it.
+    lets the agent save what must last. None where plainly nothing is to do. `fit` makes room after that reply.
     """
     manager, used = sending.manager, sending.reported
     budget, messages = manager.budget, manager.history.messages
@@ -76,10 +75,12 @@ def compacting_ahead(sending: Sending, reply: Message, said: Message) -> Work | 
         return None
     turn = long_turn(messages, sending.counter.text, budget)
     expected = expected_question(messages)
-    # Of its output only the visible text counts here: thoughts are in no later prompt.
-    more = sending.counter.text(f"{manager.history.without_known(text_of(reply))}\n{text_of(turn)}")
-    is_full = used is not None and budget.occupied(used.prompt + more) >= budget.trigger
-    fit = sending.fit.after(reply, said)
+    # Of its output only the visible text counts here, which is no more than all: thoughts are in no later prompt.
+    shown, more = (
+        sending.counter.text(manager.history.without_known(text_of(reply))),
+        sending.counter.text(text_of(turn)),
+    )
+    is_full = used is not None and budget.occupied(used.prompt + min(used.output, shown) + more) >= budget.trigger
     pause = sending.shared.answers.of(sending.talk(), sending.name).pause
 
     async def work(job: Job) -> None:
@@ -110,11 +111,6 @@ async def read_again(fit: PromptFit, note_prompt: NotePrompt, job: Job) -> None:
     await ask(question, ReplyReader(), admission, rank=job)
     note_prompt({**body, "messages": sent[:-1]}, prompt)
     log.info("%s has read the conversation ahead of its next message.", fit.info.id)
-
-
-def reading_again(sending: Sending, reply: Message, said: Message) -> Work:
-    """Return the work of having the engine read a conversation after the reply of a step."""
-    return partial(read_again, sending.fit.after(reply, said), sending.note_prompt)
 
 
 async def catch_up(fit: PromptFit, job: Job) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
@@ -12,7 +13,7 @@ from elbowroom.agents.tools import ToolSearch
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.asking import Asking
-from elbowroom.agents.turn.background import compacting_ahead, reading_again
+from elbowroom.agents.turn.background import compacting_ahead, read_again
 from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
 from elbowroom.agents.turn.sending import Sending
 from elbowroom.agents.turn.state import RunSettings
@@ -186,17 +187,21 @@ class Turn:
         if sending.stream.was_cut:
             self._asking.recall.note_unfinished(said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
-        wants_more = is_whole and not goes_on and self._settings.compaction.background and sending.manager.auto
-        background = self._settings.shared.background
-        if wants_more and sending.info.slots == 1:
-            background.chat_ended(sending.pool_key, reading_again(sending, reply, said))
+        background, keeping = self._settings.shared.background, self._asking.recall.keeping
         owner = self._asking.request.caller.owner
         if goes_on:
-            background.goes_on(self._asking.recall.keeping.answer_key(said), sending.pool_key, owner)
-        if not wants_more or sending.answered(reply) < sending.manager.budget.window // 4:
+            background.goes_on(keeping.answer_key(said), sending.pool_key, owner)
+        if not is_whole or goes_on or not self._settings.compaction.background or not sending.manager.auto:
             return
-        if background.is_at_work(sending.pool_key, owner):  # this was a part of its work, which nobody goes on with
+        has_one_slot = sending.info.slots == 1
+        is_large = sending.answered(reply) >= sending.manager.budget.window // 4
+        if not (has_one_slot or is_large):
             return
-        if (work := compacting_ahead(sending, reply, said)) is not None:
+        fit = sending.fit.after(reply, said)
+        if has_one_slot:
+            background.chat_ended(sending.pool_key, partial(read_again, fit, sending.note_prompt))
+        if not is_large or background.is_at_work(sending.pool_key, owner):
+            return  # where it is at work, this was a part of that, which nobody goes on with
+        if (work := compacting_ahead(sending, reply, fit)) is not None:
             of = (self._live.conversation, self._live.owner) if self._live is not None else ()
-            background.begin(self._asking.recall.keeping.answer_key(said), sending.pool_key, work, *of)
+            background.begin(keeping.answer_key(said), sending.pool_key, work, *of)

@@ -26,7 +26,7 @@ from elbowroom.context.compaction.division import (
     with_words,
 )
 from elbowroom.context.compaction.files import State
-from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
+from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import find_values, spoken
 from elbowroom.context.compaction.order import Wishes
@@ -34,8 +34,7 @@ from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.sealed import Seal, sealed_key
 from elbowroom.context.compaction.verdict import (
     all_said,
-    artifacts_in,
-    made_up_in,
+    identifiers_in,
     own_words,
     unpaired,
 )
@@ -57,15 +56,14 @@ __all__ = [
     "Unusable",
     "Wishes",
     "all_said",
-    "artifacts_in",
     "find_identifiers",
     "find_values",
+    "identifiers_in",
     "index_of",
     "inner_summary",
     "is_summary",
     "is_summary_message",
     "lists_named_in",
-    "made_up_in",
     "naming_tool",
     "note_on",
     "own_words",
@@ -75,7 +73,6 @@ __all__ = [
     "sealed_key",
     "smallest",
     "spoken",
-    "stands_in",
     "state_of",
     "summary_of_calls",
     "tail_starts",

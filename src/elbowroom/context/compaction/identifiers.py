@@ -6,11 +6,9 @@ Ordinary words are none, nor are two of them with a slash between. The time is l
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 LONGEST = 200
-MOST_DOUBTFUL = 2
-AROUND = 40
 LONGEST_LINE = 2000
 MONTHS = (
     r"(?:Jan(?:uary|uar)?|Feb(?:ruary|ruar)?|Mar(?:ch)?|März?|Apr(?:il)?|May|Mai|June?|Juni|July?|Juli|Aug(?:ust)?|"
@@ -86,21 +84,9 @@ BORDERS = {
     r"(?![\w": f"(?![{SPACED}",
     r"(?!\w": f"(?![{SPACED}]",
 }
-# Most places in a text are within or before a plain word: no identifier begins there, which these three see at once.
+# Most places in a text are within or before a plain word: no identifier begins there, which these see at once.
 BEGINNING = r"(?=[^\s.,;:!?)\]}>=|]|\.{1,2}/)(?:(?<![A-Za-z0-9_])|(?![A-Za-z0-9_]))"
 PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)\"'\]}]*+(?:\s|$)"
-PLAIN_WORDS = re.compile(rf"(?:[\"'({{]?{PLAIN_WORD}\s*+)++|\s++")
-OTHER_WORDS = re.compile(rf"(?:(?![\"'({{]?{PLAIN_WORD})\S++\s*+)++")
-WITH_SPACES = frozenset({"code", "quote", "number"})
-# Where these are asked for, months and words beside a quote are not plain.
-PLAINER_WORD = rf"(?!{MONTHS})[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)\]}}]*+(?:\s|$)"
-PLAINER_WORDS = re.compile(rf"(?:{PLAINER_WORD}\s*+)++|\s++")
-WORDS_BETWEEN = re.compile(rf"(?:(?!{PLAINER_WORD})\S++\s*+)++")
-# An identifier has one of these, or begins like a quotation.
-TELLING = re.compile(r"[\d/\\@._#-]|\(\)|\[\[|[a-z0-9][A-Z]")
-OPENING = re.compile(rf"[`“„«「『《‘\\]|\[\[|(?<![{SPACED}])[\"']")
-DIGIT = re.compile(r"\d")
-UNIT = re.compile(r"\S++\s*+")
 NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
 
 QUOTES = "\"'`“”„‘’«»"
@@ -108,10 +94,10 @@ DISTINCTIVE = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
 FIGURE = re.compile(r"[+-]?[$€£¥]?\s?\d(?:[\d.,:'\u202f /-]*\d)?")
 
 
-@lru_cache
-def _pattern(kinds: frozenset[str]) -> re.Pattern[str]:
-    """Return the pattern of these kinds; dates are always read, so that no part of one is taken for a name."""
-    pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items() if kind in kinds | {"date"})
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Return the pattern of all kinds, searched for together."""
+    pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items())
     for border, spaced in BORDERS.items():
         pattern = pattern.replace(border, spaced)
     return re.compile(f"{BEGINNING}{NO_PLAIN_WORD}(?:{pattern})")
@@ -123,7 +109,6 @@ class Identifier:
 
     kind: str
     text: str
-    start: int
 
     @property
     def core(self) -> str:
@@ -138,77 +123,15 @@ class Identifier:
         return self.kind != "quote" or bool(DISTINCTIVE.search(self.core))
 
 
-def find_identifiers(text: str, kinds: frozenset[str] = frozenset(KINDS)) -> Iterator[Identifier]:
-    """Yield the identifiers of these kinds in order; no identifier within another.
-
-    The kinds are searched for together: a path in quotes is a quotation, or a path where only paths are asked for.
-    """
-    offset, pattern = 0, _pattern(kinds)
+def find_identifiers(text: str) -> Iterator[Identifier]:
+    """Yield the identifiers of a text in order; no identifier within another: a path in quotes is a quotation."""
     for line in _short_lines(text):
-        for start, end in (_between_plain_words if kinds & WITH_SPACES else _without_plain_words)(line):
-            for match in pattern.finditer(line, start, end):
-                kind = match.lastgroup or ""
-                if kind in kinds and len(match[0]) <= LONGEST:
-                    yield Identifier(kind, match[0].strip().rstrip(".,"), offset + match.start())
-        offset += len(line)
-
-
-def _without_plain_words(line: str) -> Iterator[tuple[int, int]]:
-    """Yield the stretches between plain words; one with a path or link that may hold spaces goes to the line's end."""
-    at = 0
-    while at < len(line):
-        if plain := PLAIN_WORDS.match(line, at):
-            at = plain.end()
-        if other := OTHER_WORDS.match(line, at):
-            end = len(line) if "\\" in other[0] or "[[" in other[0] else other.end()
-            if TELLING.search(line, at, end):
-                yield at, end
-            at = end
-
-
-def _between_plain_words(line: str) -> Iterator[tuple[int, int]]:
-    """Yield the stretches between plain words: with a figure's unit, and to the line's end where a quote begins."""
-    at = 0
-    while at < len(line):
-        if plain := PLAINER_WORDS.match(line, at):
-            at = plain.end()
-        if other := WORDS_BETWEEN.match(line, at):
-            end = len(line) if OPENING.search(line, at, other.end()) else other.end()
-            unit = UNIT.match(line, end) if DIGIT.search(line, at, end) else None
-            if unit or end == len(line) or TELLING.search(line, at, end):
-                yield at, unit.end() if unit else end
-            at = end
+        for match in _pattern().finditer(line):
+            if len(match[0]) <= LONGEST:
+                yield Identifier(match.lastgroup or "", match[0].strip().rstrip(".,"))
 
 
 def _short_lines(text: str) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LONGEST_LINE):
             yield line[start : start + LONGEST_LINE]
-
-
-def stands_in(core: str, text: str, doubtful: int = MOST_DOUBTFUL) -> bool:
-    """Tell whether a text holds this, and not merely as a part of something longer, as 18192 holds 8192.
-
-    At so many `doubtful` places it may be joined to something, if it still counts as an identifier there.
-    """
-    place = text.find(core)
-    while place != -1:
-        before, after = text[place - 1 : place], text[place + len(core) : place + len(core) + 2]
-        if not (_joins(before, core[:1]) or _joins(core[-1:], after[:1]) or re.fullmatch(r"[.,]\d", after)):
-            return True
-        if doubtful > 0 and _is_found(core, text, place):
-            return True
-        place, doubtful = text.find(core, place + 1), doubtful - 1
-    return False
-
-
-def _is_found(core: str, text: str, place: int) -> bool:
-    """Tell whether a text at this place, though joined to something, still counts as an identifier."""
-    start = max(0, place - AROUND)
-    around = find_identifiers(text[start : place + len(core) + AROUND])
-    return any(core in (found.core, found.text) for found in around)
-
-
-def _joins(left: str, right: str) -> bool:
-    """Tell whether two characters make one word; scripts without spaces have no word borders to look for."""
-    return left.isascii() and right.isascii() and left.isalnum() and right.isalnum()

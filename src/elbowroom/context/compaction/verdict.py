@@ -2,24 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.coverage import Coverage, sentences_of
-from elbowroom.context.compaction.division import QUOTING, Division, carried_by, inner_summary, is_summary, said_in
-from elbowroom.context.compaction.files import State
+from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.transcript import Group, Message, called, calls_of, text_of
 
-STATES: Final[Mapping[State, re.Pattern[str]]] = {
-    "read": re.compile(r"\bread|gelesen|読", re.IGNORECASE),
-    "written": re.compile(r"\bwrit|\bwrote|\bedit|\bchanged|geschrieben|geändert|書", re.IGNORECASE),
-    "deleted": re.compile(r"delet|remov|gelöscht|削除", re.IGNORECASE),
-}
-SEGMENT: Final = re.compile(r"[\n;|]")
 OWN_FIGURES: Final = re.compile(
     r"tool_output_cache(?:_grep)?|recall_conversation|\(\d+ steps? (?:is|are) not listed\.\)|"
     r"[\d,]+ characters|[\d,]+ results of earlier calls|\bref(?:_id)?=\"?\w+\"?|"
@@ -86,16 +79,6 @@ def identifiers_in(told: str) -> set[str]:
     return {each.core for each in find_identifiers(OWN_FIGURES.sub(" ", told))}
 
 
-def artifacts_in(text: str, states: Mapping[str, State]) -> list[str]:
-    """Return the files that a text names together with what was last done to them."""
-    segments = SEGMENT.split(text)
-    return [
-        path
-        for path, state in states.items()
-        if any(path in segment and STATES[state].search(segment) for segment in segments)
-    ]
-
-
 def unpaired(prompt: Sequence[Message]) -> int:
     """Return how many calls have no result right after them, and how many results no call before them."""
     waiting: set[str] = set()
@@ -108,18 +91,6 @@ def unpaired(prompt: Sequence[Message]) -> int:
             strange += len(waiting)
             waiting = {str(call.get("id")) for call in calls_of(message)}
     return strange + len(waiting)
-
-
-def made_up_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:
-    """Yield the identifiers in the summaries of a prompt that nobody has said, of one cut with "…" its beginning."""
-    names = (call["function"]["arguments"] for each in history for call in each.get("tool_calls") or ())
-    said = "\n".join([all_said(history), *names])
-    for message in prompt:
-        if is_summary(Group((message,))):
-            for named in identifiers_in(inner_summary(text_of(message))):
-                found = named.removesuffix("…")
-                if found not in said and " ".join(found.split()) not in " ".join(said.split()):
-                    yield named
 
 
 def all_said(messages: Sequence[Message]) -> str:
