@@ -339,10 +339,10 @@ class Prompt:
             splits_group = after is not None and after.message.get("role") == "tool"
             if splits_group or not end or not (key := base[end - 1].key) or (after is not None and after.key == key):
                 continue
-            opening = systems_of(item.message for item in base[:end])
             before = [item.message for item in now[:head]]
-            if before[: len(opening)] == opening and not any(map(is_system, before[len(opening) :])):
-                return key, before[len(opening) :]
+            spoken = [message for message in before if not is_system(message)]
+            if _among_systems(base[:end], spoken) == before:
+                return key, spoken
         last = next((item.key for item in reversed(base) if item.key), "")
         return last, [item.message for item in now if not is_system(item.message)]
 
@@ -358,11 +358,11 @@ def items_of(messages: Sequence[Message], chain: Chain | None = None) -> tuple[I
 def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tuple[Item, ...]:
     """Return a conversation with an entry of the ledger in place of all up to the message with this key.
 
-    The system messages among those come first, each once, then the entry's `messages`, then the rest as it is. Results
-    that the entry has shortened are known whole by the ids of their calls, and a summary knows what it stands for.
+    The entry's `messages` stand among the system messages, and the rest follows as it is. Results that the entry has
+    shortened are known whole by the ids of their calls, and a summary knows what it stands for.
     """
     end = max(at for at, item in enumerate(items, 1) if item.key == key)
-    said = [*systems_of(item.message for item in items[:end]), *messages]
+    said = _among_systems(items[:end], messages)
     gone = (item for item in items[:end] if not is_system(item.message) and item.message not in messages)
     told = tuple(message for item in gone for message in item.stands_for)
     whole = {str(each.get("tool_call_id")): each for each in (item.message for item in items[:end]) if is_result(each)}
@@ -382,6 +382,26 @@ def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tu
         ),
         *items[end:],
     )
+
+
+def _among_systems(items: Sequence[Item], messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that stand for a beginning of a conversation with its system messages.
+
+    These keep their places among the last messages that are the client's one for one, so that an engine need not read
+    on from there anew; earlier ones come first, each once.
+    """
+    spoken = [at for at, item in enumerate(items) if not is_system(item.message)]
+    same = 0
+    for at, message in zip(reversed(spoken), reversed(messages), strict=False):
+        said = items[at].message
+        is_same_result = is_result(message) and message.get("tool_call_id") == said.get("tool_call_id")
+        if not (is_same_result or stands_for(message, said)):
+            break
+        same += 1
+    first = spoken[-same] if same else len(items)
+    staying = iter(messages[len(messages) - same :])
+    opening = [*systems_of(item.message for item in items[:first]), *messages[: len(messages) - same]]
+    return [*opening, *(each.message if is_system(each.message) else next(staying) for each in items[first:])]
 
 
 def is_result(message: Message) -> bool:

@@ -284,3 +284,28 @@ def test_a_summary_of_which_nothing_is_known_is_no_message_of_anybody() -> None:
     begun = Prompt.of([ASKED, Summary(SUMMARY), first, asked])
     again = begun.summarised([ASKED, Summary(SUMMARY), asked], 1)
     assert [group.unshortened for group in again.transcript.groups] == [(), (first,), ()]
+
+
+def test_system_messages_keep_their_places_where_the_messages_around_them_stay() -> None:
+    """What came in the middle stands there in the next turn too, beside masks and in the tail of a compaction."""
+    rules, hint = {"role": "system", "content": "Be brief."}, {"role": "system", "content": "It is late."}
+    calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    call, result = spoken("") | {"tool_calls": calls}, {"role": "tool", "tool_call_id": "a", "content": "A boat. " * 40}
+    stub = {**result, "content": "[tool output trimmed; ref=abcdefghjkmn; look; 320 characters: A boat.]"}
+    told, asked = spoken("It is a boat."), {"role": "user", "content": "So?"}
+    said = [rules, ASKED, hint, call, result, told, asked]
+    chain = Chain.of("", "writer", said)
+    items = items_of(said, chain)
+    begun = Prompt(items, items)
+
+    masked = begun.shortened([rules, ASKED, hint, call, stub, told, asked])
+    key, kept = masked.entry()
+    assert (key, kept) == (chain.keys[2], [ASKED, call, stub])  # what follows stays the client's
+    assert Prompt(recalled(items, key, kept)).messages == masked.messages
+
+    late = [rules, ASKED, call, result, told, hint, asked]
+    chain = Chain.of("", "writer", late)
+    items = items_of(late, chain)
+    key, kept = chain.keys[-1], [ASKED, Summary(SUMMARY), told, asked]
+    assert Prompt(recalled(items, key, kept)).messages == [rules, ASKED, Summary(SUMMARY), told, hint, asked]
+    assert Prompt(recalled(items, key, [ASKED, Summary(SUMMARY)])).messages == [rules, hint, ASKED, Summary(SUMMARY)]
