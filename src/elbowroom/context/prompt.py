@@ -358,8 +358,8 @@ def items_of(messages: Sequence[Message], chain: Chain | None = None) -> tuple[I
 def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tuple[Item, ...]:
     """Return a conversation with an entry of the ledger in place of all up to the message with this key.
 
-    The entry's `messages` stand among the system messages, and the rest follows as it is. Results that the entry has
-    shortened are known whole by the ids of their calls, and a summary knows what it stands for.
+    The entry's `messages` stand among the system messages or behind them, and the rest follows as it is. Results that
+    the entry has shortened are known whole by the ids of their calls, and a summary knows what it stands for.
     """
     end = max(at for at, item in enumerate(items, 1) if item.key == key)
     said = _among_systems(items[:end], messages)
@@ -387,21 +387,19 @@ def recalled(items: Sequence[Item], key: str, messages: Sequence[Message]) -> tu
 def _among_systems(items: Sequence[Item], messages: Sequence[Message]) -> list[Message]:
     """Return the messages that stand for a beginning of a conversation with its system messages.
 
-    These keep their places among the last messages that are the client's one for one, so that an engine need not read
-    on from there anew; earlier ones come first, each once.
+    These keep their places where each message is one of the client's, whole or shortened, so that an engine need not
+    read on from there anew. A compaction has put them first, each once.
     """
-    spoken = [at for at, item in enumerate(items) if not is_system(item.message)]
-    same = 0
-    for at, message in zip(reversed(spoken), reversed(messages), strict=False):
-        said = items[at].message
-        is_same_result = is_result(message) and message.get("tool_call_id") == said.get("tool_call_id")
-        if not (is_same_result or stands_for(message, said)):
-            break
-        same += 1
-    first = spoken[-same] if same else len(items)
-    staying = iter(messages[len(messages) - same :])
-    opening = [*systems_of(item.message for item in items[:first]), *messages[: len(messages) - same]]
-    return [*opening, *(each.message if is_system(each.message) else next(staying) for each in items[first:])]
+    spoken = [item.message for item in items if not is_system(item.message)]
+    if len(messages) == len(spoken) and all(map(_is_in_place, messages, spoken)):
+        staying = iter(messages)
+        return [item.message if is_system(item.message) else next(staying) for item in items]
+    return [*systems_of(item.message for item in items), *messages]
+
+
+def _is_in_place(message: Message, said: Message) -> bool:
+    is_same_result = is_result(message) and message.get("tool_call_id") == said.get("tool_call_id")
+    return is_same_result or stands_for(message, said)
 
 
 def is_result(message: Message) -> bool:

@@ -60,7 +60,9 @@ def compactions(draw: st.DrawFn, *, system_anywhere: bool) -> tuple[list[Message
     kept: list[NumberedGroup] = []
     if spared:
         kept = draw(st.lists(st.sampled_from(spared), unique_by=lambda numbered: numbered.id))
-    return transcript.messages, build(division, draw(st.sampled_from(["A summary.", ""])), kept)
+    summary = draw(st.sampled_from(["A summary.", ""]))
+    assume(summary or len(kept) < len(spared))  # it has made room
+    return transcript.messages, build(division, summary, kept)
 
 
 def entry_for(messages: Sequence[Message], compacted: Sequence[Message]) -> tuple[int, Entry]:

@@ -287,7 +287,7 @@ def test_a_summary_of_which_nothing_is_known_is_no_message_of_anybody() -> None:
 
 
 def test_system_messages_keep_their_places_where_the_messages_around_them_stay() -> None:
-    """What came in the middle stands there in the next turn too, beside masks and in the tail of a compaction."""
+    """What came in the middle stands there in the next turn too, beside masks; a compaction puts it first."""
     rules, hint = {"role": "system", "content": "Be brief."}, {"role": "system", "content": "It is late."}
     calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
     call, result = spoken("") | {"tool_calls": calls}, {"role": "tool", "tool_call_id": "a", "content": "A boat. " * 40}
@@ -303,9 +303,5 @@ def test_system_messages_keep_their_places_where_the_messages_around_them_stay()
     assert (key, kept) == (chain.keys[2], [ASKED, call, stub])  # what follows stays the client's
     assert Prompt(recalled(items, key, kept)).messages == masked.messages
 
-    late = [rules, ASKED, call, result, told, hint, asked]
-    chain = Chain.of("", "writer", late)
-    items = items_of(late, chain)
-    key, kept = chain.keys[-1], [ASKED, Summary(SUMMARY), told, asked]
-    assert Prompt(recalled(items, key, kept)).messages == [rules, ASKED, Summary(SUMMARY), told, hint, asked]
-    assert Prompt(recalled(items, key, [ASKED, Summary(SUMMARY)])).messages == [rules, hint, ASKED, Summary(SUMMARY)]
+    summed = [ASKED, Summary(SUMMARY), told, asked]
+    assert Prompt(recalled(items, chain.keys[-1], summed)).messages == [rules, hint, *summed]
