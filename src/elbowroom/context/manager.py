@@ -157,13 +157,13 @@ def room_for_results(budget: Budget, rest: int, *, now: int | None = None) -> in
     """Return how many tokens results may take beside `rest`, the size that cannot be freed; never less than 0.
 
     That is what is free below the trigger beside a summary, or where that leaves too little, in the whole window beside
-    what code carries. With
-    `now`, the size of the prompt without the results, it is what is free beside that, but at least one part in three
-    of what a compaction would leave.
+    what code carries, which takes half of it at most. With `now`, the size of the prompt without the results, it is
+    what is free beside that, but at least one part in three of what a compaction would leave.
     """
     room = budget.trigger - budget.occupied(rest) - least_room(budget)
     if room < budget.window // LEAST_ROOM:
-        room = max(0, budget.window - budget.occupied(rest) - room_for_carried(budget))
+        free = max(0, budget.window - budget.occupied(rest))
+        room = free - min(room_for_carried(budget), free // 2)
     return room if now is None else max(room // LEAST_PART, room + budget.occupied(rest) - budget.occupied(now))
 
 
