@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
@@ -100,7 +101,8 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
     owner, searches, store = owner_asking(request), request.app[SEARCHES], request.app[SHARED].store
     only = {name: request.query.get(name, "").strip() for name in ("agent", "program", "model")}
     await store.ready()
-    asking = _asked_for_all(store, store.conversations.rows(owner, search=search, **only, before=before, limit=limit))
+    ask = partial(store.conversations.rows, owner, search=search, **only, before=before, limit=limit)
+    asking = _asked_for_all(store, ask)
     if not search:
         return await asking
     if older := searches.get(owner):
@@ -117,8 +119,8 @@ async def _rows(request: web.Request, search: str, before: float | None, limit: 
             del searches[owner]
 
 
-async def _asked_for_all(store: Store, asking: Awaitable[list[ConversationRow]]) -> list[ConversationRow]:
-    rows = await asking
+async def _asked_for_all(store: Store, ask: Callable[[], Awaitable[list[ConversationRow]]]) -> list[ConversationRow]:
+    rows = await ask()
     store.check_reachable()  # else these are only those that are in memory
     return rows
 
