@@ -142,6 +142,26 @@ async def test_what_a_turn_gives_back_late_is_looked_for_anew(tmp_path: Path, *,
         assert ("Read." in await asking) is not is_read_elsewhere
 
 
+async def test_what_another_server_may_have_had_leaves_the_queue_with_its_answer_alone(tmp_path: Path) -> None:
+    """A turn has read it, and its server was taken for dead before that was written: it waits, and is not dropped."""
+    async with several_servers(tmp_path, 1) as ((one,), studio):
+        await ask(one, RAW, "Hello.", "talk")
+        goes_on, queue = asyncio.Event(), one.app[SHARED].queue
+        assert isinstance(queue, SharedQueue)
+        studio.enqueue(Script("First ", WaitFor(goes_on), "word."), "Read.")
+        asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
+        await eventually(lambda: studio.open_requests == 1, "the model is asked")
+        put = await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
+        await eventually(lambda: queue.length == 1, "the server has taken it")
+        assert queue.take(put["conversation"], "a turn", ANY)
+        queue._forget()
+        queue.delivered("a turn")
+        assert [item.id for item in await queue.listed(put["conversation"])] == [put["id"]]
+        await queue._fetch([put["conversation"]])
+        goes_on.set()
+        assert "Read." in await asking
+
+
 async def test_nothing_counts_as_stored_that_is_not_there(tmp_path: Path) -> None:
     """A message for a conversation that another server deletes at this moment is refused, not acknowledged and lost."""
     async with several_servers(tmp_path) as ((one, other), _):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from elbowroom.agents.conversations.queue import MOST_WAITING, Accepted, MessageQueue, QueueFull, place_of
 from elbowroom.agents.conversations.recording import HIDDEN_SECONDS, TurnRecorder
 from elbowroom.agents.running import Running, RunningAnswer
-from elbowroom.context.conversation import Queued, QueuedMessage, QueueMode
+from elbowroom.context.conversation import Queued, QueuedMessage, QueueMode, QueueTaken
 from elbowroom.context.transcript import Message
 from elbowroom.errors import NotFound
 from elbowroom.store import Store, Together
@@ -142,8 +142,13 @@ class SharedQueue(MessageQueue):
             self._set_free([item.id for item in claimed if item.id in self._gone])  # once they have left it, if they do
 
     def _drop(self, items: list[QueuedMessage]) -> list[QueuedMessage]:
+        """Remove messages; what another server may have leaves the database only with an answer that was written."""
         self._gone.update(item.id for item in items)
-        return super()._drop(items)
+        super()._drop([item for item in items if item.id not in self._doubtful])
+        if doubtful := [item for item in items if item.id in self._doubtful]:
+            self._note(QueueTaken("", tuple(item.id for item in doubtful)))
+            self._let_go(doubtful)
+        return items
 
     def _release(self, conversation: str) -> None:
         """Give messages back to whichever server answers next, but those that this one hands to nobody."""
