@@ -22,8 +22,9 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
-MOST_CARRIED: Final = 500
+MOST_CARRIED: Final = 500  # tokens
 SHARE_OF_CARRIED: Final = 16
+"""What code carries takes at most one part in so many of the window where all is tight."""
 USUAL_ANSWERS: Final = (9, 10)
 SHARE_BEFORE_REST = 3
 """An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""

@@ -7,7 +7,7 @@ a compaction is about to take that out, the last message with such a note gets t
 import logging
 from collections.abc import Iterator, Sequence
 
-from elbowroom.context.compaction import is_summary_message
+from elbowroom.context.compaction import is_of_person
 from elbowroom.context.effects import KeepText, Work
 from elbowroom.context.outputs import (
     Material,
@@ -83,5 +83,5 @@ def _holder_of(ref: str, messages: Sequence[Message]) -> Work[tuple[int, Materia
 
 def _of_user(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
     for place, message in enumerate(messages):
-        if message.get("role") == "user" and not is_summary_message(message):
+        if is_of_person(message):
             yield place, message

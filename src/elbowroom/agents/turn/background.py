@@ -11,7 +11,7 @@ from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import NEXT, note_fill
 from elbowroom.agents.turn.sending import Sending
 from elbowroom.context.budget import Budget, Compact
-from elbowroom.context.compaction import Compaction, is_summary_message
+from elbowroom.context.compaction import Compaction, is_of_person
 from elbowroom.context.outputs import material_in, wholes_in
 from elbowroom.context.planner import BEFORE_REQUEST
 from elbowroom.context.transcript import Message, calls_of, text_of, written
@@ -21,11 +21,6 @@ USUAL_TURNS: Final = (9, 10)
 """Of how many turns how many are no longer than what is expected."""
 NotePrompt = Callable[[Mapping[str, Any], int], object]
 """Takes the body of a request that the engine has read, and the size of its prompt in tokens."""
-
-
-def is_of_person(message: Message) -> bool:
-    """Tell whether a person has said this: it is the user's, and no summary."""
-    return message.get("role") == "user" and not is_summary_message(message)
 
 
 def usual_question(messages: Sequence[Message]) -> Message:

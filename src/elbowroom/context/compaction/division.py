@@ -263,6 +263,11 @@ def is_summary_message(message: Message) -> bool:
     return isinstance(message, Summary)
 
 
+def is_of_person(message: Message) -> bool:
+    """Tell whether a person has said this: it is the user's, and no summary."""
+    return message.get("role") == "user" and not is_summary_message(message)
+
+
 def restored(kept: Iterable[dict[str, Any]], *, may_lack_mark: bool) -> tuple[Message, ...]:
     """Return messages that were kept, as they were; of an older version's, which `may_lack_mark`, the text decides."""
     messages = tuple(map(out_of_kept_form, kept))
@@ -289,7 +294,7 @@ def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping
         else:
             size = size_in_bytes(written(message))
         whole += size
-        if message.get("role") == "user" and not is_summary_message(message):
+        if is_of_person(message):
             turns.append(0)
         if turns:
             turns[-1] += size

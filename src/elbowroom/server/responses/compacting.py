@@ -10,8 +10,7 @@ from aiohttp import web
 from elbowroom.agents.answer import Answer, AnswerEvent, Compacted, Sink
 from elbowroom.agents.dry_run import compact_request
 from elbowroom.agents.turn import RunSettings
-from elbowroom.context.compaction import is_summary_message
-from elbowroom.context.transcript import Message
+from elbowroom.context.compaction import is_of_person
 from elbowroom.server.event_stream import json_answer
 from elbowroom.server.middleware import note_target
 from elbowroom.server.responses.asked import Asked, read_asked
@@ -33,7 +32,7 @@ async def compact_response(request: web.Request) -> web.Response:
                 pass
 
     said = await compacted(run_settings_of(request.app, asked.chat.caller, asked.target), asked, keep)
-    persons = [message for message in asked.chat.messages if _is_persons(message)]
+    persons = [message for message in asked.chat.messages if is_of_person(message)]
     output = [item for place, message in enumerate(persons) for item in items_of(message, f"{key}{place}")]
     answer = {
         "id": RESPONSE + key,
@@ -63,8 +62,3 @@ def _usage_of(event: Compacted) -> dict[str, Any]:
     """Return what a compaction took, with the sizes of the prompt before and after it."""
     used = event.used.as_openai()
     return {**used, "elbowroom": {**used.get("elbowroom", {}), "before": event.before, "after": event.after}}
-
-
-def _is_persons(message: Message) -> bool:
-    """Tell whether the user has said this, and no compaction."""
-    return message.get("role") == "user" and not is_summary_message(message)
