@@ -116,6 +116,10 @@ class Ticket:
         """Tell whether the model may be reading the prompt: it was sent and is not being answered."""
         return self._is_prefilling and self.started is not None
 
+    def begins(self) -> None:
+        """Take note that the request goes to the model only now: it was prepared until then."""
+        self.started = self._pool.clock.time()
+
     def first_token(self) -> None:
         """Take note that the answer begins; only the first time counts."""
         if self._is_prefilling and self.started is not None:
