@@ -4,7 +4,7 @@ A slot keeps the prompt that it has read last, so that the next one is read only
 
     seat = table.seat(prompt, of, pays)          # which slot; what to save of it first, which file to restore into it
     table.taken(seat)
-    table.left(seat, prompt, of)                 # once the prompt has been read and answered there
+    table.left(seat, prompt)                     # once the prompt has been read and answered there
 
 What the engine then says that it had not to read again tells whether that helps: `standing_after`.
 """
@@ -42,6 +42,10 @@ class Held:
             return 0
         return self.prompt.tokens * prompt.shared_with(self.prompt) // max(1, len(self.prompt.messages))
 
+    def goes_on_with(self, prompt: SentPrompt) -> bool:
+        """Tell whether another prompt begins with most of it."""
+        return 2 * self.shared_with(prompt) > self.tokens
+
 
 @dataclass(frozen=True, slots=True)
 class File:
@@ -54,12 +58,14 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The slot of a prompt; what is saved of it first, the number of the file for that, and the file for it.
+    """The slot of a prompt; what is saved of it first, the number of the file for that, and the file for the prompt.
 
-    The engine should find `expected` tokens of the prompt in its slot or the file; 0 where that cannot be told.
+    The engine should find `expected` tokens of the prompt in its slot or the file; 0 where that cannot be told. `of` is
+    the conversation that the prompt belongs to, or goes on with.
     """
 
     slot: int
+    of: Hashable = None
     expected: int = 0
     leaves: Held | None = None
     number: int = 0
@@ -89,7 +95,7 @@ class SlotTable:
         """
         idle = [slot for slot in range(len(self.held)) if slot not in self._busy]
         own = [slot for slot in idle if of is not None and self._of(slot) == of]
-        near = [slot for slot in idle if of is None and 2 * self._shared(slot, prompt) > self._tokens(slot)]
+        near = [slot for slot in idle if of is None and self._goes_on(slot, prompt)]
         if own or near:
             slot, leaves = max(own or near, key=lambda one: self._shared(one, prompt)), None
         else:
@@ -102,7 +108,9 @@ class SlotTable:
             file = file if gain > 0 and pays(file.tokens, gain) else None
         source = file.held if file is not None else self.held[slot]
         expected = source.prompt.tokens if source is not None and prompt.continues(source.prompt) else 0
-        return Seat(slot, expected, leaves, self._number_for(leaves, file), file)
+        if of is None and source is not None and source.goes_on_with(prompt):
+            of = source.of
+        return Seat(slot, of, expected, leaves, self._number_for(leaves, file), file)
 
     def taken(self, seat: Seat) -> None:
         """Note that a prompt is read in a slot from now on; what is there is not known until it is left."""
@@ -110,13 +118,10 @@ class SlotTable:
         self._used[seat.slot] = self._uses
         self._busy.add(seat.slot)
 
-    def left(self, seat: Seat, prompt: SentPrompt | None, of: Hashable) -> None:
+    def left(self, seat: Seat, prompt: SentPrompt | None) -> None:
         """Note that a slot is idle again, and what it has; None where that is not known."""
         self._busy.discard(seat.slot)
-        before = self.held[seat.slot]
-        if of is None and before is not None and prompt is not None and 2 * before.shared_with(prompt) > before.tokens:
-            of = before.of
-        self.held[seat.slot] = Held(prompt, of) if prompt is not None else None
+        self.held[seat.slot] = Held(prompt, seat.of) if prompt is not None else None
 
     def saved(self, seat: Seat, tokens: int) -> None:
         """Note what has left a slot, and that the engine says that so many tokens are in its file.
@@ -159,9 +164,9 @@ class SlotTable:
         held = self.held[slot]
         return held.of if held is not None else None
 
-    def _tokens(self, slot: int) -> int:
+    def _goes_on(self, slot: int, prompt: SentPrompt) -> bool:
         held = self.held[slot]
-        return held.tokens if held is not None else 0
+        return held is not None and held.goes_on_with(prompt)
 
     def _shared(self, slot: int, prompt: SentPrompt) -> int:
         held = self.held[slot]

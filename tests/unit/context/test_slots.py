@@ -29,7 +29,7 @@ def read(table: SlotTable, of: str | None, *said: str, pays: bool = True) -> Sea
         table.saved(seat, seat.leaves.tokens)
     if seat.file is not None:
         assert table.restored(seat.file, seat.file.tokens)
-    table.left(seat, prompt(*said), of)
+    table.left(seat, prompt(*said))
     return seat
 
 
@@ -96,6 +96,12 @@ def seats(slots: int, *asked: tuple[str | None, str]) -> list[tuple[int, str, st
             [(0, "", "", 0), (0, "A", "", 0), (0, "", "A", 1), (0, "A", "", 0)],
             id="what belongs to no conversation is not saved",
         ),
+        pytest.param(
+            1,
+            [("A", "abc"), (None, "title"), (None, "abcn"), ("B", "x")],
+            [(0, "", "", 0), (0, "A", "", 0), (0, "", "A", 3), (0, "A", "", 0)],
+            id="what is read ahead for a conversation is its own",
+        ),
     ],
 )
 def test_seats(slots: int, asked: list[tuple[str | None, str]], expected: list[tuple[int, str, str, int]]) -> None:
@@ -134,7 +140,7 @@ def test_a_slot_that_has_something_else(tokens: int, is_kept: bool) -> None:
     read(table, "A", "a")
     seat = table.seat(prompt("x"), "B", lambda moved, spared: True)
     table.saved(seat, tokens)
-    table.left(seat, prompt("x"), "B")
+    table.left(seat, prompt("x"))
     back = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
     assert back.file is not None
     assert (back.file.tokens > 0) is is_kept
@@ -158,7 +164,7 @@ def test_what_failed_is_not_known() -> None:
     read(table, "A", "a")
     seat = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
     table.taken(seat)
-    table.left(seat, None, "A")
+    table.left(seat, None)
     assert table.seat(prompt("x"), "B", lambda moved, spared: True).leaves is None
 
 
@@ -175,7 +181,7 @@ def test_files_are_few() -> None:
 
 
 SEAT = Seat(0)
-IN_SLOT, IN_FILE = Seat(0, 50), Seat(0, 50, file=File(0, Held(prompt("a"), "A"), 50))
+IN_SLOT, IN_FILE = Seat(0, "A", 50), Seat(0, "A", 50, file=File(0, Held(prompt("a"), "A"), 50))
 NOT_SAVED = replace(IN_FILE, file=File(0, Held(prompt("a"), "A"), 0))
 
 

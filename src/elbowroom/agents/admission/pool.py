@@ -116,8 +116,12 @@ class Ticket:
         """Tell whether the model may be reading the prompt: it was sent and is not being answered."""
         return self._is_prefilling and self.started is not None
 
+    def prepares(self) -> None:
+        """Take note that the model does not read yet: something else is done for the request before."""
+        self.started = None
+
     def begins(self) -> None:
-        """Take note that the request goes to the model only now: it was prepared until then."""
+        """Take note that the request goes to the model now."""
         self.started = self._pool.clock.time()
 
     def first_token(self) -> None:

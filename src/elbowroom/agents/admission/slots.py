@@ -119,6 +119,7 @@ class ModelSlots:
         table, report = self._table, Report()
         seat = table.seat(prompt, of, self._pays())
         table.taken(seat)
+        ticket.prepares()
         try:
             await self._save(seat)
             async with aclosing(self._sent(body, seat, ticket, report)) as stream:
@@ -128,7 +129,7 @@ class ModelSlots:
             self._begin_anew()
             raise
         finally:
-            table.left(seat, report.read(prompt), of)
+            table.left(seat, report.read(prompt))
 
     async def _sent(
         self, body: Mapping[str, Any], seat: Seat, ticket: Ticket, report: Report

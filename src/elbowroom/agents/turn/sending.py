@@ -127,7 +127,7 @@ class Sending:
         body = self.shape.body(await self.counter.sent(self.manager.history.messages))
         window = self.manager.budget.window
         await ask(
-            Question(self.target.provider, self.info, body, window, window, conversation=self.talk().kept[0]),
+            Question(self.target.provider, self.info, body, window, window, conversation=tuple(self.talk().kept)),
             self.stream,
             self.shared.admission,
             held=window,
@@ -155,7 +155,7 @@ class Sending:
                     body,
                     size.count.at_most,
                     self.manager.budget.window,
-                    conversation=self.talk().kept[0],
+                    conversation=tuple(self.talk().kept),
                 ),
                 self.stream,
                 self.shared.admission,
