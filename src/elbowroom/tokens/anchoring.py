@@ -79,7 +79,8 @@ def next_key(key: Key, message: Mapping[str, Any]) -> Key:
     """Return the key of a beginning with one more message."""
     role, content = message.get("role"), message.get("content")
     if isinstance(role, str) and isinstance(content, str) and not message.get("tool_calls"):
-        return hash((key, role, _hash_of(content.strip())))
+        said = content.strip()
+        return hash((key, role, hash(said) if len(said) <= HASHED_AT_ONCE else _hash_of(said)))
     return hash((key, IN_ORDER.encode(_meaning(message))))
 
 

@@ -58,7 +58,7 @@ def material_in(message: Message) -> list[Material]:
         return []
     marked = list(_without_containers(list(_blocks(text)))) or list(_fenced(text))
     found = [piece for piece in marked if piece.end - piece.start >= LEAST]
-    if message.get("role") == "user":
+    if message.get("role") == "user" and len(text) >= LEAST_PASTED:
         found += [piece for piece in _pasted(text, marked) if piece.end - piece.start >= LEAST_PASTED]
     return sorted(found, key=lambda piece: piece.start)
 
