@@ -5,7 +5,7 @@ or the agent went on with the conversation instead of summarising it, the second
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -378,13 +378,3 @@ def _head_and_tail(text: str, room: int, size: Callable[[str], int]) -> str:
                 return cut
         length = length * 2 // 3
     return cut
-
-
-def _pieces(text: str, room: int, size: Callable[[str], int]) -> Generator[str, None, None]:
-    """Yield a text in pieces that fit, complete."""
-    while text:
-        length = min(len(text), LONGEST_TOKEN * room)
-        while length > 1 and size(text[:length]) > room:
-            length = length * 2 // 3
-        yield text[:length]
-        text = text[length:]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from elbowroom.context.outputs import error_in, one_line
-from elbowroom.context.transcript import Group, calls_of, readable
+from elbowroom.context.transcript import Group, uses_in
 
 Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
@@ -21,18 +21,14 @@ def list_in(group: Group) -> list[Thing]:
 
     It is known by its form, whatever the client calls it: one list of things that have a status each.
     """
-    results = {str(each.get("tool_call_id")): each for each in group.messages[1:]}
-    for call in reversed(calls_of(group.messages[0])):
-        things = _things_in(call.get("function"))
-        result = results.get(str(call.get("id")))
-        if things and (result is None or error_in(readable(result)) is None):
+    for use in reversed([*uses_in(group.messages)]):
+        if (things := _things_in(use.arguments)) and error_in(use.text) is None:
             return things
     return []
 
 
-def _things_in(function: object) -> list[Thing]:
-    arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    if not isinstance(arguments, str) or f'"{STATUS}"' not in arguments:
+def _things_in(arguments: str) -> list[Thing]:
+    if f'"{STATUS}"' not in arguments:
         return []
     try:
         given = json.loads(arguments)
