@@ -17,7 +17,7 @@ Thing = tuple[str, str]
 OPEN, DONE = "open", "done"
 """The statuses of what a pruning agent has told; a client may have any other."""
 ALIKE: Final = 0.75
-"""The share of a thing's letters that is told where it is done: one that is open twice costs less than one that is lost."""
+"""The share of a thing's letters that are told where it is done; with fewer it may be another thing."""
 STATUS: Final = "status"
 LONGEST: Final = 160
 """Characters of a thing."""
