@@ -25,6 +25,7 @@ from elbowroom.agents.prompt.counters import MANY, StepCounter
 from elbowroom.agents.request import NOBODY, parse_chat_request
 from elbowroom.agents.turn import compactor as telling
 from elbowroom.agents.turn.compactor import Compactor
+from elbowroom.context.ledger import NOTED
 from elbowroom.demo import Error, Pause, Reply, Script, SimulatedLMStudio, SimulatedModel, Text, WaitFor
 from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 
@@ -297,6 +298,26 @@ async def test_client_that_leaves_ends_the_compaction(tmp_path: Path, model: str
         await eventually(lambda: studio.disconnects, "the order is answered for nobody", seconds=10)
         assert is_prune_order(studio.disconnects[0].request.body)
         assert turns_of(studio) == []
+
+
+@MODELS
+async def test_parts_that_were_answered_outlive_a_client_that_leaves(tmp_path: Path, model: str) -> None:
+    """The next request has the plan go on from there; once the compaction is whole, nothing of them is kept."""
+    gates, question = Gates(), {**LONG, "model": model}
+    async with small_window(tmp_path, prune=gates.prune) as (served, studio):
+        async with watched(served, question) as stream:
+            assert data_of(await stream.next_status())["description"] == COMPACTING
+            parts = (await next_part(stream))["parts"]
+            await gates.open(1)
+            await eventually(lambda: len(gates.made) == 2, "the second part is not asked for", seconds=30)
+        await eventually(lambda: studio.disconnects, "the order is answered for nobody", seconds=10)
+        gates.stay_open()
+        async with watched(served, question) as stream:
+            assert text_of(chunks_of(await stream.rest())) == ANSWER
+        assert len(gates.made) == 2 + parts - 1
+        ledger = served.app[SHARED].store.ledger
+        kept = await ledger.find(list(await ledger.keys()))
+        assert [entry for entry in kept if entry.rung == NOTED and entry.messages] == []
 
 
 def assert_closed(stream: bytes, error: str | None) -> None:
