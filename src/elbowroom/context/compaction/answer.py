@@ -203,7 +203,7 @@ def _plan(found: Found, fields: dict[str, Any]) -> PruneAnswer:
     if not found.is_whole:
         last, inside = next(reversed(fields.items()), ("", None))
         is_unfinished = last in ("retain", "summary") and isinstance(inside, list | dict)
-        if found.is_cut and (is_unfinished or retain is None or summary is None):
+        if found.is_cut and (is_unfinished or retain is None or not summary):
             name, rest = found.open_field or ("", "")
             texts = {name.casefold(): _complete_lines(rest), **fields}
             return _cut_off(Plan(_text(texts.get("retain")), _text(texts.get("summary"))))
