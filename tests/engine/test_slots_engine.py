@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 from dataclasses import dataclass, field
@@ -188,3 +189,28 @@ async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
     assert len(turns.returns()) == 16
     assert all(turns.returns()[:3])
     assert not all(turns.returns())
+
+
+@pytest.mark.usefixtures("_pays")
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_conversations_at_once_of_which_some_are_left(
+    start_engine: Callable[[Options], LlamaServer], tmp_path: Path, slots: int
+) -> None:
+    """Clients that leave while they wait, read or are answered hold no slot, and the others are answered."""
+    more = {"slot_save_path": f"{tmp_path}/"}
+    engine = start_engine(Options(context_length=WINDOW * slots, slots=slots, more=more))
+    async with RecordingRelay(engine.base_url) as relay:
+        settings = settings_for(relay.base_url, kind="openai", provider="manage_context = true")
+        async with serve(made(tmp_path / "elbowroom"), settings) as served:
+            turns = Turns(served, relay)
+            for number in range(4):
+                asked = [asyncio.create_task(turns.ask(about)) for about in ABOUT]
+                left = [asyncio.create_task(turns.ask(f"Gulls {number}. ")) for number in range(3)]
+                for wait, task in zip((0.0, 0.05, 0.1 * number), left, strict=True):
+                    await asyncio.wait([task], timeout=wait)
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+                await asyncio.gather(*asked)
+            for about in ABOUT:
+                await turns.ask(about)
+                assert turns.readings(about)[-1].cached >= turns.readings(about)[-2].prompt
