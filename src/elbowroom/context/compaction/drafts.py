@@ -22,7 +22,7 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
-from elbowroom.context.compaction.to_do import list_in, list_told, told_list
+from elbowroom.context.compaction.to_do import list_after, told_list
 from elbowroom.context.divisible import within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
 from elbowroom.context.transcript import Group, Message, text_of, written
@@ -103,8 +103,7 @@ class Drafts:
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
         self._carried = carried_by(division.summaries)
-        self._lister = next((each for each in reversed(_all(division)) if list_in(each)), None)
-        self._things = list_in(self._lister) if self._lister else list_told(self._carried.to_do)
+        self._listed = list_after(_all(division), self._carried.to_do)
         self._removed = removed
         self._stays_from = stays_from
         self._results = removed.results or self._carried.results
@@ -269,9 +268,9 @@ class Drafts:
 
     def _to_do(self, staying: Iterable[Group], room: int) -> str:
         """Return the lines of the newest list of what is to do, in so much room; none where its call stays."""
-        if any(each is self._lister for each in staying):
+        if any(each is self._listed.lister for each in staying):
             return ""
-        return told_list(self._things, self._size, min(self._to_do_room, room))
+        return told_list(self._listed, self._size, min(self._to_do_room, room))
 
     def _files_of(self, removed: Sequence[Group], room: int) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
