@@ -192,10 +192,12 @@ class PruningRequest:
             self._answers.pop()
         while True:
             part = self._parts[len(self._answers)]
-            order = listing_order(part, self._so_far(), self.wishes, self._part_cap, reasons, stands=not self._answers)
+            so_far = self._so_far()
+            order = listing_order(part, so_far, self.wishes, self._part_cap, reasons, stands=not self._answers)
             progress = Progress(self._attempt, len(self._answers) + 1, len(self._parts))
-            answer = read_prune_answer((yield AskPruner(order, self._part_cap, progress)))
             is_last = len(self._answers) + 1 == len(self._parts)
+            rests_on = "" if is_last or reasons else "\n".join((self.wishes.text(), so_far, *part))
+            answer = read_prune_answer((yield AskPruner(order, self._part_cap, progress, rests_on)))
             if isinstance(answer, Rewrite) and len(self._parts) > 1:
                 answer = as_plan(answer, self.division)
             if not isinstance(answer, Plan):
