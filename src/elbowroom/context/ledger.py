@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
-from elbowroom.tokens.anchoring import hash_text
+from elbowroom.tokens.anchoring import digest_of
 
 KEY_BYTES = 16
 RAW: Final = "/"
@@ -165,9 +165,7 @@ def _next(key: bytes, message: Message, open_calls: OpenCalls) -> bytes:
     """Return the key after a message; the keys before it have one length, so that nothing can imitate them."""
     answered = open_calls.answered_by(message) if message.get("role") == "tool" else None
     kind, text = form_of(message, answered)
-    hashed = hashlib.blake2b(key + kind, digest_size=KEY_BYTES)
-    hash_text(hashed, text)
-    return hashed.digest()
+    return digest_of(text, after=key + kind)
 
 
 def _follow(open_calls: OpenCalls, number: int, message: Message) -> None:

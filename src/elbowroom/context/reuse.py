@@ -243,7 +243,8 @@ def talk_of(owner: str, name: str, conversation: str, messages: Sequence[Message
 
 def _digest(message: Message) -> int:
     """Return a digest of what a template shows of a message, whatever the order of its fields; thoughts come and go."""
-    content, calls = message.get("content") or "", calls_of(message)
+    content = message.get("content") or ""
+    calls = calls_of(message) if "tool_calls" in message else ()
     said = content if isinstance(content, str) else tuple(map(_digest_of_part, content))
     made = _digest_of([call.get("function") for call in calls]) if calls else 0
     return hash((message.get("role"), said, message.get("tool_call_id"), made))

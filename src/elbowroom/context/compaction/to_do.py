@@ -1,71 +1,69 @@
-"""The list of what is to do that a client keeps by calls: the newest is how things stand, which a summary carries."""
+"""What is to do: a client's list, of which the newest is how things stand, and what pruning agents have told as open.
+
+A summary carries both. Of its own things a pruning agent may close one, but none goes because it is not named again.
+"""
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from elbowroom.context.compaction.coverage import words_of
 from elbowroom.context.outputs import error_in, one_line
-from elbowroom.context.transcript import Group, calls_of, readable
+from elbowroom.context.transcript import Group, uses_in
 
 Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
+OPEN, DONE = "open", "done"
+"""The statuses of what a pruning agent has told; a client may have any other."""
+ALIKE: Final = 0.75
+"""The share of a thing's letters that are told where it is done; with fewer it may be another thing."""
 STATUS: Final = "status"
 LONGEST: Final = 160
 """Characters of a thing."""
-KEPT_BY: Final = re.compile(r"^As (\S+) has it:$", re.MULTILINE)
 EMPTY: Final = re.compile(r"\[\s*\]")
+KEPT_BY: Final = "({tool} keeps this list.)"
+KEEPER: Final = re.compile(r"^\((\S+) keeps this list\.\)$", re.MULTILINE)
 LISTED: Final = re.compile(r"^- ([^:\n]+): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class ToDo:
-    """The list as it stands: the `tool` that keeps it, empty where that is not known, and the things on it.
+class ClientList:
+    """A client's list as its calls leave it: the `tool` that keeps it, and the things on it.
 
-    `lister` is the group whose call it stands in; None where an earlier summary carries it, or nothing is on it.
+    `lister` is the group whose call it stands in; None where it was emptied.
     """
 
-    tool: str = ""
+    tool: str
     things: tuple[Thing, ...] = ()
     lister: Group | None = None
 
 
-def list_after(groups: Sequence[Group], carried: str) -> ToDo:
-    """Return the list of what is to do after these groups, where earlier summaries carry one in this text.
+def client_list(groups: Sequence[Group], told: str) -> ClientList | None:
+    """Return the list that a client has set, or emptied, in these groups; None where it has done neither.
 
-    It is known by its form, whatever the client calls it: a call with one list of things that have a status each. A
-    later call of the same tool with an empty list in its place clears it. A call that has failed changes nothing.
+    It is known by its form, whatever the client calls it: one list of things that have a status each. A later call of
+    the same tool with an empty list empties it, also where the list itself stands in what an earlier summary has
+    `told`. A call that has failed changes nothing.
     """
     emptied: set[str] = set()
     for group in reversed(groups):
-        for tool, arguments in reversed(_made(group)):
-            if things := _things_in(arguments):
-                return ToDo(tool) if tool in emptied else ToDo(tool, tuple(things), group)
-            if _empties(arguments):
-                emptied.add(tool)
-    by = KEPT_BY.search(carried)
-    tool = by[1] if by is not None else ""
-    return ToDo(tool) if tool in emptied else ToDo(tool, tuple(LISTED.findall(carried)))
+        for use in reversed([*uses_in(group.messages)]):
+            given = _parsed(use.arguments)
+            if given is None or error_in(use.text) is not None:
+                continue
+            if things := _things_in(given):
+                return ClientList(use.name) if use.name in emptied else ClientList(use.name, tuple(things), group)
+            if _empties(given):
+                emptied.add(use.name)
+    tool = tool_told(told)
+    return ClientList(tool) if tool in emptied else None
 
 
-def _made(group: Group) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls of a group that may have set a list and have not failed: tool and arguments."""
-    results = {str(each.get("tool_call_id")): each for each in group.messages[1:]}
-    found = []
-    for call in calls_of(group.messages[0]):
-        function = call.get("function")
-        function = function if isinstance(function, Mapping) else {}
-        given = _parsed(function.get("arguments"))
-        result = results.get(str(call.get("id")))
-        if given is not None and (result is None or error_in(readable(result)) is None):
-            found.append((str(function.get("name")), given))
-    return found
-
-
-def _parsed(arguments: object) -> dict[str, Any] | None:
-    """Return the arguments of a call that may set a list, or clear one; None for all others."""
-    if not isinstance(arguments, str) or not (f'"{STATUS}"' in arguments or EMPTY.search(arguments)):
+def _parsed(arguments: str) -> dict[str, Any] | None:
+    """Return the arguments of a call that may set a list, or empty one; None for all others."""
+    if f'"{STATUS}"' not in arguments and EMPTY.search(arguments) is None:
         return None
     try:
         given = json.loads(arguments)
@@ -74,20 +72,20 @@ def _parsed(arguments: object) -> dict[str, Any] | None:
     return given if isinstance(given, dict) else None
 
 
-def _lists_in(arguments: Mapping[str, Any]) -> list[list[Any]]:
-    return [value for value in arguments.values() if isinstance(value, list)]
+def _lists_in(given: Mapping[str, Any]) -> list[list[Any]]:
+    return [value for value in given.values() if isinstance(value, list)]
 
 
-def _things_in(arguments: Mapping[str, Any]) -> list[Thing]:
-    lists = list(filter(None, _lists_in(arguments)))
+def _things_in(given: Mapping[str, Any]) -> list[Thing]:
+    lists = list(filter(None, _lists_in(given)))
     if len(lists) != 1 or not all(isinstance(each, dict) and isinstance(each.get(STATUS), str) for each in lists[0]):
         return []
     return [(one_line(each[STATUS], LONGEST).replace(":", ""), one_line(_told(each), LONGEST)) for each in lists[0]]
 
 
-def _empties(arguments: Mapping[str, Any]) -> bool:
+def _empties(given: Mapping[str, Any]) -> bool:
     """Tell whether all lists in a call are empty, of which it has one at least."""
-    lists = _lists_in(arguments)
+    lists = _lists_in(given)
     return bool(lists) and not any(lists)
 
 
@@ -96,18 +94,69 @@ def _told(thing: Mapping[str, Any]) -> str:
     return max((value for key, value in thing.items() if key != STATUS and isinstance(value, str)), key=len, default="")
 
 
-def told_list(to_do: ToDo, size: Callable[[str], int], room: int) -> str:
-    """Return a line for each thing, below one that names the tool.
+def things_named(text: str, status: str) -> list[Thing]:
+    """Return the things that a text names, one in each line, with this status."""
+    lines = (one_line(line.strip("- \t"), LONGEST) for line in text.splitlines())
+    return [(status, what) for what in lines if what]
+
+
+def with_client_list(before: Sequence[Thing], listed: Sequence[Thing]) -> list[Thing]:
+    """Return what is to do once a client has listed what it knows of, which it then tells alone."""
+    known = [words_of(what) for _, what in listed]
+    return [*(each for each in before if each[0] in (OPEN, DONE) and words_of(each[1]) not in known), *listed]
+
+
+def with_news(before: Sequence[Thing], news: Sequence[Thing]) -> list[Thing]:
+    """Return what is to do after what a plan tells of it; nothing goes, and what is done comes first.
+
+    What is done is not opened again in the same words. What a client has listed stays as it is.
+    """
+    things = list(before)
+    for status, what in news:
+        meant = _meant(words_of(what), [words_of(told) for _, told in things], least=ALIKE if status == DONE else 1)
+        if meant is None:
+            things.append((status, what))
+        elif (status, things[meant][0]) == (DONE, OPEN):
+            things[meant] = DONE, things[meant][1]
+    return sorted(things, key=lambda thing: thing[0] != DONE)
+
+
+def _meant(words: Set[str], known: Sequence[Set[str]], least: float) -> int | None:
+    """Return which thing is meant: the most alike, if these words have this share of its letters; None without one."""
+    shares = [sum(map(len, words & each)) / max(1, sum(map(len, each))) for each in known]
+    alike = max(range(len(known)), key=lambda at: (known[at] == words, shares[at]), default=None)
+    return alike if alike is not None and shares[alike] >= least else None
+
+
+def list_told(text: str) -> list[Thing]:
+    """Return the list that an earlier summary carries."""
+    return LISTED.findall(text)
+
+
+def tool_told(text: str) -> str:
+    """Return the name of the tool that keeps a client's list in an earlier summary; empty where none is told."""
+    found = KEEPER.search(text)
+    return found[1] if found is not None else ""
+
+
+def in_a_line(thing: Thing) -> str:
+    """Return a thing as a summary tells it."""
+    return f"- {thing[0]}: {thing[1]}"
+
+
+def told_list(things: Sequence[Thing], size: Callable[[str], int], room: int, tool: str = "") -> str:
+    """Return a line for each thing, and one that names the tool of a client whose list is among them.
 
     Where not all have room, the last have, since a list is worked off from its top.
     """
-    head = f"As {to_do.tool} has it:\n" if to_do.tool else ""
-    room -= size(head) if head else 0
+    is_of_client = bool(tool) and any(status not in (OPEN, DONE) for status, _ in things)
+    kept_by = [KEPT_BY.format(tool=tool)] if is_of_client else []
+    room -= sum(size(f"{line}\n") for line in kept_by)
     lines: list[str] = []
-    for status, what in reversed(to_do.things):
-        line = f"- {status}: {what}"
+    for thing in reversed(things):
+        line = in_a_line(thing)
         room -= size(f"{line}\n")
         if room < 0:
             break
         lines.insert(0, line)
-    return head + "\n".join(lines) if lines else ""
+    return "\n".join([*lines, *kept_by] if lines else ())

@@ -623,7 +623,7 @@ async def test_what_is_to_do_is_carried_until_a_newer_list_stands_in_its_place()
     messages[5:5] = [*listed("pending", "a1"), *listed("in_progress", "a2")]
     agreed = plan("It must hold.", "They talked.")
     once = await climbed(messages, ScriptedPruner(agreed))
-    told = "## To do\nAs note_it has it:\n- in_progress: Paint the hull\n- pending: Launch her\n"
+    told = "## To do\n- in_progress: Paint the hull\n- pending: Launch her\n(note_it keeps this list.)\n"
     assert told in once.summary
     [system, *others] = once.messages
     twice = await climbed([system, *others, *long_chat()[1:]], ScriptedPruner(agreed))
@@ -634,3 +634,38 @@ async def test_what_is_to_do_is_carried_until_a_newer_list_stands_in_its_place()
     emptied = used("note_it", {"things": []}, "ok", "a4")
     cleared = await climbed([system, *others, *emptied, *long_chat()[1:]], ScriptedPruner(agreed))
     assert "## To do" not in cleared.summary
+
+
+async def test_an_open_to_do_is_carried_until_a_plan_closes_it() -> None:
+    """A plan that does not name it leaves it open, one that marks it as done closes it, and no later one opens it."""
+    messages, told = [*long_chat()], []
+    plans: list[dict[str, list[str]] | None] = [
+        {"to_do": ["Paint the hull", "Launch her"], "done": []},
+        {"to_do": [], "done": []},
+        {"to_do": [], "done": ["The hull is painted: paint the hull"]},
+        None,
+    ]
+    for news in plans:
+        answer = "no plan" if news is None else json.dumps({"summary": "They talked of boats and of the sea.", **news})
+        done = await climbed(messages, ScriptedPruner(answer))
+        told.append(done.summary.partition("## To do\n")[2].partition("\n</")[0])
+        messages = [*done.messages, *long_chat()[1:]]
+    opened, closed = "- open: Paint the hull\n- open: Launch her", "- done: Paint the hull\n- open: Launch her"
+    assert told == [opened, opened, closed, closed]
+
+
+async def test_a_pruning_agent_that_reads_parts_is_shown_what_is_open() -> None:
+    """It can close only what it knows of, and what one part has told is known to the next."""
+    first = await climbed(
+        long_chat(), ScriptedPruner(json.dumps({"summary": "They talked of boats and of the sea.", "to_do": "Row"}))
+    )
+    pruner = ScriptedPruner(
+        json.dumps({"summary": "They talked of boats again, and of the sea.", "done": "Row"}),
+        window=1500,
+        shares_prefix=False,
+    )
+    done = await climbed([*first.messages, *long_chat()[1:]], pruner)
+    assert len(pruner.asked) > 1
+    assert "- open: Row" in str(pruner.asked[0][1]["content"])
+    assert "- done: Row" in str(pruner.asked[1][1]["content"])
+    assert "- done: Row" in done.summary

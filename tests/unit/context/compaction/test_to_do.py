@@ -1,4 +1,4 @@
-"""The list of what is to do that a client keeps by calls, carried by code from one compaction to the next."""
+"""What is to do, carried by code from one compaction to the next: a client's list, and what pruning agents tell."""
 
 import json
 from collections.abc import Sequence
@@ -6,10 +6,21 @@ from typing import Any
 
 import pytest
 
-from elbowroom.context.compaction.to_do import ToDo, list_after, told_list
+from elbowroom.context.compaction.to_do import (
+    ClientList,
+    Thing,
+    client_list,
+    list_told,
+    things_named,
+    told_list,
+    tool_told,
+    with_client_list,
+    with_news,
+)
 from elbowroom.context.transcript import Group, Transcript
 
 THINGS = [{"content": "Read part 01", "status": "completed"}, {"content": "Edit it", "status": "pending"}]
+INVOICE, OFFER = "Send the invoice to Dana", "Send the offer to Dana"
 KNOWN = [("completed", "Read part 01"), ("pending", "Edit it")]
 
 
@@ -39,24 +50,25 @@ def calling(*arguments: Any, result: str = "ok", tool: str = "note") -> Group:
 )
 def test_lists_are_known_by_their_form(arguments: Sequence[Any], things: list[tuple[str, str]]) -> None:
     """A call with one list of things that have a status each is one, whatever the client calls it."""
-    assert list(list_after([calling(*arguments)], "").things) == things
+    found = client_list([calling(*arguments)], "")
+    assert (list(found.things) if found is not None else []) == things
 
 
 def test_a_list_that_was_refused_is_none() -> None:
     """What stands in a call that has failed is not how things stand."""
     refused = calling({"todos": THINGS}, result="Error: only one thing may be in progress")
-    assert list_after([refused], "") == ToDo()
+    assert client_list([refused], "") is None
     kept = calling({"todos": THINGS[:1]})
-    assert list_after([kept, refused], "") == ToDo("note", (KNOWN[0],), kept)
+    assert client_list([kept, refused], "") == ClientList("note", (KNOWN[0],), kept)
 
 
 OTHER = calling({"plan": [{"step": "Sail", "status": "pending"}]}, tool="plan")
 FULL, EMPTY = calling({"todos": THINGS}), calling({"todos": []})
-CARRIED = told_list(ToDo("note", tuple(KNOWN)), len, 1000)
+TOLD = told_list(KNOWN, len, 1000, "note")
 
 
 @pytest.mark.parametrize(
-    ("groups", "carried", "things"),
+    ("groups", "told", "things"),
     [
         ([FULL, EMPTY], "", []),
         ([calling({"todos": THINGS}, {"todos": []})], "", []),
@@ -67,25 +79,68 @@ CARRIED = told_list(ToDo("note", tuple(KNOWN)), len, 1000)
         ([FULL, calling({"todos": [], "done": [{"id": 1}]})], "", KNOWN),
         ([FULL, calling({"path": "a.py"})], "", KNOWN),
         ([FULL, OTHER, EMPTY], "", [("pending", "Sail")]),
-        ([], CARRIED, KNOWN),
-        ([EMPTY], CARRIED, []),
-        ([calling({"todos": []}, tool="search")], CARRIED, KNOWN),
-        ([EMPTY], "- pending: of a summary that names no tool", [("pending", "of a summary that names no tool")]),
-        ([FULL], "As plan has it:\n- pending: Sail", KNOWN),
+        ([], TOLD, None),
+        ([EMPTY], TOLD, []),
+        ([calling({"todos": []}, tool="search")], TOLD, None),
+        ([EMPTY], "- pending: of a summary that names no tool", None),
+        ([FULL], told_list(KNOWN, len, 1000, "plan"), KNOWN),
     ],
 )
-def test_an_emptied_list_is_carried_no_more(
-    groups: Sequence[Group], carried: str, things: list[tuple[str, str]]
+def test_an_emptied_list_stands_no_more(
+    groups: Sequence[Group], told: str, things: list[tuple[str, str]] | None
 ) -> None:
-    """A later call of the same tool with an empty list clears it, also where the list itself was summarised before."""
-    assert list(list_after(groups, carried).things) == things
+    """A later call of the same tool with an empty list empties it, also where the list itself was summarised before."""
+    found = client_list(groups, told)
+    assert (list(found.things) if found is not None else None) == things
 
 
-@pytest.mark.parametrize(("room", "first"), [(1000, 0), (80, 1), (52, 2), (21, 4)])
+@pytest.mark.parametrize(("room", "first"), [(1000, 0), (64, 1), (36, 2), (5, 4)])
 def test_the_end_of_a_list_has_room_first(room: int, first: int) -> None:
     """A list is worked off from its top: what is left to do stands at its end; what is told is read back."""
     things = [("completed", "Read a.py"), ("in_progress", "Edit: a.py"), ("pending", "Read b.py"), ("pending", "End")]
-    told = told_list(ToDo("note", tuple(things)), len, room)
+    told = told_list(things, len, room)
     assert len(told) <= room
-    assert list(list_after([], told).things) == things[first:]
-    assert bool(told) is (first < len(things))
+    assert list_told(told) == things[first:]
+    kept_by = "(note keeps this list.)\n"
+    named = told_list(things, len, room + len(kept_by), "note")
+    assert (list_told(named), tool_told(named)) == (things[first:], "note" if first < len(things) else "")
+
+
+@pytest.mark.parametrize(
+    ("before", "news", "after"),
+    [
+        ([("open", INVOICE)], [], [("open", INVOICE)]),  # neither repeated nor closed
+        ([], [("open", INVOICE)], [("open", INVOICE)]),
+        ([], [("done", INVOICE)], [("done", INVOICE)]),
+        ([("open", INVOICE)], [("open", OFFER)], [("open", INVOICE), ("open", OFFER)]),  # alike, but not the same
+        ([("open", INVOICE)], [("open", f"{INVOICE.lower()}.")], [("open", INVOICE)]),
+        ([("open", OFFER), ("open", INVOICE)], [("done", INVOICE)], [("done", INVOICE), ("open", OFFER)]),
+        (
+            [("open", INVOICE), ("open", OFFER)],
+            [("done", "Sent the offer to Dana")],
+            [("done", OFFER), ("open", INVOICE)],
+        ),
+        ([("open", INVOICE)], [("done", "Sent the invoice to Dana, who paid")], [("done", INVOICE)]),
+        ([("open", INVOICE)], [("done", OFFER)], [("done", OFFER), ("open", INVOICE)]),  # alike, but not the same
+        ([("done", INVOICE)], [("open", INVOICE)], [("done", INVOICE)]),  # not opened again
+        ([("done", INVOICE)], [("open", OFFER)], [("done", INVOICE), ("open", OFFER)]),
+        ([("open", INVOICE)], [("open", INVOICE), ("done", INVOICE)], [("done", INVOICE)]),
+        ([("pending", INVOICE)], [("done", INVOICE)], [("pending", INVOICE)]),  # a client's own list
+    ],
+)
+def test_what_a_plan_tells_of_it(before: list[Thing], news: list[Thing], after: list[Thing]) -> None:
+    """A plan opens and closes; what it does not name stays as it is, and what is done is not opened again."""
+    assert with_news(before, news) == after
+
+
+def test_a_client_lists_its_own_things_alone() -> None:
+    """What pruning agents have told stays beside a newer list, unless it is on that."""
+    before = [("open", INVOICE), ("open", OFFER), ("completed", "Read part 00")]
+    assert with_client_list(before, [*KNOWN, ("pending", OFFER)]) == [("open", INVOICE), *KNOWN, ("pending", OFFER)]
+    assert with_client_list(before, []) == [("open", INVOICE), ("open", OFFER)]
+    assert tool_told(told_list(before[:2], len, 1000, "note")) == ""  # nothing of a client is among them
+
+
+def test_things_are_named_one_a_line() -> None:
+    """Dashes before them are no part of them, and empty lines name nothing."""
+    assert things_named("- Read: it\n\n  Edit it\n-", "open") == [("open", "Read: it"), ("open", "Edit it")]
