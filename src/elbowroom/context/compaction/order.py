@@ -105,7 +105,7 @@ class PruningRequest:
     """The order of one compaction to its pruning agent; `cap` is how long a summary may be, in tokens.
 
     It remembers what has been asked, so that a second `ask` goes on from there: of an order in parts only the part that
-    failed is put again. The `older` first groups of the transcript are no groups of the division, which quotes them.
+    failed is put again.
     """
 
     transcript: Transcript
@@ -115,7 +115,6 @@ class PruningRequest:
     wishes: Wishes
     cap: int
     prompt: int
-    older: int = 0
     _attempt: int = 0
     _suffix_works: bool = True
     _estimates: dict[int, int] = field(default_factory=dict)
@@ -143,8 +142,8 @@ class PruningRequest:
             self.cap,
             reasons,
             rows=rows,
-            has_summary=len(self.division.summaries) > bool(self.older),
-            older=self.older,
+            has_summary=len(self.division.summaries) > bool(self.division.oldest),
+            oldest=self.division.oldest,
         )
         return [*messages_of(self._read()), {"role": "user", "content": order}]
 
@@ -298,19 +297,18 @@ def suffix_order(
     *,
     rows: int = MOST_ROWS,
     has_summary: bool = False,
-    older: int = 0,
+    oldest: Sequence[NumberedGroup] = (),
 ) -> str:
     """Return the message that ends the conversation itself, all of which the pruning agent has read already.
 
-    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own; `older` is the
-    number of those before them that have no id at all.
+    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own, and none of the
+    `oldest`, which go too.
     """
     listed = "\n".join(
         f"{each.id} | {each.group.kind} | {_first_words(each.group)} | {sizes[each.id]}" for each in old[-rows:]
     )
-    unlisted = old[:-rows]
-    before = f"the first {older:,} groups | older still, not listed one by one\n" if older else ""
-    before += f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
+    unlisted = [*oldest, *old[:-rows]]
+    before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
     carry = f"\n\n{STANDS}" if has_summary else ""
     return (
         "This is a maintenance order of the system, not a request of the user; do not answer the conversation and do "
