@@ -205,7 +205,8 @@ def called(message: Message) -> Iterator[tuple[str, str]]:
 
 def written(message: Message, text: str | None = None) -> str:
     """Return a message as a reader sees it: the role, its text or another one, and calls with their arguments."""
-    calls = "".join(f"\n(calls {name} with {arguments})" for name, arguments in called(message))
+    told = called(message) if message.get("tool_calls") else ()
+    calls = "".join([f"\n(calls {name} with {arguments})" for name, arguments in told])
     return f"{message.get('role')}: {readable(message) if text is None else text}{calls}"
 
 

@@ -59,16 +59,16 @@ class ConversationSource:
 class Work:
     """The progress of one compaction: the size of the prompt, once it is counted, and the pruning agent's work.
 
-    `closing` is the last notice for the person, whatever the outcome. `reason` is why the last rung failed. `parts` are
-    the keys under which `entries` have what was answered about parts of the material.
+    `closing` is the last notice for the person, whatever the outcome. `reason` is why the last rung failed. `entries`
+    have what was answered about parts of this `owner`'s material, which a compaction that `begins_anew` asks for again.
     """
 
     name: str
     before: "asyncio.Future[int]"
     entries: Entries
     owner: str
+    begins_anew: bool = False
     is_preview: bool = False
-    parts: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     pruner: PruningAgent | None = None
     asked: Progress | None = None
@@ -88,12 +88,11 @@ class Work:
                 return None
 
     async def _answer_of(self, pruner: PruningAgent, asked: AskPruner) -> str:
-        """Return the pruning agent's answer; about a part, of which it has told before, that one."""
+        """Return the pruning agent's answer; where it has told of a part before, that one."""
         if not asked.rests_on:
             return await pruner.ask(asked.messages, asked.cap)
         key = key_of_part(self.owner, pruner.name, asked.rests_on)
-        self.parts.append(key)
-        if (known := await self.entries.part_answered(key)) is not None:
+        if not self.begins_anew and (known := await self.entries.part_answered(key)) is not None:
             return known
         answer = await pruner.ask(asked.messages, asked.cap)
         self.entries.keep_part(key, answer)
@@ -108,8 +107,6 @@ class Work:
     def end(self, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
         """Note and log the outcome; return it with the time that it took."""
         seconds = time.monotonic() - self.began
-        if isinstance(outcome, Compaction):
-            self.entries.forget_parts(self.parts)
         if not self.is_preview:
             self._log(outcome, before, seconds)
         self.closing = _closing(outcome, seconds, self.pruner.late if self.pruner is not None else "")
@@ -230,7 +227,9 @@ class Compactor:
         """
         counting = asyncio.ensure_future(counter.prompt(transcript.messages))
         shared, owner = self.settings.shared, source.shape.request.caller.keeps_as
-        work = Work(self.target.name, counting, Entries(shared.store.ledger, shared.notes), owner, source.is_preview)
+        entries = Entries(shared.store.ledger, shared.notes)
+        begins_anew = decision.is_wanted or source.is_preview
+        work = Work(self.target.name, counting, entries, owner, begins_anew, source.is_preview)
         try:
             await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
             opening = work.notice()

@@ -66,13 +66,8 @@ class Entries:
         return text_of(found[0]) if found else None
 
     def keep_part(self, key: str, answer: str) -> None:
-        """Keep what a pruning agent has answered about a part, until the compaction is whole."""
+        """Keep what a pruning agent has answered about a part."""
         self.keep(key, [{"role": "assistant", "content": answer}], Written(0, 0, 0, NOTED), ())
-
-    def forget_parts(self, keys: Collection[str]) -> None:
-        """Forget what was answered about these parts: a person who takes the compaction back gets another one."""
-        for key in keys:
-            self.keep(key, (), Written(0, 0, 0, NOTED), ())
 
     async def noted(self, own: Sequence[str]) -> dict[str, Sequence[Message]]:
         """Return what is noted under these keys, the unsaved included; without those under which nothing is."""

@@ -636,12 +636,13 @@ async def test_what_is_to_do_is_carried_until_a_newer_list_stands_in_its_place()
 async def test_an_open_to_do_is_carried_until_a_plan_closes_it() -> None:
     """A plan that does not name it leaves it open, one that marks it as done closes it, and no later one opens it."""
     messages, told = [*long_chat()], []
-    for news in (
+    plans: list[dict[str, list[str]] | None] = [
         {"to_do": ["Paint the hull", "Launch her"], "done": []},
         {"to_do": [], "done": []},
         {"to_do": [], "done": ["The hull is painted: paint the hull"]},
         None,
-    ):
+    ]
+    for news in plans:
         answer = "no plan" if news is None else json.dumps({"summary": "They talked of boats and of the sea.", **news})
         done = await climbed(messages, ScriptedPruner(answer))
         told.append(done.summary.partition("## To do\n")[2].partition("\n</")[0])
