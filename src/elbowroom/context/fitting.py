@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final, Literal, Protocol
 
 from elbowroom.context.compaction import Compaction, is_summary, smallest
+from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
 from elbowroom.context.manager import LEAST_SHARE, AgentContextManager, room_for_results, shares, shortened
@@ -42,11 +43,8 @@ PASSES: Final = 2
 CAN_CALL_AGAIN: Final = " Calls that only read bring theirs again."
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
-HEAD_SHARE: Final = (2, 3)
 SHARE_OF_ROOM: Final = (3, 4)
 """How much of the room material may take; the rest is for a summary of the history."""
-NEAR: Final = 200
-"""Characters within which a piece is cut at the end of a line or word instead of in the middle of it."""
 FOR_NOTE: Final = 120
 """Tokens of the note about what is left out."""
 
@@ -216,30 +214,11 @@ def _shown(cut: _Cut, share: int, size_of: SizeOf, *, has_reader: bool) -> Work[
     ref = yield KeepText(cut.piece.name, text)
     if share < 2 * FOR_NOTE:
         return short_note_on_whole(len(text), ref.id)
-    room = share - FOR_NOTE
-    length = len(text) * room // size
-    head, tail = _ends(text, length)
-    while length and size_of(head + tail) > room:
-        length = length * 4 // 5
-        head, tail = _ends(text, length)
-    note = note_on_whole(cut.piece.name, len(text) - len(head) - len(tail), size, ref.id, has_reader=has_reader)
-    return f"{head.rstrip()}\n\n{note}\n\n{tail.lstrip()}"
 
+    def note(left_out: int) -> str:
+        return f"\n{note_on_whole(cut.piece.name, left_out, size, ref.id, has_reader=has_reader)}\n"
 
-def _ends(text: str, length: int) -> tuple[str, str]:
-    """Return the beginning and the end of a text, of about this many characters together, in whole words."""
-    part, whole = HEAD_SHARE
-    head = length * part // whole
-    tail = len(text) - (length - head)
-    for stop in ("\n", " "):
-        if (place := text.rfind(stop, max(0, head - NEAR), head)) > 0:
-            head = place
-            break
-    for stop in ("\n", " "):
-        if (place := text.find(stop, tail, tail + NEAR)) > 0:
-            tail = place
-            break
-    return text[:head], text[max(head, tail) :]
+    return beginning_and_end(text, share, size_of, note)
 
 
 def cut_results(

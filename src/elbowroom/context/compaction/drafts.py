@@ -21,9 +21,9 @@ from elbowroom.context.compaction.division import (
     summary_message,
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
-from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
+from elbowroom.context.compaction.order import too_long
 from elbowroom.context.compaction.to_do import Thing, list_in, list_told, told_list, with_client_list, with_news
-from elbowroom.context.divisible import within
+from elbowroom.context.divisible import LONGEST_TOKEN, within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
 from elbowroom.context.transcript import Group, Message, Summary, text_of, written
 

@@ -30,7 +30,6 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.drafts import Draft, Drafts, condensed, condensed_as
 from elbowroom.context.compaction.order import (
-    LONGEST_TOKEN,
     NO_ANSWER,
     Pruner,
     PruningRequest,
@@ -38,7 +37,7 @@ from elbowroom.context.compaction.order import (
 )
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge, without_made_up
-from elbowroom.context.divisible import LEAST, within
+from elbowroom.context.divisible import LEAST, fits, within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
 from elbowroom.context.transcript import Group, Transcript, messages_of, text_of
 
@@ -216,11 +215,7 @@ class Ladder:
     def _first_request(self, groups: tuple[Group, ...]) -> frozenset[int]:
         """Return the place of the conversation's first request where it is small enough to stay word for word."""
         most = self.budget.window // SHARE_OF_REQUEST
-        return frozenset(
-            place
-            for place in first_request(groups)
-            if len(groups[place].text) <= LONGEST_TOKEN * most and self.size(groups[place].text) <= most
-        )
+        return frozenset(place for place in first_request(groups) if fits(groups[place].text, most, self.size))
 
     def _requests(self, groups: tuple[Group, ...], answer: int) -> list[int]:
         """Return the places of the requests before an answer that it rests on: its own, the task's, and the first."""

@@ -25,6 +25,7 @@ from elbowroom.context.compaction.answer import (
 from elbowroom.context.compaction.coverage import quoted
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
 from elbowroom.context.compaction.to_do import in_a_line
+from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
 from elbowroom.context.transcript import Group, Message, Transcript, called, messages_of, readable, written_out
 
@@ -50,12 +51,11 @@ SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more: a short list leaves room in a nearly full window."""
 FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
-USUAL_TOKEN = 4  # characters
-LONGEST_TOKEN = 20  # characters; a text with more of them for each token of room is cut before it is counted
 MOST_PARTS = 10
 """Parts in which a pruning agent is shown the material at most: with a second attempt it is asked eleven times."""
 SHARE_OF_TIER = 8  # of a part, which a group may have at most where there would be too many parts
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
+LEFT_OUT = "[... {} characters left out ...]"
 NO_ANSWER = "There was no answer."
 
 
@@ -226,7 +226,7 @@ class PruningRequest:
             return _told(self._answers[-1])
         earlier = carried_by(self.division.summaries)
         told = f"{earlier.body}\n\n{earlier.to_do}".strip()
-        return _head_and_tail(told, 2 * self._part_cap, self.size)
+        return beginning_and_end(told, 2 * self._part_cap, self.size, LEFT_OUT.format)
 
     def _divided(self) -> list[list[str]]:
         """Return the material in runs that fit the pruner's window beside the order, a summary and the answer."""
@@ -274,7 +274,7 @@ class PruningRequest:
         for numbered in self.division.old:
             group = numbered.group
             whole = written_out(Group(group.unshortened) if group.unshortened else group)
-            text = _head_and_tail(whole, room - LEAST_ROOM // 2, self.size)
+            text = beginning_and_end(whole, room - LEAST_ROOM // 2, self.size, LEFT_OUT.format)
             yield shown(numbered.id, text)
 
 
@@ -374,17 +374,3 @@ def shown_summary(text: str) -> str:
 def _fenced(text: str) -> str:
     """Return material that cannot open or close the tags that stand around it."""
     return FENCES.sub("<\\\\", text)
-
-
-def _head_and_tail(text: str, room: int, size: Callable[[str], int]) -> str:
-    """Return the text, or the beginning and end of a text that is too large, with a note on what is left out."""
-    length = len(text) if len(text) <= LONGEST_TOKEN * room else USUAL_TOKEN * room
-    cut = text
-    while length < len(text) or size(cut) > room:
-        if length < len(text):
-            left_out = f"\n[... {len(text) - length} characters left out ...]\n"
-            cut = f"{text[: length // 2]}{left_out}{text[len(text) - length // 2 :]}"
-            if not length or size(cut) <= room:
-                return cut
-        length = length * 2 // 3
-    return cut
