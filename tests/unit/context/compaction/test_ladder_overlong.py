@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size
+from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size, used
 
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.drafts import MOST_GROUPS
@@ -101,3 +101,12 @@ async def test_task_that_opened_long_ago_stays(last: str) -> None:
     done = await ladder(4096, pruner, messages).climb(Transcript.of(messages))
     assert isinstance(done, Compaction)
     assert said("user", TASK) in done.messages
+
+
+async def test_files_that_were_written_long_ago_are_told() -> None:
+    """Calls that are too many to be looked at one by one have written their files all the same."""
+    messages: list[Message] = [said("user", TASK), *used("write_file", {"path": "src/boats.py"}, "ok", "a1")]
+    messages += [said("assistant", f"Step {number} is done.") for number in range(MOST_GROUPS + 100)]
+    done = await climbed([*messages, said("user", "Which file was that?")], ScriptedPruner(FORGETFUL, window=WINDOW))
+    assert done.condensed_groups > 0
+    assert "- written: `src/boats.py`" in done.summary
