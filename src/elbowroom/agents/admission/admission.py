@@ -30,6 +30,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from elbowroom.agents.admission.pool import DEFAULT_RATE, Clock, Pool, PoolKey, Priority, Ticket
 from elbowroom.agents.admission.slots import ModelSlots
+from elbowroom.agents.admission.turns import Turns
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.context.costs import Engine
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
@@ -87,6 +88,7 @@ class Admission:
         self._pools: dict[PoolKey, Pool] = {}
         self._slots: dict[PoolKey, ModelSlots] = {}
         self._sharing: Counter[PoolKey] = Counter()
+        self.turns = Turns()
         self.running = running if running is not None else Running()  # an empty one is false
 
     @asynccontextmanager

@@ -105,7 +105,8 @@ class Asking:
         self.last, self.usages_before = sending, len(self._answer.usages)
         self.note_model(info, sending.fill)
         try:
-            reply = await ManagedStep(sending, job).run()
+            step = ManagedStep(sending, job)
+            reply = await (step.run() if info.slots != 1 else self._in_turn(step, sending))
         except ContextOverflow as error:
             _note_overflow(sending, error, self.settings)
             if asked is not None:
@@ -118,6 +119,17 @@ class Asking:
         await _note_size(sending, reply, self._answer)
         if not reply.tool_calls and self.settings.live is not None:
             await note_fill(sending.fit.after(reply.as_message(), self._answer.as_message()))
+        return reply
+
+    async def _in_turn(self, step: ManagedStep, sending: Sending) -> Reply:
+        """Take a step in an engine with one slot, where chats of one owner that alternate take turns."""
+        admission, pool, history = self.settings.shared.admission, sending.pool_key, self.manager.history
+        brings_results = bool(history.items) and history.items[-1].message.get("role") == "tool"
+        on_wait = sending.tell_of_turn if brings_results else None
+        async with admission.turns.taken(pool, self.request.caller.owner, sending.talk().kept[0], on_wait) as turn:
+            reply = await step.run()
+            if reply.tool_calls:
+                turn.reading = self.manager.prompt / admission.engine(pool).reading
         return reply
 
     def moves_after(self, failure: ElbowroomError) -> bool:

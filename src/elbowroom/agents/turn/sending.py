@@ -35,6 +35,7 @@ AHEAD_OF_IT: Final = {
     None: "it reads a prompt to its end that was stopped",
 }
 """What is before a request that waits, by the rank of that."""
+ANOTHERS_TURN: Final = "Waiting for the model: another of your tasks goes on first, which it has in its memory."
 
 
 @dataclass(slots=True)
@@ -282,6 +283,11 @@ class Sending:
         self._waits = True
         what = f"{len(before)} requests are before this one" if len(before) > 1 else AHEAD_OF_IT.get((*before, None)[0])
         await self.tell([Notice("waiting", f"Waiting for the model: {what}.")])
+
+    async def tell_of_turn(self) -> None:
+        """Tell the person that the engine goes on with another chat of theirs for a moment."""
+        self._waits = True
+        await self.tell([Notice("waiting", ANOTHERS_TURN)])
 
     async def _tell_reading(self, ticket: Ticket) -> None:
         """Tell how much is being read, and how long that takes yet, until this is cancelled."""

@@ -195,12 +195,10 @@ class Turn:
             background.goes_on(keeping.answer_key(said), sending.pool_key, owner, of_one_order=of_one_order)
         if not is_whole or goes_on or not self._settings.compaction.background or not sending.manager.auto:
             return
-        if background.is_at_work(sending.pool_key, owner):
-            return  # this was a part of that work, which nobody goes on with
         has_one_slot = sending.info.slots == 1
         is_large = sending.answered(reply) >= sending.manager.budget.window // 4
-        if not (has_one_slot or is_large):
-            return
+        if not (has_one_slot or is_large) or background.is_at_work(sending.pool_key, owner):
+            return  # where it is at work, this was a part of that, which nobody goes on with
         fit = sending.fit.after(reply, said)
         if has_one_slot:
             background.chat_ended(sending.pool_key, partial(read_again, fit, sending.note_prompt))
