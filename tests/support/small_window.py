@@ -1,7 +1,7 @@
 """elbowroom in front of a simulated LM Studio whose window a few messages fill, and the messages that do."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -43,8 +43,11 @@ async def small_window(
     prune: Model = valid_plan,
     timing: Timing | None = None,
     toolbox: Given | None = None,
+    others: Sequence[SimulatedModel] = (),
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; `compaction`, `server` and `provider` are further lines of these tables of the settings.
+
+    Beside the model there may be `others`.
 
     The model answers the orders of compactions as `prune` says, and all else as `model` does.
     """
@@ -53,10 +56,10 @@ async def small_window(
         if not is_prune_order(body):
             return model(body)
         plan = prune(body)
-        return in_pieces(plan) if isinstance(plan, str) else plan
+        return many_words_at_once(plan) if isinstance(plan, str) else plan
 
     loaded = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
-    async with SimulatedLMStudio([loaded], on_request=says) as studio:
+    async with SimulatedLMStudio([loaded, *others], on_request=says) as studio:
         tables = f"[compaction]\n{compaction}\n{agents}"
         settings = settings_for(studio.base_url, agents=tables, server=server, provider=provider)
         async with serve(folder, settings, timing=timing, toolbox=toolbox) as served:
@@ -65,7 +68,7 @@ async def small_window(
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
 
 
-def in_pieces(text: str) -> Script:
+def many_words_at_once(text: str) -> Script:
     """Return a text that an engine sends forty words at a time: single tokens, of thousands, take a test seconds."""
     return Script(*(Text(piece, whole=True) for piece in re.findall(r"(?:\S+\s*|\s+){1,40}", text)))
 

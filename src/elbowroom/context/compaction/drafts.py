@@ -22,7 +22,7 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
-from elbowroom.context.compaction.to_do import list_in, list_told, told_list
+from elbowroom.context.compaction.to_do import Thing, list_in, list_told, told_list, with_client_list, with_news
 from elbowroom.context.divisible import within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
 from elbowroom.context.transcript import Group, Message, text_of, written
@@ -104,7 +104,8 @@ class Drafts:
         self._sizes: dict[int, int] = {}
         self._carried = carried_by(division.summaries)
         self._lister = next((each for each in reversed(_all(division)) if list_in(each)), None)
-        self._things = list_in(self._lister) if self._lister else list_told(self._carried.to_do)
+        self._told_things = list_told(self._carried.to_do)
+        self._listed = list_in(self._lister) if self._lister else []
         self._removed = removed
         self._stays_from = stays_from
         self._results = removed.results or self._carried.results
@@ -170,7 +171,7 @@ class Drafts:
         Quotations take the rest; where they need less, it goes to more groups.
         """
         bare = self._size(self._told(self.division, plan, "", ()))
-        left = room - bare - self._size(self._to_do(_staying(self.division), room - bare))
+        left = room - bare - self._size(self._to_do(plan, _staying(self.division), room - bare))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
@@ -252,7 +253,7 @@ class Drafts:
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
         staying = [*_staying(division), *(each.group for each in ordered)]
-        to_do = self._to_do(staying, left - self._size(self._told(division, plan, "", ("-",))))
+        to_do = self._to_do(plan, staying, left - self._size(self._told(division, plan, "", ("-",))))
         bare = self._told(division, plan, "", ("-",), to_do=to_do)
         files = self._files_of(removed, min(self._files_room, max(0, left - self._size(bare))))
         if files:
@@ -267,11 +268,14 @@ class Drafts:
         text = self._told(division, plan, files, lines, carried, to_do) if removed or lines else ""
         return Draft(division, plan, tuple(ordered), text, len(units), room)
 
-    def _to_do(self, staying: Iterable[Group], room: int) -> str:
-        """Return the lines of the newest list of what is to do, in so much room; none where its call stays."""
-        if any(each is self._lister for each in staying):
-            return ""
-        return told_list(self._things, self._size, min(self._to_do_room, room))
+    def _to_do(self, plan: Plan, staying: Iterable[Group], room: int) -> str:
+        """Return the lines of what is to do after a plan, in so much room, without a list whose call stays."""
+        things: Sequence[Thing] = self._told_things
+        if self._lister is not None:
+            things = with_client_list(things, self._listed)
+            if any(each is self._lister for each in staying):
+                things = things[: len(things) - len(self._listed)]
+        return told_list(with_news(things, plan.to_do), self._size, min(self._to_do_room, room))
 
     def _files_of(self, removed: Sequence[Group], room: int) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
