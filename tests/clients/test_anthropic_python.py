@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import pair_fixtures
 import pytest
+import pytest_asyncio
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 from anthropic.types import Message, MessageParam, ToolParam
 from anthropic.types.beta import BetaMessage
@@ -17,12 +19,15 @@ from anthropic.types.beta.beta_cache_miss_previous_message_not_found import Beta
 from anthropic.types.beta.beta_cache_miss_system_changed import BetaCacheMissSystemChanged
 from anthropic.types.beta.beta_cache_miss_tools_changed import BetaCacheMissToolsChanged
 from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
+from pair_fixtures import Pair
 from serving import Served, parse_frames
 from small_window import history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Error, Pause, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 from elbowroom.server.state import Timing
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+pair = pair_fixtures.pair
 Trio = tuple[AsyncAnthropic, SimulatedLMStudio, Served]
 CHANGED = (
     BetaCacheMissModelChanged,
@@ -48,11 +53,19 @@ def client_of(served: Served) -> AsyncAnthropic:
     )
 
 
-@pytest.fixture
-async def trio(tmp_path: Path) -> AsyncIterator[Trio]:
-    """Run elbowroom in front of a simulated LM Studio with a model that sees, and a client."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    """Run elbowroom in front of a simulated LM Studio with a model that sees."""
     vision = SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768)
-    async with elbowroom_with_studio(tmp_path, model=vision) as (served, studio), client_of(served) as client:
+    async with elbowroom_with_studio(tmp_path_factory.mktemp("pair"), model=vision) as both:
+        yield both
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def trio(pair: Pair) -> AsyncIterator[Trio]:
+    """Take both, and a client."""
+    served, studio = pair
+    async with client_of(served) as client:
         yield client, studio, served
 
 
@@ -389,11 +402,18 @@ async def test_errors(trio: Trio) -> None:
         assert response.status == 200
 
 
+async def ids_of(served: Served) -> dict[str, str]:
+    """Return the ids of all conversations, with their names."""
+    async with served.http.get(f"{served.url}/v1/conversations?limit=100") as response:
+        return {row["id"]: row["name"] for row in (await response.json())["data"]}
+
+
 async def test_session_is_a_conversation(trio: Trio) -> None:
     """Two requests of one session are one conversation, by its header or by `metadata.user_id`."""
     client, _, served = trio
     user = json.dumps({"device_id": "d", "session_id": "5f3c"})
     names = {"X-Claude-Code-Session-Id": "5f3c"}
+    before = await ids_of(served)
     await client.messages.create(model="writer", max_tokens=9, messages=HELLO, extra_headers=names)
     await client.messages.create(
         model="writer",
@@ -401,9 +421,9 @@ async def test_session_is_a_conversation(trio: Trio) -> None:
         messages=[{"role": "user", "content": "Compact"}],
         metadata={"user_id": user},
     )
-    async with served.http.get(f"{served.url}/v1/conversations") as response:
-        [conversation] = (await response.json())["data"]
-    assert conversation["name"] == "5f3c"
+    after = await ids_of(served)
+    [conversation] = after.keys() - before.keys()
+    assert after[conversation] == "5f3c"
 
 
 async def test_compaction(tmp_path: Path) -> None:

@@ -2,33 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, eventually, split_frames
 from obsidian_readers import READERS, Shown, bmo_chatbot, smart_connections, text_generator
 from obsidian_requests import COPILOT, DESKTOP, LOOKUP, REQUESTS, PluginRequest, in_web_view, past_web_view
+from pair_fixtures import Pair
 from serving import Served, parse_frames, text_of
 from small_window import ANSWER, WINDOW, history, orders_of, small_window
 
-from elbowroom.demo import Error, Pause, Script, SimulatedLMStudio, Text, ToolCall, WaitFor
+from elbowroom.demo import Error, Pause, Script, Text, ToolCall, WaitFor
 from elbowroom.server.state import Timing
 
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 Reader = Callable[[Iterable[bytes]], Shown]
 WEB_VIEW = in_web_view(**COPILOT)
 EACH_REQUEST = pytest.mark.parametrize("request_sent", REQUESTS.values(), ids=REQUESTS)
 EACH_READER = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 FROM_WEB_VIEWS = {name: sent for name, sent in REQUESTS.items() if sent.origin}
-
-
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    """Run elbowroom in front of a simulated LM Studio."""
-    async with elbowroom_with_studio(tmp_path) as both:
-        yield both
 
 
 async def pieces_of(served: Served, body: dict[str, Any]) -> list[bytes]:

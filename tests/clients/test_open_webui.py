@@ -2,26 +2,29 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
+import pytest_asyncio
 from chatting import chunks_of, elbowroom_with_studio, finish_of
 from open_webui_recording import RECORDED_MODEL, headers_of, is_chat, recorded
+from pair_fixtures import Pair
 from serving import Served, text_of
 
-from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, ToolCall
+from elbowroom.demo import Script, SimulatedModel, ToolCall
 
 AGENT = f'[[agents]]\nid = "{RECORDED_MODEL}"\nmodel = "tiny"\n'
 
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+pair = pair_fixtures.pair
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     """Run elbowroom with the recorded model as an agent without instructions."""
     model = SimulatedModel("tiny", type="vlm", loaded_context_length=131_072)
-    async with elbowroom_with_studio(tmp_path, agents=AGENT, model=model) as both:
+    async with elbowroom_with_studio(tmp_path_factory.mktemp("pair"), agents=AGENT, model=model) as both:
         yield both
 
 

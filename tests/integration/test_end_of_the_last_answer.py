@@ -12,7 +12,7 @@ from request_checks import assert_fits
 from scripted_pruner import rest_of
 from scripted_pruner import text_of as content_of
 from serving import text_of
-from small_window import in_pieces, orders_of, small_window, turns_of
+from small_window import many_words_at_once, orders_of, small_window, turns_of
 
 from elbowroom.demo import Script, SimulatedTokenizer
 from elbowroom.server.state import SHARED, Timing
@@ -39,7 +39,7 @@ def goes_on(text: str) -> Callable[[dict[str, Any]], Script]:
 
     def says(body: dict[str, Any]) -> Script:
         last = next((each for each in reversed(body["messages"]) if each["role"] == "assistant"), None)
-        return in_pieces(text if last is None else rest_of(text, content_of(last)))
+        return many_words_at_once(text if last is None else rest_of(text, content_of(last)))
 
     return says
 
@@ -111,7 +111,7 @@ async def test_end_of_an_answer_that_was_stopped_to_make_room(
         texts = [content_of(each) for each in body["messages"]]
         is_next = last in texts or (last is None and body["messages"][-1]["role"] == "assistant")
         whole, begun = text if is_next else said, [each for each in texts if each[-80:] in text]
-        return in_pieces(rest_of(whole, begun[-1]) if begun else whole)
+        return many_words_at_once(rest_of(whole, begun[-1]) if begun else whole)
 
     async with small_window(tmp_path, says, window=window, timing=Timing(quiet=0.02)) as (served, studio):
         assert text_of(chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": before}))) == said

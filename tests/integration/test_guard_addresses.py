@@ -1,9 +1,9 @@
 """Whatever form of the address people paste as a base, the routes are there; beyond them there is a clear 404."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from fake_upstream import completion, fake_upstream, says
 from raw_http import ask, request_bytes
 from serving import Served, serve, settings_for
@@ -24,11 +24,12 @@ BASES = [
     "/chat/completions",
     "/v1/v1/chat/completions",
 ]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 BODY = {"model": "openai/m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """Run elbowroom in front of a generic upstream with one model that has a slash in its name."""
     answers = {
         "/v1/chat/completions": says(completion()),
@@ -36,7 +37,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     }
     async with (
         fake_upstream(answers) as upstream,
-        serve(tmp_path, settings_for(upstream.url, kind="openai")) as served,
+        serve(tmp_path_factory.mktemp("served"), settings_for(upstream.url, kind="openai")) as served,
     ):
         yield served
 

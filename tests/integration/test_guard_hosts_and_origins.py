@@ -1,24 +1,25 @@
 """The first two gates: under which name elbowroom is called, and from which web pages."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from raw_http import ask, connected, request_bytes
 from serving import Served, serve, settings_for
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOBODY = "http://127.0.0.1:9"
 PAST_THE_GATES = 404  # what a path that does not exist is answered with, once a request is through
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """Run elbowroom with two host names and one origin of the user's own."""
     server = (
         'allowed_hosts = ["Notes.lan", "proxy.lan:8443"]\n'
         'allowed_origins = ["https://notes.example:8443"]\ntoken = "env:NONE"\n'
     ).replace('token = "env:NONE"\n', "")
-    async with serve(tmp_path, settings_for(NOBODY, server=server)) as served:
+    async with serve(tmp_path_factory.mktemp("served"), settings_for(NOBODY, server=server)) as served:
         yield served
 
 
@@ -203,7 +204,11 @@ async def test_a_refusal_does_not_wait_for_the_body(served: Served, wrong: str) 
 
 async def test_settings_change_the_rules_without_a_restart(served: Served) -> None:
     """A host that is taken out of the file is refused from the next request on, one that is added is answered."""
+    kept = served.settings.read_text(encoding="utf-8")
     assert await status_under(served, "Host: notes.lan") == PAST_THE_GATES
-    served.settings.write_text(settings_for(NOBODY, server='allowed_hosts = ["other.lan"]'), encoding="utf-8")
-    assert await status_under(served, "Host: notes.lan") == 403
-    assert await status_under(served, "Host: other.lan") == PAST_THE_GATES
+    try:
+        served.settings.write_text(settings_for(NOBODY, server='allowed_hosts = ["other.lan"]'), encoding="utf-8")
+        assert await status_under(served, "Host: notes.lan") == 403
+        assert await status_under(served, "Host: other.lan") == PAST_THE_GATES
+    finally:
+        served.settings.write_text(kept, encoding="utf-8")

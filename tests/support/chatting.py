@@ -52,7 +52,7 @@ def forget(studio: SimulatedLMStudio) -> None:
     studio.journal.requests.clear()
     studio.journal.disconnects.clear()
     studio.scripts = ScriptQueue()
-    studio.count_tokens = None
+    studio.count_tokens = studio.on_request = None
 
 
 async def eventually(holds: Callable[[], object], otherwise: str, seconds: float = 30.0) -> None:

@@ -56,7 +56,7 @@ async def small_window(
         if not is_prune_order(body):
             return model(body)
         plan = prune(body)
-        return in_pieces(plan) if isinstance(plan, str) else plan
+        return many_words_at_once(plan) if isinstance(plan, str) else plan
 
     loaded = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
     async with SimulatedLMStudio([loaded, *others], on_request=says) as studio:
@@ -68,7 +68,7 @@ async def small_window(
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
 
 
-def in_pieces(text: str) -> Script:
+def many_words_at_once(text: str) -> Script:
     """Return a text that an engine sends forty words at a time: single tokens, of thousands, take a test seconds."""
     return Script(*(Text(piece, whole=True) for piece in re.findall(r"(?:\S+\s*|\s+){1,40}", text)))
 
