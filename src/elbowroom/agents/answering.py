@@ -13,7 +13,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sin
 from elbowroom.agents.by_hand import answer_command
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import DROPPED, TurnRecorder, told
-from elbowroom.agents.prompt import relay_body
+from elbowroom.agents.prompt import is_short, relay_body
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
 from elbowroom.agents.task import answer_task
@@ -27,7 +27,6 @@ from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo, PassedAnswer
 from elbowroom.settings.model import AgentSettings
 from elbowroom.store import Store
-from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 Begun = Callable[[TurnRecorder], object]
 """Takes the recorder of a turn before the first word of the answer, and again once its conversation is found."""
@@ -281,7 +280,7 @@ async def _answer_raw(
     """Answer with the model that the client named; the sink has had all of it when this returns."""
     arranged = with_arranged_tools(request, settings.client_tools) if request.tools else request
     begin = partial(Turn, target, arranged, sink, settings, answer=answer)
-    turn = begin() if left_of(MOST_LETTERS, arranged.messages) > 0 else await asyncio.to_thread(begin)
+    turn = begin() if is_short(arranged.messages) else await asyncio.to_thread(begin)
     is_whole = False
     try:
         with stoppable(settings.running):

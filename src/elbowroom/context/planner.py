@@ -287,14 +287,15 @@ class Planner:
         return (yield from self.shrink(REHEARSAL, decision)) if isinstance(decision, Compact) else None
 
     def ahead(
-        self, expected: Message, turn: Message, due_at: int | None, *, is_full: bool
+        self, expected: Callable[[], Message], turn: Message, due_at: int | None, *, is_full: bool
     ) -> Work[tuple[Compaction | None, bool]]:
-        """Compact before the person writes again what is `expected`, where a whole `turn` would pass the trigger.
+        """Compact before the person writes again, where a whole `turn` would pass the trigger.
 
-        From `due_at` tokens on the conversation is flushed first, None for never. Where it `is_full` by the engine's
-        own report, the turn passes the trigger, whatever we count. Return the compaction, and whether there is
-        something new to read. Without a plan nothing is lost early: before the message another one is asked for. Of an
-        answer that was stopped to make room more comes back.
+        `expected` returns what they will write; it is asked only where something has to go. From `due_at` tokens on the
+        conversation is flushed first, None for never. Where it `is_full` by the engine's own report, the turn passes
+        the trigger, whatever we count. Return the compaction, and whether there is something new to read. Without a
+        plan nothing is lost early: before the message another one is asked for. Of an answer that was stopped to make
+        room more comes back.
         """
         yield from self._pinned()
         history, budget = self._history, self.manager.budget
@@ -326,12 +327,12 @@ class Planner:
             return None, True
         if not decision.asks_pruner:
             return None, False
-        outcome = yield from self.shrink(purpose, decision, expected)
+        outcome = yield from self.shrink(purpose, decision, expected())
         is_planned = isinstance(outcome, Compaction) and outcome.rung in ("plan", "retry")
         return (outcome, True) if is_planned and isinstance(outcome, Compaction) else (None, False)
 
     def _showing(
-        self, whole: Prompt, purpose: Purpose, turn: Message, expected: Message, *, has_more: bool
+        self, whole: Prompt, purpose: Purpose, turn: Message, expected: Callable[[], Message], *, has_more: bool
     ) -> Work[tuple[Compaction | None, bool] | None]:
         """Show as much of the answer as has room beside the next message; None where that is no more than there is.
 
@@ -350,7 +351,7 @@ class Planner:
             if not isinstance(decision, Compact):
                 return None
             decision = replace(decision, asks_pruner=decision.asks_pruner and has_more)
-            outcome = yield from self._climbed(purpose, decision, expected)
+            outcome = yield from self._climbed(purpose, decision, expected())
             is_taken = isinstance(outcome, Compaction) and _shows_more(outcome.messages, before.messages)
             if isinstance(outcome, Compaction) and is_taken:
                 yield from self._take(outcome)

@@ -397,7 +397,7 @@ def test_ahead_of_the_next_message(
     history = made.manager.history
     expected: Message = {"role": "user", "content": "?" * 40}
     turn: Message = {"role": "user", "content": "?" * long}
-    outcome, is_news = world.run(made.ahead(expected, turn, due_at, is_full=is_full))
+    outcome, is_news = world.run(made.ahead(lambda: expected, turn, due_at, is_full=is_full))
     occupied = Budget(WINDOW).occupied(size([*history.messages, turn]))
     assert ("Flush" in world.did) is (due_at is not None and (is_full or occupied >= due_at))
     assert ("Climb" in world.did) is (is_full or occupied >= TRIGGER)
@@ -427,7 +427,7 @@ def test_more_comes_back_of_an_answer_that_was_stopped(
     made, world = planner([]), World(rung=rung)
     made.manager.history = history
     expected: Message = {"role": "user", "content": "?"}
-    outcome, is_news = world.run(made.ahead(expected, expected, None, is_full=False))
+    outcome, is_news = world.run(made.ahead(lambda: expected, expected, None, is_full=False))
     if rung is None and asks_pruner is not None:
         assert (outcome, is_news, made.manager.history) == (None, False, history)
         return
@@ -501,7 +501,7 @@ def test_results_are_shortened_ahead_of_time_where_that_is_enough() -> None:
     """Then the conversation is kept so, and read again."""
     made, _ = with_results(read("r" * 3000, *chat(700)))
     world, question = World(), {"role": "user", "content": "?"}
-    outcome, is_news = world.run(made.ahead(question, question, None, is_full=False))
+    outcome, is_news = world.run(made.ahead(lambda: question, question, None, is_full=False))
     assert (outcome, is_news, world.did) == (None, True, ["Keep"])
     assert "[stub]" in map(text_of, made.manager.history.messages)
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Work
@@ -69,7 +70,7 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
     if not (may_pass or manager.history.taken_in):
         return None
     turn = long_turn(messages, sending.counter.text, budget)
-    expected = expected_question(messages)
+    expected = partial(expected_question, messages)
     # Of its output only the visible text counts here, which is no more than all: thoughts are in no later prompt.
     shown, more = (
         sending.counter.text(manager.history.without_known(text_of(reply))),

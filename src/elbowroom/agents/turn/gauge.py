@@ -5,6 +5,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
+from elbowroom.agents.prompt import is_short
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.context.compaction import usual_turn
 from elbowroom.context.conversation import ContextFill
@@ -21,7 +22,7 @@ async def next_fill(fit: PromptFit) -> ContextFill:
     sent = await fit.counter.sent([*fit.manager.history.messages, NEXT])
     tokens = (await fit.counter.size(fit.shape.body(sent))).count.tokens
     asked, tools = (sent[:-1], tokens), fit.shape.tools
-    is_quick = left_of(MOST_LETTERS, [sent, tools]) > 0
+    is_quick = is_short(sent) and left_of(MOST_LETTERS, tools) > 0
     turn = usual_turn(*asked, tools) if is_quick else await asyncio.to_thread(usual_turn, *asked, tools)
     return ContextFill.of(tokens, fit.manager.budget, turn)
 

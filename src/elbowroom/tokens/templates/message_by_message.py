@@ -11,7 +11,7 @@ import secrets
 import threading
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -65,16 +65,15 @@ def give_up() -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Written:
-    """A history and the text that the loop over its messages wrote; `ends` are where each message ends in that."""
+    """A history and the text that the loop over its messages wrote; `ends` are where each message ends in that.
+
+    All of it takes about `size` bytes.
+    """
 
     messages: list[Message]
     text: str
     ends: "array[int]"
-
-    @property
-    def size(self) -> int:
-        """Return about how many bytes it takes."""
-        return MESSAGE_BYTES * len(self.messages) + LETTER_BYTES * len(self.text)
+    size: int = 0
 
     def first(self, length: int) -> "Written":
         """Return so many of its first messages, with what the loop wrote for these."""
@@ -140,7 +139,8 @@ class GrowingPrompts:
             length += len(texts[-1])
             ends.append(length)
         text = "".join(texts)
-        self._put_in(others, Written(messages[:], text, ends))
+        size = MESSAGE_BYTES * len(messages) + LETTER_BYTES * len(text)
+        self._put_in(others, Written(messages[:], text, ends, size))
         return [*pieces[:start], text, *pieces[end + 1 :]]
 
     def _taken_out(self, others: bytes, messages: Sequence[Message]) -> Written:
@@ -158,11 +158,14 @@ class GrowingPrompts:
         return Written([], "", array("Q"))
 
     def _put_in(self, others: bytes, known: Written) -> None:
-        if not known.messages or known.size > self._most_bytes:
+        messages = known.messages
+        if not messages or known.size > self._most_bytes:
             return
         with self._lock:
-            self._kept[known] = list(_marks(others, known.messages))
-            for mark in self._kept[known]:
+            marks = self._kept[known] = []
+            for length in range(len(messages), max(0, len(messages) - ENDS_KNOWN), -1):
+                mark = (others, _end(messages, length))
+                marks.append(mark)
                 self._known[mark] = known
                 self._ends[mark[1]] += 1
             self.size += known.size
@@ -177,12 +180,6 @@ class GrowingPrompts:
             if not self._ends[mark[1]]:
                 del self._ends[mark[1]]
         self.size -= known.size
-
-
-def _marks(others: bytes, messages: Sequence[Message]) -> Iterator[Mark]:
-    """Yield the marks by which a history is found."""
-    lengths = range(len(messages), max(0, len(messages) - ENDS_KNOWN), -1)
-    return ((others, _end(messages, length)) for length in lengths)
 
 
 def _digest(variables: Mapping[str, Any]) -> bytes:
