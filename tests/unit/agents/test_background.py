@@ -36,6 +36,7 @@ class Model:
     """A model of it."""
 
     id: str = POOL[1]
+    slots: int | None = None
 
 
 def compacting(release: asyncio.Event) -> Callable[[Job], Awaitable[None]]:
