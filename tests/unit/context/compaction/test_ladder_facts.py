@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, said, size, used
 
+from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
+from elbowroom.quality.conversations import all_written
 
 WINDOW = 8192
 CONDITIONS = (
@@ -125,3 +127,23 @@ async def test_facts_of_what_the_pruner_could_not_read_are_listed_by_code() -> N
     assert "characters left out" in text_in(pruner.asked[0])
     assert "secret/keys_77.toml" not in text_in(pruner.asked[0])
     assert "secret/keys_77.toml" in done.summary
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_second_compaction_by_code_leaves_most_of_the_summary_where_it_stood(seed: int) -> None:
+    """What is new stands below it, so that an engine need not read it again from its beginning on."""
+    written = all_written()[seed]
+    history: list[Message] = []
+    summaries: list[str] = []
+    for messages, _ in written.turns(WINDOW):
+        history += messages
+        if Budget(WINDOW).occupied(size(history)) >= Budget(WINDOW).trigger:
+            done = await ladder(WINDOW, ScriptedPruner("no plan"), history).climb(Transcript.of(history))
+            assert isinstance(done, Compaction)
+            history = [*done.messages]
+            summaries.append(done.summary)
+            if len(summaries) > 1:
+                break
+    first, second = summaries
+    differs = (at for at, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
+    assert next(differs, len(first)) > len(first) / 2, second
