@@ -22,7 +22,14 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.compaction.order import too_long
-from elbowroom.context.compaction.to_do import Thing, list_in, list_told, told_list, with_client_list, with_news
+from elbowroom.context.compaction.to_do import (
+    client_list,
+    list_told,
+    told_list,
+    tool_told,
+    with_client_list,
+    with_news,
+)
 from elbowroom.context.divisible import LONGEST_TOKEN, within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
 from elbowroom.context.transcript import Group, Message, Summary, text_of, written
@@ -108,9 +115,7 @@ class Drafts:
         self._sizes: dict[int, int] = {}
         self._carried = carried_by(division.summaries)
         oldest = [each.group for each in division.oldest]
-        self._lister = next((each for each in reversed([*oldest, *_all(division)]) if list_in(each)), None)
-        self._told_things = list_told(self._carried.to_do)
-        self._listed = list_in(self._lister) if self._lister else []
+        self._listed = client_list([*oldest, *_all(division)], self._carried.to_do)
         self._removed = removed
         self._stays_from = stays_from
         self._results = removed.results or self._carried.results
@@ -275,12 +280,13 @@ class Drafts:
 
     def _to_do(self, plan: Plan, staying: Iterable[Group], room: int) -> str:
         """Return the lines of what is to do after a plan, in so much room, without a list whose call stays."""
-        things: Sequence[Thing] = self._told_things
-        if self._lister is not None:
-            things = with_client_list(things, self._listed)
-            if any(each is self._lister for each in staying):
-                things = things[: len(things) - len(self._listed)]
-        return told_list(with_news(things, plan.to_do), self._size, min(self._to_do_room, room))
+        told, listed = self._carried.to_do, self._listed
+        things, tool = list_told(told), tool_told(told)
+        if listed is not None:
+            things, tool = with_client_list(things, listed.things), listed.tool
+            if any(each is listed.lister for each in staying):
+                things = things[: len(things) - len(listed.things)]
+        return told_list(with_news(things, plan.to_do), self._size, min(self._to_do_room, room), tool)
 
     def _files_of(self, removed: Sequence[Group], room: int) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
