@@ -17,6 +17,8 @@ Message = dict[str, Any]
 WINDOW: Final = 16_384
 CALLS: Final = 8
 READ: Final = function_spec("read", part={"type": "integer"})
+REMINDER: Final = {"role": "user", "content": "Keep the list of what is to do."}
+"""What some clients put behind each result."""
 TASKS: Final = {name: f"{name} reads every part. " + f"{name} keeps to the rules of the port. " * 200 for name in "ab"}
 
 
@@ -52,7 +54,7 @@ async def test_an_engine_with_one_slot_reads_less(
                     return
                 await asyncio.sleep(0.01)
                 result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "Nothing new here."}
-                messages = [*messages, said, result]
+                messages = [*messages, said, result, REMINDER]
 
         await asyncio.gather(*map(work, TASKS))
         await eventually(lambda: studio.open_requests == 0, "something is still asked")

@@ -68,9 +68,11 @@ class Line:
 
     def end(self, chat: Hashable, reading: float, now: float) -> None:
         """Note the end of a request, after which the chat goes on where reading its prompt again takes some time."""
-        self.ended.pop(chat, None)
         if reading:
             self.ended[chat], self.reading = now, reading
+        else:
+            self.ended.pop(chat, None)
+            self.paused.pop(chat, None)
         if self.holder != chat:
             return  # others were not kept waiting for so long
         self.running -= 1

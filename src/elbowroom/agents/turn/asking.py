@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Placement, PromptToPlace
@@ -123,8 +124,9 @@ class Asking:
 
     async def _in_turn(self, step: ManagedStep, sending: Sending) -> Reply:
         """Take a step in an engine with one slot, where chats of one owner that alternate take turns."""
-        admission, pool, history = self.settings.shared.admission, sending.pool_key, self.manager.history
-        brings_results = bool(history.items) and history.items[-1].message.get("role") == "tool"
+        admission, pool = self.settings.shared.admission, sending.pool_key
+        roles = (item.message.get("role") for item in reversed(self.manager.history.items))
+        brings_results = "tool" in takewhile(lambda role: role != "assistant", roles)
         on_wait = sending.tell_of_turn if brings_results else None
         async with admission.turns.taken(pool, self.request.caller.owner, sending.talk().kept[0], on_wait) as turn:
             reply = await step.run()
