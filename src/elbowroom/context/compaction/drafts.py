@@ -6,7 +6,7 @@ from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls, summary_of_calls
-from elbowroom.context.compaction.coverage import Coverage
+from elbowroom.context.compaction.coverage import Coverage, quoted
 from elbowroom.context.compaction.division import (
     FROM_MIDDLE,
     Division,
@@ -21,11 +21,18 @@ from elbowroom.context.compaction.division import (
     summary_message,
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
-from elbowroom.context.compaction.order import LONGEST_TOKEN, too_long
-from elbowroom.context.compaction.to_do import Thing, list_in, list_told, told_list, with_client_list, with_news
-from elbowroom.context.divisible import within
+from elbowroom.context.compaction.order import too_long
+from elbowroom.context.compaction.to_do import (
+    client_list,
+    list_told,
+    told_list,
+    tool_told,
+    with_client_list,
+    with_news,
+)
+from elbowroom.context.divisible import LONGEST_TOKEN, within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
-from elbowroom.context.transcript import Group, Message, text_of, written
+from elbowroom.context.transcript import Group, Message, Summary, text_of, written
 
 NEWEST_SHARE: Final = 8
 """One part in so many of the room goes to the newest messages before the quotations."""
@@ -37,6 +44,10 @@ TO_DO_SHARE: Final = 16
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
+MOST_GROUPS: Final = 500
+"""Old groups that are looked at one by one; a pruning agent is shown a list of no more than 120."""
+OLDEST_SHARE: Final = 7
+"""One part in so many of the window is for what older groups than these are told by."""
 LEFT_OUT: Final = "- ({} messages are left out.)"
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
@@ -71,7 +82,7 @@ class Draft:
     @property
     def replaced(self) -> int:
         """Return how many groups the summary replaces."""
-        return len(self.division.old) - len(self.kept)
+        return len(self.division.oldest) + len(self.division.old) - len(self.kept)
 
 
 class Drafts:
@@ -103,9 +114,8 @@ class Drafts:
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
         self._carried = carried_by(division.summaries)
-        self._lister = next((each for each in reversed(_all(division)) if list_in(each)), None)
-        self._told_things = list_told(self._carried.to_do)
-        self._listed = list_in(self._lister) if self._lister else []
+        oldest = [each.group for each in division.oldest]
+        self._listed = client_list([*oldest, *_all(division)], self._carried.to_do)
         self._removed = removed
         self._stays_from = stays_from
         self._results = removed.results or self._carried.results
@@ -270,17 +280,18 @@ class Drafts:
 
     def _to_do(self, plan: Plan, staying: Iterable[Group], room: int) -> str:
         """Return the lines of what is to do after a plan, in so much room, without a list whose call stays."""
-        things: Sequence[Thing] = self._told_things
-        if self._lister is not None:
-            things = with_client_list(things, self._listed)
-            if any(each is self._lister for each in staying):
-                things = things[: len(things) - len(self._listed)]
-        return told_list(with_news(things, plan.to_do), self._size, min(self._to_do_room, room))
+        told, listed = self._carried.to_do, self._listed
+        things, tool = list_told(told), tool_told(told)
+        if listed is not None:
+            things, tool = with_client_list(things, listed.things), listed.tool
+            if any(each is listed.lister for each in staying):
+                things = things[: len(things) - len(listed.things)]
+        return told_list(with_news(things, plan.to_do), self._size, min(self._to_do_room, room), tool)
 
     def _files_of(self, removed: Sequence[Group], room: int) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
         files: dict[str, State] = {}
-        for group in removed:
+        for group in (*(each.group for each in self.division.oldest), *removed):
             touched = files_listed(carried_by([group]).files) if is_summary(group) else self._touched_by(group)
             for path, state in touched:
                 files[path] = last_state(files.pop(path, None), state)
@@ -304,6 +315,28 @@ class Drafts:
             is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
             self._sizes[numbered.id] = self.room + 1 if is_too_long else sum(self._size(text) + FRAME for text in texts)
         return self._sizes[numbered.id]
+
+
+def condensed(division: Division, size: Callable[[str], int], window: int) -> Division:
+    """Return the division with quotations in place of its oldest groups, where it has too many to be looked at.
+
+    They have the form of a summary, so that the next one carries them over. `size` counts a text.
+    """
+    oldest, old = division.old[:-MOST_GROUPS], division.old[-MOST_GROUPS:]
+    if not oldest:
+        return division
+    lines = quoted([each.group for each in oldest], size, window // OLDEST_SHARE)
+    told = Group((Summary(role="user", content=summary_message("", "", lines, "in progress")),))
+    return replace(division, old=old, summaries=(*division.summaries, told), oldest=oldest)
+
+
+def condensed_as(known: Division, division: Division) -> Division:
+    """Return another division of the same conversation in which the same groups have quotations in their place."""
+    if not known.oldest:
+        return division
+    gone = {each.id for each in known.oldest}
+    old = tuple(each for each in division.old if each.id not in gone)
+    return replace(division, old=old, summaries=known.summaries, oldest=known.oldest)
 
 
 def _all(division: Division) -> list[Group]:
