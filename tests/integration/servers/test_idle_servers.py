@@ -20,6 +20,7 @@ from several_servers import AGENT, MODEL, several_servers
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.sharing.servers import LOOKED_SECONDS
+from elbowroom.store.sql.store import CALM_SECONDS
 
 STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): (.*)")
 MOST_A_SECOND = 5.0
@@ -51,7 +52,7 @@ async def test_idle_servers_ask_little(tmp_path: Path, agents: str) -> None:
                 store = served.app[SHARED].store
                 await store.ready(60.0)
                 await eventually(lambda: store.servers.counts_for > 0, "it has said that it is there")  # noqa: B023
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(CALM_SECONDS + 1.0)  # until the last of them has kept house
             before = len(statements(server))
             await asyncio.sleep(COUNTED_SECONDS)
             sent = statements(server)[before:]
