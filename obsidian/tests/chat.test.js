@@ -68,6 +68,22 @@ describe("a conversation", () => {
 		await chat.lookAgain();
 		expect(chat.items).toHaveLength(2);
 	});
+	it("keeps what it has shown where it reads again, so that only what is new is drawn", async () => {
+		const said = (id, role, content, more = {}) => ({ id, created: 1, turn: null, message: { role, content }, calls: {}, ...more });
+		const call = { role: "assistant", content: "", tool_calls: [{ id: "c1", function: { name: "vault_read", arguments: "{}" } }] };
+		const kept = { messages: [said("m1", "user", "Hello."), said("m2", "assistant", null, { turn: "t1", message: call }), said("m3", "assistant", "Fine.", { turn: "t1" })], row: { usage: { steps: 1 } } };
+		await talking(says("Better."), kept);
+		await open("conv_1");
+		const [{ steps }] = chat.items.slice(1);
+		chat.items.push({ ...chat.items[0], id: "", text: "And now?" }, { ...chat.items[1], id: "", text: "Better.", steps: [] });
+		const shown = [...chat.items];
+		kept.messages = [...kept.messages, said("m4", "user", "And now?"), said("m5", "assistant", "Better. By far.", { turn: "t2" }), said("m6", "user", "Good.")];
+		await chat.load();
+		expect(chat.items).toHaveLength(5);
+		expect(shown.map((item, place) => item === chat.items[place])).toEqual([true, true, true, true]);
+		expect(chat.items[1].steps).toBe(steps);
+		expect(chat.items.slice(2).map(({ id, text }) => [id, text])).toEqual([["m4", "And now?"], ["m5", "Better. By far."], ["m6", "Good."]]);
+	});
 	it("hears of a summary that is made behind an answer, and looks no further then", async () => {
 		const full = { tokens: 3000, window: 4096, trigger: 3072, stop_at: null };
 		const kept = { row: { context: full, works_ahead: true } };
@@ -194,12 +210,11 @@ describe("a conversation", () => {
 		await open("conv_1");
 		const [asked] = chat.items;
 		await chat.load();
-		expect(chat.items).not.toContain(asked);
+		expect(chat.edit({ ...asked }, "Another conversation's")).toBe(false);
 		expect(chat.edit(asked, "Other")).toBe(true);
 		expect(chat.edit(asked, "Third")).toBe(false);
 		await until(() => !chat.isRunning);
 		expect(sent().map(({ body }) => body.messages)).toEqual([[{ role: "user", content: "Other" }]]);
-		expect(chat.edit({ ...asked, text: "Never said." }, "Fourth")).toBe(false);
 	});
 	it("goes on behind what was said in another view of it, or on another device", async () => {
 		const said = (id, role, content) => ({ id, created: 1, turn: null, message: { role, content }, calls: {} });

@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { App } from "obsidian-test-mocks/obsidian";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { Chat } from "../src/chat/chat.js";
-import { itemOf } from "../src/chat/items.js";
-import { KeptMarks, addMark, helpFor, isOfQuestion, withMarks } from "../src/chat/marks.js";
+import { asShown, itemOf } from "../src/chat/items.js";
+import { KeptMarks, addMark, helpFor, isOfQuestion } from "../src/chat/marks.js";
 import { finish, serverAt, serving, sse, until, word } from "./support.js";
 
 let server;
@@ -52,9 +52,9 @@ describe("the marks of a message", () => {
 		const marked = (item, ...kinds) => Object.assign(item, { marks: kinds.map((kind) => ({ kind, text: "", isOpen: false })) });
 		const before = [marked(itemOf("user", "Hi"), "images"), marked({ ...itemOf("assistant", "Part"), id: "a" }, "cut"), itemOf("user", "Hi")];
 		const kept = [{ ...itemOf("user", "Hi"), id: "u" }, { ...itemOf("assistant", "Part and more"), id: "a" }];
-		expect(withMarks(kept, before).map(({ marks }) => marks.map(({ kind }) => kind))).toEqual([["images"], ["cut"]]);
-		expect(withMarks([{ ...itemOf("assistant", "Half an answer"), id: "b" }], [marked(itemOf("assistant", "Half an"), "cut")])[0].marks).toHaveLength(1);
-		expect(withMarks([{ ...itemOf("assistant", "Another"), id: "b" }], [marked(itemOf("assistant", "Half an"), "cut")])[0].marks).toEqual([]);
+		expect(asShown(kept, before).map(({ marks }) => marks.map(({ kind }) => kind))).toEqual([["images"], ["cut"]]);
+		expect(asShown([{ ...itemOf("assistant", "Half an answer"), id: "b" }], [marked(itemOf("assistant", "Half an"), "cut")])[0].marks).toHaveLength(1);
+		expect(asShown([{ ...itemOf("assistant", "Another"), id: "b" }], [marked(itemOf("assistant", "Half an"), "cut")])[0].marks).toEqual([]);
 	});
 	it("are there again after a restart, for the conversations of late, until these are deleted", () => {
 		const { app } = { app: App.createConfigured__({ files: {} }).asOriginalType__() };

@@ -299,6 +299,23 @@ async def test_client_that_leaves_ends_the_compaction(tmp_path: Path, model: str
         assert turns_of(studio) == []
 
 
+@MODELS
+async def test_parts_that_were_answered_outlive_a_client_that_leaves(tmp_path: Path, model: str) -> None:
+    """The next request has the plan go on from there."""
+    gates, question = Gates(), {**LONG, "model": model}
+    async with small_window(tmp_path, prune=gates.prune) as (served, studio):
+        async with watched(served, question) as stream:
+            assert data_of(await stream.next_status())["description"] == COMPACTING
+            parts = (await next_part(stream))["parts"]
+            await gates.open(1)
+            await eventually(lambda: len(gates.made) == 2, "the second part is not asked for", seconds=30)
+        await eventually(lambda: studio.disconnects, "the order is answered for nobody", seconds=10)
+        gates.stay_open()
+        async with watched(served, question) as stream:
+            assert text_of(chunks_of(await stream.rest())) == ANSWER
+        assert len(gates.made) == 2 + parts - 1
+
+
 def assert_closed(stream: bytes, error: str | None) -> None:
     """Check that what was opened is closed before the error frame, which is the last."""
     assert [status["done"] for status in statuses_of(stream)][-2:] == [False, True]

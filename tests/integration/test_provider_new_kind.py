@@ -15,6 +15,7 @@ from elbowroom.providers.base import (
     ModelManagement,
     PassedAnswer,
     Provider,
+    SlotFiles,
     StreamEvent,
     TextDelta,
     UsageReport,
@@ -28,6 +29,7 @@ class Echo:
     manages_context = True
     has_own_tool_format = False
     management: ModelManagement | None = None
+    slot_files: SlotFiles | None = None
 
     def __init__(self, provider_id: str, *_: Any, **__: Any) -> None:
         self.id = provider_id

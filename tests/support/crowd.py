@@ -45,7 +45,7 @@ class Person:
     `conversation` is its id, as the newest answer names it: while the database is away, servers that cannot look may
     begin two under one name.
     `queued` are the texts that it has put in the queue, in order: True where a server has said that it is stored,
-    False where a cancel may have dropped it.
+    False where a cancel may have dropped it. `lived` is what it did, with when.
     """
 
     name: str
@@ -56,6 +56,11 @@ class Person:
     queued: dict[str, bool] = field(default_factory=dict)
     asked: int = 0
     heard: int = 0
+    lived: list[tuple[float, str]] = field(default_factory=list)
+
+    def between(self, since: float, until: float) -> str:
+        """Return in words what it has done in this time."""
+        return "; ".join(f"{when - since:.2f} s {went}" for when, went in self.lived if since - 5 <= when <= until + 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +175,13 @@ class Crowd:
         }
         while not self._stops.is_set():
             (act,) = person.rng.choices(list(ACTS), list(ACTS.values()))
+            person.lived.append((time.monotonic(), act))
             try:
                 went = await acts[act](person)
             except LOST as error:
                 went = type(error).__name__
             self.found.went[f"{act}: {went}"] += 1
+            person.lived.append((time.monotonic(), f"{act}: {went}"))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stops.wait(), person.rng.uniform(*THINKING))
 

@@ -168,7 +168,13 @@ def paid_twice(crowd: Crowd) -> Iterator[str]:
         for line in studio.lines("compaction"):
             before = paid.get(line["compaction"])
             if before is not None and crowd.hand.is_calm(before["asked"], before["answered"] + MAY_TAKE):
-                yield f"a compaction is paid twice, the second time {line['asked'] - before['answered']:.2f} s later"
+                (person,) = (person for person in crowd.people if person.name == line["person"])
+                began = before["asked"]
+                yield (
+                    f"a compaction of {person.name} is paid twice, asked {crowd.hand.when(began)}, answered "
+                    f"{before['answered'] - began:.2f} s and asked again {line['asked'] - began:.2f} s later: "
+                    f"{person.between(began, line['answered'])}"
+                )
             paid[line["compaction"]] = line
 
 

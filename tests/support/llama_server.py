@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +26,7 @@ class Options:
 
     `context_length` is in tokens, and divided by `slots` unless these draw on one `shared_pool`, as those of
     LM Studio do. `inspection` turns on `/slots`, which tells the text of each slot, `/metrics` and `POST
-    /props`.
+    /props`. `more` has parameters by llama.cpp's own names.
     """
 
     context_length: int = 8192
@@ -35,6 +35,7 @@ class Options:
     jinja: bool = True
     inspection: bool = True
     model_id: str = "tiny"
+    more: Json = field(default_factory=dict)
 
 
 class EngineError(RuntimeError):

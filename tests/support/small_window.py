@@ -1,6 +1,6 @@
 """elbowroom in front of a simulated LM Studio whose window a few messages fill, and the messages that do."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -42,8 +42,11 @@ async def small_window(
     prune: Model = valid_plan,
     timing: Timing | None = None,
     toolbox: Given | None = None,
+    others: Sequence[SimulatedModel] = (),
 ) -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run both; `compaction`, `server` and `provider` are further lines of these tables of the settings.
+
+    Beside the model there may be `others`.
 
     The model answers the orders of compactions as `prune` says, and all else as `model` does.
     """
@@ -52,7 +55,7 @@ async def small_window(
         return prune(body) if is_prune_order(body) else model(body)
 
     loaded = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
-    async with SimulatedLMStudio([loaded], on_request=says) as studio:
+    async with SimulatedLMStudio([loaded, *others], on_request=says) as studio:
         tables = f"[compaction]\n{compaction}\n{agents}"
         settings = settings_for(studio.base_url, agents=tables, server=server, provider=provider)
         async with serve(folder, settings, timing=timing, toolbox=toolbox) as served:

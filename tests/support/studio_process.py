@@ -29,6 +29,7 @@ LONG: Final = "Tell me everything"
 """A question that has these words gets an answer of seven seconds."""
 SHORT_WORDS, LONG_WORDS = (10, 60), (200, 201)
 GROUPS: Final = re.compile(r"^\d+ \| .*$", re.MULTILINE)
+PERSON: Final = re.compile(r"person \d+")
 AGAIN: Final = "Your last attempt could not be used"
 
 
@@ -67,6 +68,12 @@ def compacted(order: str) -> str:
     return hashlib.sha256(groups.encode()).hexdigest()
 
 
+def person_of(order: str) -> str:
+    """Return whose conversation an order is about."""
+    found = PERSON.search(order)
+    return found[0] if found else ""
+
+
 async def _record(studio: SimulatedLMStudio, file: TextIO) -> None:
     noted, paid, fullest = set[int](), set[int](), 0
 
@@ -83,7 +90,8 @@ async def _record(studio: SimulatedLMStudio, file: TextIO) -> None:
                 paid.add(request.number)
                 last = json.dumps(request.body["messages"][-1]) if "messages" in (request.body or ()) else ""
                 if ORDER in last and AGAIN not in last:
-                    write(compaction=compacted(last), asked=request.received_at, answered=request.finished_at)
+                    asked, answered = request.received_at, request.finished_at
+                    write(compaction=compacted(last), person=person_of(last), asked=asked, answered=answered)
         for instance in studio.residency.instances.values():
             if instance.pool_tokens > min(fullest, instance.context_length):
                 fullest = max(fullest, instance.pool_tokens)

@@ -89,7 +89,7 @@ class ScriptedModel:
     id = INFO.provider
     manages_context = True
     has_own_tool_format = False
-    management = None
+    management = slot_files = None
 
     def __init__(self, loop: WovenLoop) -> None:
         self.asked: Counter[str] = Counter()

@@ -35,13 +35,13 @@ ROOMS = (
 INSIDE = {
     "tokens": ("errors images anchoring | files templates | count worker | renderer | families | file_counter counter"),
     "providers": (
-        "base failures | upstream | stream renaming | pass_through | lmstudio | windows | openai_compatible "
+        "base failures | upstream | stream renaming | pass_through slot_files | lmstudio | windows | openai_compatible "
         "| machine_management | machines | seen registry"
     ),
     "context": (
         "transcript budget costs remote_images | divisible effects canonical seam templates outputs conversation "
         "observations | ledger memories branch compaction | passages | unasked | prompt "
-        "| manager put_back masking repeats | fitting | planner | reuse | answers"
+        "| manager put_back masking repeats | fitting | planner | reuse | slots | answers"
     ),
     "store": (
         "base questions said tokens | lock identity place | changes packed message_parts inspection | index "

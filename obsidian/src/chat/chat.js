@@ -1,7 +1,7 @@
 // A conversation as the view shows it: what was said, what runs, and how full the window is. It knows no element.
 import { Events } from "obsidian";
-import { itemOf, itemsOf, messageOf, textOf, unheard } from "./items.js";
-import { addMark, isOfQuestion, withMarks } from "./marks.js";
+import { asShown, itemOf, itemsOf, messageOf, textOf, unheard } from "./items.js";
+import { addMark, isOfQuestion } from "./marks.js";
 import { nextState } from "./state.js";
 import { isObject } from "../server/answers.js";
 import { ServerError, errorWords, isAbort } from "../server/server.js";
@@ -142,11 +142,12 @@ export class Chat extends Events {
 	 */
 	#show(kept) {
 		const before = this.items;
-		this.items = withMarks([...kept, ...unheard(before, kept)], before);
+		const isWaiting = before.at(-1)?.status === "waiting";
+		this.items = asShown([...kept, ...unheard(before, kept)], before);
 		this.marks?.restore(this.id, this.items);
 		if (before.some(({ marks }) => marks.length)) this.marks?.keep(this.id, this.items);
-		const [asked, last] = [before.at(-1), this.items.at(-1)];
-		if (asked?.status === "waiting" && last?.role === "user") last.status = "waiting";
+		const last = this.items.at(-1);
+		if (isWaiting && last?.role === "user") last.status = "waiting";
 	}
 
 	/**
@@ -375,12 +376,11 @@ export class Chat extends Events {
 
 	/**
 	 * Asks in other words; what followed stays in a branch of its own. Returns whether that was begun.
-	 * @param {Item} item It may have been read again since.
+	 * @param {Item} item
 	 * @param {string | import("../server/server.js").ContentPart[]} content
 	 */
 	edit(item, content) {
-		const known = this.items.indexOf(item);
-		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
+		const place = this.items.indexOf(item);
 		if (this.isBusy || this.isClosed || place < 0) return false;
 		this.items.splice(place, Infinity, questionOf(content));
 		void this.answer();

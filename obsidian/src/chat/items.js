@@ -50,6 +50,27 @@ export function unheard(items, kept) {
 }
 
 /**
+ * Returns messages that were read again, each as the object that was shown for it, with its marks: what has not changed is not
+ * drawn anew. Of an answer that was stopped, elbowroom may have more words.
+ * @param {Item[]} items
+ * @param {Item[]} before
+ */
+export function asShown(items, before) {
+	const known = new Map(before.map((item) => [item.id || item, item]));
+	const unnamed = new Set(before.filter(({ id }) => !id));
+	return items.map((item, index) => {
+		const said = item.text.trim();
+		const place = before[index];
+		const same = known.get(item.id || item) ?? [place, ...unnamed].find((each) => each && unnamed.has(each) && each.role === item.role
+			&& (each === place ? said.startsWith(each.text.trim()) : each.text.trim() === said));
+		if (!same) return item;
+		unnamed.delete(same);
+		const steps = JSON.stringify(same.steps) === JSON.stringify(item.steps) ? same.steps : item.steps;
+		return Object.assign(same, item, { steps, marks: same.marks });
+	});
+}
+
+/**
  * @param {Item} item
  * @returns {ChatMessage}
  */

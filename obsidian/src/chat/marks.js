@@ -61,22 +61,6 @@ export function isOfQuestion(question, { kind, text }) {
 	return kind === "images" || (kind === "results cut" && names.some((name) => name !== "" && text.includes(name.replace(/\.md$/, ""))));
 }
 
-/**
- * Gives messages that were read again the marks that they had; of an answer that was stopped, elbowroom may have more words.
- * @param {import("./items.js").Item[]} items
- * @param {import("./items.js").Item[]} before
- */
-export function withMarks(items, before) {
-	const marked = before.filter(({ marks }) => marks.length);
-	for (const [index, item] of items.entries()) {
-		const place = before[index];
-		const same = marked.find((each) => (each.id && item.id ? each.id === item.id : each.role === item.role && each.text.trim() === item.text.trim()));
-		const grown = place && !place.id && place.role === item.role && item.text.startsWith(place.text) ? place : null;
-		item.marks = same?.marks ?? grown?.marks ?? item.marks;
-	}
-	return items;
-}
-
 const KEY = "elbowroom-marks";
 const MOST_MARKED = 200;
 

@@ -441,11 +441,14 @@ export class ChatView extends ItemView {
 		void (last?.role === "user" || last?.status === "interrupted" ? this.chat.retry() : this.again());
 	}
 
-	/** Reads everything again, for a new token or address. */
+	/** Reads and draws everything again, for a new token or address. */
 	async again() {
 		this.chat.problem = null;
 		await this.readModels();
-		if (this.chat.isKept) await this.chat.load();
+		if (!this.chat.isKept) return;
+		for (const message of this.#messages.values()) this.removeChild(message);
+		this.#messages.clear();
+		await this.chat.load();
 	}
 
 	tellStatus() {

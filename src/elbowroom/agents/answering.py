@@ -218,6 +218,9 @@ async def _answerer(target: Target, request: ChatRequest, settings: RunSettings,
     """Return the function that answers a turn, once all that it needs is loaded; it runs tools for an agent."""
     if settings.compaction.chat_command and command_in(request.messages[-1]) is not None:
         return answer_command
+    live = settings.live
+    if target.agent is None and request.caller.may_have_hidden and live is not None and len(live.chain.keys) > 1:
+        await live.looked_up()  # the turn goes by the keys under which its conversation is found
     agent = target.agent or (_raw_agent(target, settings) if runs_tools else None)
     if agent is None:
         return _answer_raw

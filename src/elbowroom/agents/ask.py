@@ -8,7 +8,7 @@ Whoever asks has an order of its own, a reader of its own, and knows what become
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,7 +48,7 @@ class Question:
 
     `prompt` is the size of its prompt in tokens at most, 0 where nothing is counted. `window` is the context that all
     requests to the model share; it `has_room` for an answer that is of use. `optional` are fields of the body that some
-    servers refuse.
+    servers refuse. `conversation` is the key of the one whose prompt it is, by which an engine finds what it has read.
     """
 
     provider: Provider
@@ -58,6 +58,7 @@ class Question:
     window: int = 0
     has_room: bool = True
     optional: Mapping[str, Any] = field(default_factory=dict)
+    conversation: Hashable = None
 
     @property
     def rough(self) -> int:
@@ -247,7 +248,12 @@ async def ask(
         try:
             reader.begin(body)
             # In a task of its own: each piece wakes all coroutines that wait for each other there, and above are many.
-            await asyncio.create_task(_read(reader, provider, body, now, ticket, reading))
+            if not now.slots or admission is None or ticket is None or provider.slot_files is None:
+                stream = provider.stream(body, now)
+            else:
+                slots = admission.slots(provider, provider.slot_files, now)
+                stream = slots.stream(body, ticket, question.conversation)
+            await asyncio.create_task(_read(reader, stream, ticket, reading))
             await reader.end()
             await asyncio.sleep(0)  # a long reply was looked at as a whole, and will be again
         finally:
@@ -257,17 +263,15 @@ async def ask(
 
 async def _read(
     reader: ReplyReader,
-    provider: Provider,
-    body: Mapping[str, Any],
-    info: ModelInfo,
+    stream: AsyncGenerator[list[StreamEvent], None],
     ticket: Ticket | None,
     reading: Callable[[Ticket], Coroutine[Any, Any, None]] | None,
 ) -> None:
-    """Read the reply to a body that is sent now; leaving it early closes the upstream."""
+    """Read the reply to a request that is sent now; leaving it early closes the upstream."""
     is_prefilling = True
     silence = Silence(partial(reading, ticket)) if reading is not None and ticket is not None else None
     try:
-        async with aclosing(provider.stream(body, info)) as stream:
+        async with aclosing(stream):
             async for events in stream:
                 if is_prefilling and ticket is not None:
                     if isinstance(last := events[-1], ReadingProgress):

@@ -1,15 +1,13 @@
 """Repairs JSON as models get it wrong: quotes of Python, commas too many, brackets too few."""
 
-import itertools
 import json
-import re
 from contextlib import suppress
 from typing import Any, Final
 
+from elbowroom.context.compaction import depths_in
+
 MOST_REPAIRED: Final = 16_000
 """Letters of broken JSON, times their levels, that are repaired, in 150 ms at most: nothing else is done meanwhile."""
-STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-DEPTH_OF: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def repaired_json(text: str) -> Any:
@@ -41,5 +39,4 @@ def sound(arguments: str) -> str:
 
 def levels(text: str) -> int:
     """Return how deep the values of JSON, sound or broken, are nested; 0 where they are not."""
-    depths = itertools.accumulate(DEPTH_OF.get(found[0], 0) for found in STRING_OR_BRACKET.finditer(text))
-    return max(depths, default=0)
+    return max(depths_in(text), default=0)

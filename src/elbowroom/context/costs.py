@@ -90,3 +90,19 @@ def gentlest(actions: Sequence[Action], engine: Engine, step: int) -> Action:
     """
     unnoticed = (action for action in actions if action.seconds_each(engine, step) < LEAST_TOLD)
     return next(unnoticed, None) or cheapest(actions, engine, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """How long an engine has taken to save and restore so many tokens."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def after(self, tokens: int, seconds: float) -> "Moving":
+        """Return it with so many tokens more."""
+        return Moving(self.tokens + tokens, self.seconds + seconds)
+
+    def pays(self, engine: Engine, moved: int, spared: int) -> bool:
+        """Tell whether moving so many tokens takes less time than reading those that are spared; the first try does."""
+        return self.seconds * moved / max(1, self.tokens) < spared / engine.reading

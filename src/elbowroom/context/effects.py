@@ -59,12 +59,14 @@ class Progress:
 class AskPruner:
     """Asks the pruning agent: its answer to these messages, at most `cap` tokens long.
 
-    Where there is no answer, PrunerFailed is thrown into the generator.
+    Where there is no answer, PrunerFailed is thrown into the generator. What an answer about a part of the material
+    `rests_on` tells it from others: should the compaction be given up before its end, the next one has it already.
     """
 
     messages: Sequence[Message]
     cap: int
     progress: Progress
+    rests_on: str = ""
 
 
 class PrunerFailed(Exception):

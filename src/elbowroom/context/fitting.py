@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from elbowroom.context.compaction import Compaction, carried_in, is_summary, smallest
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
@@ -28,9 +28,9 @@ from elbowroom.context.transcript import (
     Group,
     Message,
     Transcript,
-    calls_of,
     size_in_bytes,
     text_of,
+    uses_in,
     with_text,
     written,
 )
@@ -253,10 +253,10 @@ def cut_results(
     `whole` is the history as it came in, `shown` as the model gets it. `bytes_of` returns the size of the whole result
     of which a view came in, None for other texts.
     """
-    names = {call.get("id"): _name(call) for message in shown for call in calls_of(message)}
+    names = {use.result: use.name for use in uses_in(shown)}
     cut: list[str] = []
     before = after = 0
-    for old, new in zip(reversed(whole), reversed(shown), strict=False):
+    for old, (place, new) in zip(reversed(whole), reversed([*enumerate(shown)]), strict=False):
         if new.get("role") == "assistant":
             break
         text = text_of(new)
@@ -268,7 +268,7 @@ def cut_results(
             tokens = size_of(text)
             after += tokens
             before += tokens * most // max(1, size)  # the whole may take too long to count
-            cut.append(names.get(new.get("tool_call_id"), "a tool"))
+            cut.append(names.get(place, "a tool"))
     if not cut:
         return None
     tools = ", ".join(dict.fromkeys(reversed(cut)))
@@ -341,11 +341,6 @@ def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: Size
     """Return how many tokens shorter messages take less, each compared with its own."""
     pairs = zip(whole, shorter, strict=True)
     return sum(size_of(written(old)) - size_of(written(new)) for old, new in pairs if old is not new)
-
-
-def _name(tool: Mapping[str, Any]) -> str:
-    function = tool.get("function")
-    return str(function.get("name")) if isinstance(function, Mapping) else str(tool.get("type"))
 
 
 @dataclass(slots=True)

@@ -7,9 +7,11 @@ from typing import Final, NamedTuple, Protocol
 
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
-from elbowroom.tokens.anchoring import hash_text
+from elbowroom.tokens.anchoring import digest_of
 
 KEY_BYTES = 16
+RAW: Final = "/"
+"""What the names of raw models have, behind their provider, and no agent's id."""
 SHORTENED: Final = "shortened results"
 """The rung of an entry whose messages are the client's, one for one, some of them shortened."""
 PRUNED: Final = "pruned"  # the rung of an entry in which only results of tools are shorter
@@ -27,7 +29,8 @@ class Chain:
     """The keys of a conversation: `keys[i]` stands for the first i + 1 messages that are not system messages.
 
     `ends[i]` is the index in the client's list right after that message: `keys[i]` covers `messages[:ends[i]]`. `seed`
-    is the key before the first message; it depends on owner and agent, so that no two of them share a key.
+    is the key before the first message; it depends on the owner, and on the agent where one answers, so that no two of
+    them share a key. All raw models share theirs: any of them goes on where another one has answered.
     """
 
     keys: tuple[str, ...]
@@ -36,9 +39,14 @@ class Chain:
     _open_calls: OpenCalls = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, owner: str, agent: str, messages: Sequence[Message]) -> "Chain":
-        """Return the chain of a history, from which our own notices have been removed already."""
-        key = hashlib.blake2b(json_form([VERSION, owner, agent]).encode(), digest_size=KEY_BYTES).digest()
+    def of(cls, owner: str, agent: str, messages: Sequence[Message], *, of_one_model: bool = False) -> "Chain":
+        """Return the chain of a history, from which our own notices have been removed already.
+
+        `agent` is an agent's id or the name of a raw model. With `of_one_model` a raw model has a seed of its own, as
+        in conversations that were begun before all of them shared one.
+        """
+        seed_of = agent if of_one_model or RAW not in agent else ""
+        key = hashlib.blake2b(json_form([VERSION, owner, seed_of]).encode(), digest_size=KEY_BYTES).digest()
         seed, keys, ends, open_calls = key.hex(), list[str](), list[int](), OpenCalls()
         for end, message in enumerate(messages, 1):
             if is_system(message):
@@ -157,9 +165,7 @@ def _next(key: bytes, message: Message, open_calls: OpenCalls) -> bytes:
     """Return the key after a message; the keys before it have one length, so that nothing can imitate them."""
     answered = open_calls.answered_by(message) if message.get("role") == "tool" else None
     kind, text = form_of(message, answered)
-    hashed = hashlib.blake2b(key + kind, digest_size=KEY_BYTES)
-    hash_text(hashed, text)
-    return hashed.digest()
+    return digest_of(text, after=key + kind)
 
 
 def _follow(open_calls: OpenCalls, number: int, message: Message) -> None:

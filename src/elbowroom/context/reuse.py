@@ -60,9 +60,10 @@ class SentPrompt:
     """A prompt as digests, and what the engine has in its cache after it.
 
     `model` is named after its provider, and `window` is that of the loaded instance. `messages` has one digest for
-    each message; the first is the system message where it `has_system`. `compacted` changes where messages are ours and
-    no longer the client's. `number` counts the prompts of the model, `loads` how often it was loaded anew, and `tokens`
-    is the size of this one, `answer` that of what the model made of it.
+    each message; the first is the system message where it `has_system`. `compacted` is the key of the compaction that
+    it was begun with, empty for none, and how often messages of ours have taken the place of the client's since.
+    `number` counts the prompts of the model, `loads` how often it was loaded anew, and `tokens` is the size of this
+    one, `answer` that of what the model made of it.
     """
 
     model: str
@@ -71,7 +72,7 @@ class SentPrompt:
     arguments: int
     messages: "array[int]"
     has_system: bool
-    compacted: Hashable
+    compacted: tuple[str, int]
     number: int = 0
     loads: int = 0
     tokens: int = 0
@@ -84,7 +85,7 @@ class SentPrompt:
         window: int | None,
         body: Mapping[str, Any],
         arguments: Mapping[str, Any],
-        compacted: Hashable = None,
+        compacted: tuple[str, int] = ("", 0),
         tokens: int = 0,
     ) -> "SentPrompt":
         """Return the digests of a request's body, whose template gets these arguments."""
@@ -160,15 +161,19 @@ class SentPrompts:
         before = self.last_of(talk)
         last = self._last.get(now.model)
         self._last[now.model] = now
-        for key in talk.kept:
+        for key in (*talk.kept, (now.model, talk.kept[-1])):
             self._of_talks.put(key, now)
         if self.tell is not None and talk.conversation:
             self.tell(talk.conversation, ReadPrompt(now.model, now.window, now.tokens))
         return Kept(now, before, last if last is not None and last.number == now.number - 1 else None)
 
-    def last_of(self, talk: Talk) -> SentPrompt | None:
-        """Return the prompt that was sent last in a conversation, None where it is not known."""
-        return next((found for key in talk.sought if (found := self._of_talks.get(key)) is not None), None)
+    def last_of(self, talk: Talk, model: str = "") -> SentPrompt | None:
+        """Return the prompt that was sent last in a conversation, to this model where one is named.
+
+        None where it is not known.
+        """
+        sought = [(model, talk.kept[-1])] if model else talk.sought
+        return next((found for key in sought if (found := self._of_talks.get(key)) is not None), None)
 
     def cached(self, prompt: SentPrompt, model: str, window: int | None, slots: int) -> int:
         """Return how many tokens of a prompt the engine of `model` should still have, which keeps `slots` prompts."""
@@ -238,7 +243,8 @@ def talk_of(owner: str, name: str, conversation: str, messages: Sequence[Message
 
 def _digest(message: Message) -> int:
     """Return a digest of what a template shows of a message, whatever the order of its fields; thoughts come and go."""
-    content, calls = message.get("content") or "", calls_of(message)
+    content = message.get("content") or ""
+    calls = calls_of(message) if "tool_calls" in message else ()
     said = content if isinstance(content, str) else tuple(map(_digest_of_part, content))
     made = _digest_of([call.get("function") for call in calls]) if calls else 0
     return hash((message.get("role"), said, message.get("tool_call_id"), made))

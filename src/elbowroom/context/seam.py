@@ -298,7 +298,7 @@ def command_in(message: Message) -> tuple[str, str] | None:
     content = message.get("content")
     if message.get("role") != "user" or (isinstance(content, list) and not all(map(is_text, content))):
         return None
-    if left_of(MOST_LETTERS, content) <= 0:
+    if len(content) >= MOST_LETTERS if isinstance(content, str) else left_of(MOST_LETTERS, content) <= 0:
         return None  # no command is so long, and to read it would hold up the event loop
     text = content if isinstance(content, str) else text_of(message)
     if not text.lstrip().startswith(COMMANDS):

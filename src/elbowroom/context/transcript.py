@@ -205,7 +205,8 @@ def called(message: Message) -> Iterator[tuple[str, str]]:
 
 def written(message: Message, text: str | None = None) -> str:
     """Return a message as a reader sees it: the role, its text or another one, and calls with their arguments."""
-    calls = "".join(f"\n(calls {name} with {arguments})" for name, arguments in called(message))
+    told = called(message) if message.get("tool_calls") else ()
+    calls = "".join([f"\n(calls {name} with {arguments})" for name, arguments in told])
     return f"{message.get('role')}: {readable(message) if text is None else text}{calls}"
 
 
@@ -220,6 +221,47 @@ def calls_of(message: Message) -> list[Mapping[str, Any]]:
     if message.get("role") != "assistant" or not isinstance(calls, list | tuple):
         return []
     return [call for call in calls if isinstance(call, Mapping)]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A `call` of a tool, and the `text` of the result right after its message, empty where there is none.
+
+    `caller` and `result` are the places of their messages, `position` is that of the call in its own.
+    """
+
+    call: Mapping[str, Any]
+    caller: int
+    position: int
+    result: int | None
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Return the tool's name."""
+        return str(self.call["function"].get("name") or UNKNOWN_TOOL)
+
+    @property
+    def arguments(self) -> str:
+        """Return the arguments, as text whatever they are."""
+        arguments = self.call["function"].get("arguments") or ""
+        return arguments if isinstance(arguments, str) else as_json(arguments)
+
+
+def uses_in(messages: Sequence[Message]) -> Iterator[Use]:
+    """Yield the calls of functions in messages, from old to new; ids of clients may be anything."""
+    for caller, message in enumerate(messages):
+        if not (calls := calls_of(message)):
+            continue
+        results: dict[str, int] = {}
+        at = caller + 1
+        while at < len(messages) and messages[at].get("role") == "tool":
+            results.setdefault(str(messages[at].get("tool_call_id")), at)
+            at += 1
+        for position, call in enumerate(calls):
+            if isinstance(call.get("function"), Mapping):
+                result = results.get(str(call.get("id")))
+                yield Use(call, caller, position, result, "" if result is None else text_of(messages[result]))
 
 
 def with_safe_calls(message: Message) -> Message:
@@ -238,6 +280,14 @@ def with_calls(message: Message, calls: list[Mapping[str, Any]]) -> Message:
     if len(present) == len(calls) and all(old is new for old, new in zip(present, calls, strict=True)):
         return message
     return {**message, "tool_calls": calls}
+
+
+def with_arguments(message: Message, position: int, arguments: str) -> Message:
+    """Return the message with other arguments of the call at a position."""
+    calls = calls_of(message)
+    function = {**calls[position]["function"], "arguments": arguments}
+    calls[position] = {**calls[position], "function": function}
+    return with_calls(message, calls)
 
 
 def _safe_call(call: Mapping[str, Any]) -> Mapping[str, Any]:

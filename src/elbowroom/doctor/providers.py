@@ -26,6 +26,7 @@ WINDOWS: Final = "windows"
 SMALL_WINDOW: Final = 8192
 """Tokens; in a smaller window, a few tools and an answer leave hardly any room for a conversation."""
 OVERFLOW: Final = "overflow"
+SLOTS: Final = "slots"
 ROLLING: Final = "rollingWindow"
 POLICIES: Final = {"truncateMiddle": "loses its middle", "stopAtLimit": "is refused"}
 
@@ -255,6 +256,8 @@ async def check_models(subject: Subject) -> list[Finding]:
     for provider, info in loaded:
         if policy := await provider.overflow_policy(info.id):
             findings.append(judge_policy(info, policy))
+        if provider.slot_files is not None and info.slots is not None:
+            findings.append(judge_slots(info, info.slots, can_save=await provider.slot_files.can_save(info.id)))
     return findings
 
 
@@ -328,6 +331,19 @@ def judge_policy(info: ModelInfo, policy: str) -> Finding:
         return Finding("warn", OVERFLOW, what, info.id, remedy)
     happens = POLICIES.get(policy, "meets a policy that is not known here")
     return Finding("ok", OVERFLOW, f"{info.id}: {policy}: a prompt that does not fit {happens}; elbowroom sends none.")
+
+
+def judge_slots(info: ModelInfo, slots: int, *, can_save: bool) -> Finding:
+    """Tell of how many conversations an engine keeps what it has read, and what can be done for more."""
+    many = "one conversation" if slots == 1 else f"{slots} conversations"
+    what = f"{info.id}: its engine has slots for {many}"
+    if can_save:
+        return Finding("ok", SLOTS, f"{what}; others are saved and restored unless it keeps them by itself.")
+    remedy = (
+        "Where others are read anew whenever they go on, start llama-server with --slot-save-path and a folder, or "
+        "with a larger --cache-ram."
+    )
+    return Finding("ok", SLOTS, f"{what}; it cannot save others to files.", info.id, remedy)
 
 
 def _duplicates(info: ModelInfo, where: str) -> Finding:

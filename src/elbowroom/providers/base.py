@@ -151,6 +151,27 @@ class ModelManagement(Protocol):
         """Return how far a download is."""
 
 
+@dataclass(frozen=True, slots=True)
+class SlotMoved:
+    """A slot of an engine that was saved or restored: how many tokens it has, and how many seconds that took."""
+
+    tokens: int
+    seconds: float
+
+
+class SlotFiles(Protocol):
+    """Files in which an engine keeps what it has read in a slot, by llama.cpp's routes. They raise ElbowroomErrors."""
+
+    async def can_save(self, model: str) -> bool:
+        """Return whether the engine was started with a folder for such files."""
+
+    async def save(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:
+        """Write what the slot has into the file with this number, over what that had; within so many seconds."""
+
+    async def restore(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:
+        """Put what the file with this number has into the slot, in place of what that has; within so many seconds."""
+
+
 class Provider(Protocol):
     """A server that runs models. Its methods raise ElbowroomErrors in words for the person."""
 
@@ -169,6 +190,10 @@ class Provider(Protocol):
     @property
     def management(self) -> ModelManagement | None:
         """The routes by which its models are listed and loaded, None where it has none."""
+
+    @property
+    def slot_files(self) -> SlotFiles | None:
+        """The routes by which its models' slots are saved and restored, None where it can have none."""
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return all models, at most a few seconds old."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, UpstreamRejected, UpstreamTimeout
-from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, Provider, StreamEvent
+from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, Provider, SlotFiles, StreamEvent
 from elbowroom.providers.lmstudio import find_model
 from elbowroom.providers.machine_management import ManagedMachines
 from elbowroom.tokens.counter import TokenCounter
@@ -134,6 +134,7 @@ class Machines:
         self.manages_context = machines[0].provider.manages_context
         self.has_own_tool_format = machines[0].provider.has_own_tool_format
         managed = {one.id: one.provider.management for one in machines if one.provider.management is not None}
+        self.slot_files: SlotFiles | None = None  # a step is bound to one machine, which may have some
         self.management: ModelManagement | None = ManagedMachines(managed, self._is_up) if managed else None
 
     async def models(self) -> Sequence[ModelInfo]:

@@ -12,9 +12,10 @@ import aiohttp
 
 from elbowroom.caches import Recent
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamError, UpstreamRejected
-from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, State, StreamEvent
+from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, SlotFiles, State, StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.pass_through import pass_through
+from elbowroom.providers.slot_files import LlamaCppSlots
 from elbowroom.providers.stream import ChatAnswer
 from elbowroom.providers.upstream import FRESH_SECONDS, RecentModels, Upstream
 from elbowroom.providers.windows import Windows, size, window_in_row
@@ -58,6 +59,7 @@ class OpenAICompatible:
         self._model_files = model_files or {}
         self._counters = Recent[str, TokenCounter]("counters", COUNTERS_KEPT)
         self._windows = Windows(self._upstream, self._base.removesuffix("/v1"))
+        self.slot_files: SlotFiles | None = LlamaCppSlots(self._upstream, self._base.removesuffix("/v1"))
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -116,14 +118,19 @@ class OpenAICompatible:
             raise UpstreamError(f"{self.name} at {self._base}/models does not list its models.")
         rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
         windows = await self._windows.of(rows) if self.manages_context else {}
-        return [self._model(row, windows.get(row["id"]) or window_in_row(row)) for row in rows]
+        slots = (
+            await self._windows.slots(rows)
+            if self.manages_context and any(row.get("owned_by") == LLAMA_CPP for row in rows)
+            else {}
+        )
+        return [self._model(row, windows.get(row["id"]) or window_in_row(row), slots.get(row["id"])) for row in rows]
 
     def _is_named(self, info: ModelInfo, name: str) -> bool:
         return info.id == name
 
-    def _model(self, row: Mapping[str, Any], window: int | None) -> ModelInfo:
+    def _model(self, row: Mapping[str, Any], window: int | None, slots: int | None) -> ModelInfo:
         tells = row.get("owned_by") == LLAMA_CPP
-        return ModelInfo(row["id"], self.id, row["id"], loaded_context=window, tells_reading=tells)
+        return ModelInfo(row["id"], self.id, row["id"], loaded_context=window, slots=slots, tells_reading=tells)
 
 
 def _with_version(base_url: str) -> str:

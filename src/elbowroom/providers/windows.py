@@ -60,16 +60,26 @@ class Windows:
         return found
 
     async def _llama_cpp(self, rows: Sequence[Row]) -> dict[str, int]:
-        """Ask for `/props`, whose window is one slot's; with a name where the server has several models to load."""
-        found = {}
+        """Ask for the window of one slot."""
+        told = {name: _part(props, "default_generation_settings") for name, props in (await self._props(rows)).items()}
+        return {name: window for name, part in told.items() if (window := size(part.get("n_ctx"))) is not None}
+
+    async def slots(self, rows: Sequence[Row]) -> dict[str, int]:
+        """Return how many requests llama.cpp reads side by side for each loaded model, each with its own cache."""
+        told = await self._props(rows)
+        return {name: slots for name, props in told.items() if (slots := size(props.get("total_slots"))) is not None}
+
+    async def _props(self, rows: Sequence[Row]) -> dict[str, Row]:
+        """Return llama.cpp's `/props` of loaded models; it is asked by name where the server has several to load."""
+        found: dict[str, Row] = {}
         is_router = any(isinstance(row.get("status"), dict) for row in rows)
         for row in rows if is_router else rows[:1] if len(rows) == 1 else ():
             if is_router and _part(row, "status").get("value") != "loaded":
                 continue
             query = f"?model={quote(row['id'], safe='')}&autoload=false" if is_router else ""
             answer = await self._ask("GET", f"props{query}")
-            if (window := size(_part(answer, "default_generation_settings").get("n_ctx"))) is not None:
-                found[row["id"]] = window
+            if isinstance(answer, dict):
+                found[row["id"]] = answer
         return found
 
     async def _tabby(self, rows: Sequence[Row]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from elbowroom.caches import Recent
 CAPACITY: Final = 4096
 HASHED_AT_ONCE: Final = 2**18
 """Characters of a text that are hashed at once."""
+DIGEST_BYTES: Final = 16
 IN_ORDER: Final = json.JSONEncoder(sort_keys=True, default=str)
 
 Key = int
@@ -78,7 +79,8 @@ def next_key(key: Key, message: Mapping[str, Any]) -> Key:
     """Return the key of a beginning with one more message."""
     role, content = message.get("role"), message.get("content")
     if isinstance(role, str) and isinstance(content, str) and not message.get("tool_calls"):
-        return hash((key, role, _hash_of(content.strip())))
+        said = content.strip()
+        return hash((key, role, hash(said) if len(said) <= HASHED_AT_ONCE else _hash_of(said)))
     return hash((key, IN_ORDER.encode(_meaning(message))))
 
 
@@ -88,6 +90,16 @@ def _hash_of(text: str) -> int:
         return hash(text)
     slices = range(0, len(text), HASHED_AT_ONCE)
     return hash(tuple(hash(text[place : place + HASHED_AT_ONCE]) for place in slices))
+
+
+def digest_of(text: str, start: int = 0, end: int | None = None, *, after: bytes = b"") -> bytes:
+    """Return the hash, of 16 bytes, of a text as UTF-8, or of a part of it, that stands after some bytes."""
+    end = len(text) if end is None else end
+    if end - start <= HASHED_AT_ONCE:
+        return blake2b(after + text[start:end].encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+    hashed = blake2b(after, digest_size=DIGEST_BYTES)
+    hash_text(hashed, text, start, end)
+    return hashed.digest()
 
 
 def hash_text(hashed: blake2b, text: str, start: int = 0, end: int | None = None) -> None:

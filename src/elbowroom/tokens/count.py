@@ -1,6 +1,6 @@
 """A count of tokens, and the protocols of the ways to get one."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -98,6 +98,8 @@ class RenderingCounter(Counter, Protocol):
         """Return the template. Raises CannotCount where the engine uses another one."""
 
 
+LISTS: Final = (list, tuple)
+CONTAINERS: Final = (*LISTS, dict, Mapping)
 MOST_LETTERS: Final = 100_000
 """Letters of a JSON value from which on it is worked on in a thread, so that others have their turn meanwhile."""
 
@@ -107,17 +109,14 @@ def left_of(room: int, value: Any) -> int:
 
     What is larger than some room is worked on in a thread, so that the event loop goes on.
     """
-    waiting = [value]
+    waiting: list[Iterable[Any]] = [(value,)]
     while waiting and room > 0:
-        match waiting.pop():
-            case str() as text:
-                room -= len(text)
-            case list() | tuple() as items:
-                waiting += items
-                room -= VALUE_LETTERS * len(items)
-            case dict() | Mapping() as members:
-                waiting += members.values()
-                room -= VALUE_LETTERS * len(members)
-            case _:
-                pass  # a number takes little beside its place
+        for item in waiting.pop():
+            if isinstance(item, str):
+                room -= len(item)
+            elif isinstance(item, CONTAINERS):  # a number takes little beside its place
+                room -= VALUE_LETTERS * len(item)
+                if room <= 0:
+                    break
+                waiting.append(item if isinstance(item, LISTS) else item.values())
     return room

@@ -11,7 +11,7 @@ import pytest
 from elbowroom.agents import catalog
 from elbowroom.agents.catalog import Catalog
 from elbowroom.errors import ElbowroomError, ModelNotFound, UpstreamTimeout, UpstreamUnreachable
-from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, StreamEvent
+from elbowroom.providers.base import ModelInfo, ModelManagement, PassedAnswer, SlotFiles, StreamEvent
 from elbowroom.settings.model import AgentSettings
 from elbowroom.tokens.counter import TokenCounter
 
@@ -25,6 +25,7 @@ class Shelf:
     manages_context: bool = True
     has_own_tool_format: bool = False
     management: ModelManagement | None = None
+    slot_files: SlotFiles | None = None
 
     async def models(self) -> Sequence[ModelInfo]:
         if self.names is None:

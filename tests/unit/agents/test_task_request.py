@@ -23,6 +23,7 @@ from elbowroom.providers.base import (
     ModelInfo,
     ModelManagement,
     PassedAnswer,
+    SlotFiles,
     StreamEvent,
     TextDelta,
     UsageReport,
@@ -74,6 +75,7 @@ class Engine:
     manages_context: bool = True
     has_own_tool_format: bool = False
     management: ModelManagement | None = None
+    slot_files: SlotFiles | None = None
     window: int = WINDOW
     ruler: Words = field(default_factory=Words)
     refusals: list[Exception] = field(default_factory=list)

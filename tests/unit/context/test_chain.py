@@ -179,6 +179,16 @@ def test_owners_and_agents_share_no_key(one: tuple[str, str], other: tuple[str, 
     assert not {first.seed, *first.keys} & {second.seed, *second.keys}
 
 
+def test_raw_models_share_all_keys() -> None:
+    """What one raw model has answered is found for another, of any provider; in old stores each has its own keys."""
+    one, other, made_for_any = (Chain.of("ada", name, [ASK, ANSWER]) for name in ("lmstudio/qwen", "desk/mistral", ""))
+    assert one == other == made_for_any
+    old = Chain.of("ada", "lmstudio/qwen", [ASK, ANSWER], of_one_model=True)
+    assert old.seed == "83570ea99333ef67fc9cff38cd5446e0"
+    assert not {old.seed, *old.keys} & {one.seed, *one.keys}
+    assert Chain.of("ada", "coder", [ASK], of_one_model=True) == Chain.of("ada", "coder", [ASK])
+
+
 def test_results_count_by_the_call_they_answer() -> None:
     """Two results that change places are the same; results that answer each other's calls are not."""
     calls = {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]}

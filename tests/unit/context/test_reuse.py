@@ -28,7 +28,7 @@ OTHER: Final = Talk(["other"], ["other"])
 
 def prompt(body: Body = FIRST, *, tokens: int = 1000, **fields: Any) -> SentPrompt:
     """Return the digests of a body."""
-    given = {"model": "lmstudio/small", "window": 8192, "arguments": {}, "compacted": None, **fields}
+    given = {"model": "lmstudio/small", "window": 8192, "arguments": {}, **fields}
     return SentPrompt.of(body=body, tokens=tokens, **given)
 
 
@@ -51,8 +51,8 @@ def kept(now: SentPrompt, *, before: SentPrompt | None = None, others: int = 0) 
         ("tools_changed", 0, prompt({**NEXT, "tools": [{"type": "function", "function": {"name": "ring"}}]})),
         ("messages_changed", 1, prompt({"messages": [SYSTEM, {**ASKED, "content": "Goodbye"}, ANSWERED]})),
         ("messages_changed", 1, prompt({"messages": [SYSTEM]})),
-        ("compacted", 1, prompt({"messages": [SYSTEM, {**ASKED, "content": "A summary"}]}, compacted="key")),
-        ("compacted", 0, prompt({"messages": [{**SYSTEM, "content": "Memories"}, ASKED]}, compacted="key")),
+        ("compacted", 1, prompt({"messages": [SYSTEM, {**ASKED, "content": "A summary"}]}, compacted=("key", 0))),
+        ("compacted", 0, prompt({"messages": [{**SYSTEM, "content": "Memories"}, ASKED]}, compacted=("key", 0))),
         ("model_changed", 0, prompt(NEXT, model="lmstudio/large")),
         ("model_changed", 0, prompt(NEXT, model="qwen@q8_0")),
         ("machine_changed", 0, prompt(NEXT, model="lmstudio@10.0.0.2:1234/small")),

@@ -159,6 +159,33 @@ def test_only_new_messages_are_rendered(source: str, monkeypatch: pytest.MonkeyP
     assert "".join(following or ()) == ChatTemplate(source, dialect="llama.cpp").evaluate({"messages": talk(51)})
 
 
+@pytest.mark.parametrize("source", ALONE.values(), ids=ALONE)
+def test_a_known_beginning_is_not_rendered_again(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the history went on in another way: the last question is edited, asked again, or was only expected."""
+    prompts, asked = prompts_of(source), list[Any]()
+    said, expected = talk(50), {"role": "user", "content": "..."}
+    assert prompts.pieces({"messages": [*said, {"role": "assistant", "content": "Yes."}, expected]}, {})
+    engine = environment("llama.cpp")
+    for name in ("getattr", "getitem"):
+        monkeypatch.setattr(engine, name, noting(asked, getattr(engine, name)))
+    edited = {"role": "user", "content": "And what else?"}
+    for ending in ([{"role": "assistant", "content": "Yes"}, edited], [], [edited]):
+        messages, before = [*said[: -1 if ending == [edited] else None], *ending], len(asked)
+        others = prompts.pieces({"messages": messages}, {})
+        assert len(asked) - before < 50
+        assert "".join(others or ()) == whole(source).evaluate({"messages": messages})
+
+
+def test_histories_that_end_alike_are_all_known() -> None:
+    """Conversations whose last words are the same are not taken for each other, and none is lost."""
+    prompts = prompts_of(CHATML)
+    ends = [[*talk(3, name), {"role": "user", "content": "..."}] for name in ("one", "two")]
+    for messages in [*ends, *ends, *ends]:
+        text = "".join(prompts.pieces({"messages": messages}, {}) or ())
+        assert text == whole(CHATML).evaluate({"messages": messages})
+        assert prompts.knows([*messages, {"role": "user", "content": "more"}])
+
+
 def test_other_variables_are_another_prompt() -> None:
     """A number that equals another of a different type is another variable."""
     prompts = prompts_of("{% for message in messages %}{{ x }}{{ message.content }}{% endfor %}")

@@ -29,9 +29,11 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from elbowroom.agents.admission.pool import DEFAULT_RATE, Clock, Pool, PoolKey, Priority, Ticket
+from elbowroom.agents.admission.slots import ModelSlots
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.context.costs import Engine
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
+from elbowroom.providers.base import ModelInfo, Provider, SlotFiles
 from elbowroom.store import ALONE, Servers
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,7 @@ class Admission:
         self.servers = servers
         self._given_clock = clock
         self._pools: dict[PoolKey, Pool] = {}
+        self._slots: dict[PoolKey, ModelSlots] = {}
         self._sharing: Counter[PoolKey] = Counter()
         self.running = running if running is not None else Running()  # an empty one is false
 
@@ -198,6 +201,13 @@ class Admission:
         pool = self._pools.get(pool_key) or Pool(self._clock)
         reading = pool.rate.usual if pool.rate.is_known else DEFAULT_RATE
         return Engine(reading, pool.writing.tokens_per_second)
+
+    def slots(self, provider: Provider, files: SlotFiles, info: ModelInfo) -> ModelSlots:
+        """Return the slots of a model as it is loaded now, by the routes that save and restore them."""
+        key, load = (provider.id, info.id), (provider, info.loaded_context, info.slots)
+        if key not in self._slots or self._slots[key].load != load:
+            self._slots[key] = ModelSlots(provider, files, info, partial(self.engine, key))
+        return self._slots[key]
 
     def load(self, pool_key: PoolKey) -> Load:
         """Return how busy a model is."""

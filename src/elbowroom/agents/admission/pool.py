@@ -116,6 +116,14 @@ class Ticket:
         """Tell whether the model may be reading the prompt: it was sent and is not being answered."""
         return self._is_prefilling and self.started is not None
 
+    def prepares(self) -> None:
+        """Take note that the model does not read yet: something else is done for the request before."""
+        self.started = None
+
+    def begins(self) -> None:
+        """Take note that the request goes to the model now."""
+        self.started = self._pool.clock.time()
+
     def first_token(self) -> None:
         """Take note that the answer begins; only the first time counts."""
         if self._is_prefilling and self.started is not None:

@@ -17,7 +17,7 @@ from elbowroom.agents.conversations.locks import ConversationLocks
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.request import ChatRequest
 from elbowroom.context.conversation import NONE_KNOWN, Change, ConversationBegun, Heard, Known, TurnBegun
-from elbowroom.context.ledger import Archived, Chain, archive_of
+from elbowroom.context.ledger import RAW, Archived, Chain, archive_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
 from elbowroom.store.questions import Conversations
@@ -45,7 +45,8 @@ class Asked:
     """A request as its conversation is looked for: whose it is, the client's name for it, and what was said.
 
     `keys` are the keys of all messages, and the first `common` of them are those that many conversations have: of
-    system messages and of the first one after them. `origin` is the program that asks, and where the chat is there.
+    system messages and of the first one after them. `has_answer` tells whether something was answered in it. `origin`
+    is the program that asks, and where the chat is there.
     """
 
     owner: str
@@ -55,19 +56,42 @@ class Asked:
     nodes: Sequence[Archived]
     keys: Sequence[str]
     common: int
+    has_answer: bool
     origin: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, owner: str, name: str, agent: str, messages: Sequence[Message], origin: Mapping[str, str] | None = None
+        cls,
+        owner: str,
+        name: str,
+        agent: str,
+        messages: Sequence[Message],
+        origin: Mapping[str, str] | None = None,
+        *,
+        of_one_model: bool = False,
     ) -> "Asked":
-        """Return what there is to know of a client's messages to an agent or a model."""
+        """Return what there is to know of a client's messages to an agent or a model; `Chain.of` tells the last."""
         messages = without_notices(messages)
-        chain = Chain.of(owner, agent, messages)
+        chain = Chain.of(owner, agent, messages, of_one_model=of_one_model)
         nodes = archive_of(chain, messages)
         spoken = {*chain.keys}
         system = [node.key for node in nodes if node.key not in spoken] if len(nodes) > len(spoken) else []
-        return cls(owner, name, agent, chain, nodes, [*system, *chain.keys], len(system) + 1, origin or {})
+        has_answer = any(message.get("role") == "assistant" for message in messages)
+        keys, common = [*system, *chain.keys], len(system) + 1
+        return cls(owner, name, agent, chain, nodes, keys, common, has_answer, origin or {})
+
+    def goes_on_in(self, known: Known) -> bool:
+        """Tell whether a conversation has some of what was said, by these keys."""
+        return not known.kept.isdisjoint(self.chain.keys)
+
+    def may_be_of_one_model(self, known: Known) -> bool:
+        """Tell whether it may go on with a conversation that has other keys, since it was begun with one raw model."""
+        return self.has_answer and RAW in self.agent and not self.goes_on_in(known)
+
+    def with_one_model(self) -> "Asked":
+        """Return it with the keys that it has in such a conversation."""
+        said = [node.message for node in self.nodes]
+        return Asked.of(self.owner, self.name, self.agent, said, self.origin, of_one_model=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +139,7 @@ class Recording:
         pending = self._finding
         before = [task for task, other in pending.items() if other.parent in asked.keys] if pending else []
         known = None if before else _remembered(self.conversations, asked)
-        placed = _placed(asked, known) if known is not None else None
+        placed = None if known is None or asked.may_be_of_one_model(known) else _placed(asked, known)
         is_short = placed is not None and len(asked.nodes) - len(placed.kept) <= AT_ONCE
         if placed is not None and is_short and not self.locks.is_changing(placed.conversation):
             live.belongs_to(placed, _begun(live, asked, placed), self.locks.answering(placed.conversation))
@@ -135,19 +159,19 @@ class Recording:
         asked = await self.asked(target, request)
         if self.conversations is None:
             return None
-        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked) or NONE_KNOWN
-        if not known.conversation:
+        asked, known = await self._known(self.conversations, asked)
+        if known is None or not known.conversation:
             return None
-        conversation = known.conversation
-        return TurnRecorder(self.conversations, conversation, asked.owner, asked.agent, asked.chain)
+        return TurnRecorder(self.conversations, known.conversation, asked.owner, asked.agent, asked.chain)
 
     async def add(self, owner: str, conversation: str, agent: str, messages: Sequence[Message]) -> None:
         """Note messages that a conversation has without a turn; `messages` are all of it, the known ones first."""
         if self.conversations is None:
             return
         asked = await asyncio.to_thread(Asked.of, owner, conversation, agent, messages)
-        known = _remembered(self.conversations, asked) or await self._look_up(self.conversations, asked) or NONE_KNOWN
-        self.conversations.note([*_heard(asked, replace(known, conversation=conversation), time.time())])
+        asked, known = await self._known(self.conversations, asked)
+        here = replace(known or NONE_KNOWN, conversation=conversation)
+        self.conversations.note([*_heard(asked, here, time.time())])
 
     def is_sought(self, conversation: str) -> bool:
         """Tell whether a turn that most likely belongs to this conversation is not noted in any yet."""
@@ -184,23 +208,38 @@ class Recording:
                 await asyncio.wait(before)
                 noted = _expected(conversations)
                 known = _remembered(conversations, asked)
-                placed = _placed(asked, known) if known is not None else None
+                placed = None if known is None or asked.may_be_of_one_model(known) else _placed(asked, known)
             while placed is None or self.locks.is_changing(placed.conversation):
                 if placed is not None:
                     noted.set_result(None)
                     await self.locks.changed(placed.conversation)
                     noted = _expected(conversations)
-                placed = await self._looked_for(conversations, live, asked)
+                asked, known = await self._known(conversations, asked)
+                if known is None:
+                    live.not_found_in_time()
+                placed = _placed(asked, known or NONE_KNOWN)
+            live.chain = asked.chain
             await self._note(conversations, live, asked, placed)
         finally:
             noted.set_result(None)
 
-    async def _looked_for(self, conversations: Conversations, live: TurnRecorder, asked: Asked) -> Placed:
-        found = await self._look_up(conversations, asked)
-        if found is None:
-            live.not_found_in_time()
-        known = found or NONE_KNOWN
-        return _placed(asked, known if known.conversation else _remembered(conversations, asked) or known)
+    async def _known(self, conversations: Conversations, asked: Asked) -> tuple[Asked, Known | None]:
+        """Return what is known of a request's conversation, with the request as it is known there.
+
+        None where the store fails or does not tell in time.
+        """
+        known = await self._known_by_its_keys(conversations, asked)
+        if known is not None and asked.may_be_of_one_model(known):
+            earlier = await asyncio.to_thread(asked.with_one_model)
+            found = await self._known_by_its_keys(conversations, earlier)
+            if found is not None and earlier.goes_on_in(found):
+                return earlier, found
+        return asked, known
+
+    async def _known_by_its_keys(self, conversations: Conversations, asked: Asked) -> Known | None:
+        known = _remembered(conversations, asked) or await self._look_up(conversations, asked)
+        is_known = known is not None and bool(known.conversation)
+        return known if is_known else _remembered(conversations, asked) or known  # one may have been begun meanwhile
 
     async def _note(self, conversations: Conversations, live: TurnRecorder, asked: Asked, placed: Placed) -> None:
         release = self.locks.answering(placed.conversation)
@@ -237,7 +276,7 @@ def _remembered(conversations: Conversations, asked: Asked) -> Known | None:
 
     Without a name and without an answer none can be meant.
     """
-    if not asked.name and not any(node.message.get("role") == "assistant" for node in asked.nodes):
+    if not (asked.name or asked.has_answer):
         return NONE_KNOWN
     return conversations.remembered(asked.owner, asked.name, asked.keys, asked.common)
 

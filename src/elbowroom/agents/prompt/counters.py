@@ -249,11 +249,13 @@ def is_short(messages: Sequence[Message]) -> bool:
             break
         content = message.get("content")
         if isinstance(content, str):
-            left -= len(content) // LETTERS_A_PART
+            if len(content) >= LETTERS_A_PART:
+                left -= len(content) // LETTERS_A_PART
         elif isinstance(content, list):
             texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
             left -= len(texts) + sum(len(text) // LETTERS_A_PART for text in texts if isinstance(text, str))
-        left -= len(message.get("tool_calls") or ())
+        if "tool_calls" in message:
+            left -= len(message["tool_calls"] or ())
     return left > 0
 
 

@@ -12,6 +12,7 @@ from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
 from elbowroom.agents.tools.outputs import OutputKeeper
+from elbowroom.agents.turn.entries import Entries, key_of_part
 from elbowroom.agents.turn.pruner import PLANS, Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
@@ -58,11 +59,15 @@ class ConversationSource:
 class Work:
     """The progress of one compaction: the size of the prompt, once it is counted, and the pruning agent's work.
 
-    `closing` is the last notice for the person, whatever the outcome. `reason` is why the last rung failed.
+    `closing` is the last notice for the person, whatever the outcome. `reason` is why the last rung failed. `entries`
+    have what was answered about parts of this `owner`'s material, which a compaction that `begins_anew` asks for again.
     """
 
     name: str
     before: "asyncio.Future[int]"
+    entries: Entries
+    owner: str
+    begins_anew: bool = False
     is_preview: bool = False
     began: float = field(default_factory=time.monotonic)
     pruner: PruningAgent | None = None
@@ -75,12 +80,23 @@ class Work:
         match effect:
             case Count(messages):
                 return await counter.prompt(messages)
-            case AskPruner(messages, cap, progress):
-                self.asked = progress
-                return await pruner.ask(messages, cap)
+            case AskPruner():
+                self.asked = effect.progress
+                return await self._answer_of(pruner, effect)
             case RungFailed(reason):
                 self._fail(reason)
                 return None
+
+    async def _answer_of(self, pruner: PruningAgent, asked: AskPruner) -> str:
+        """Return the pruning agent's answer; where it has told of a part before, that one."""
+        if not asked.rests_on:
+            return await pruner.ask(asked.messages, asked.cap)
+        key = key_of_part(self.owner, pruner.name, asked.rests_on)
+        if not self.begins_anew and (known := await self.entries.part_answered(key)) is not None:
+            return known
+        answer = await pruner.ask(asked.messages, asked.cap)
+        self.entries.keep_part(key, answer)
+        return answer
 
     def _fail(self, reason: str) -> None:
         """Note and log why a rung failed."""
@@ -210,7 +226,10 @@ class Compactor:
         leaves ends it.
         """
         counting = asyncio.ensure_future(counter.prompt(transcript.messages))
-        work = Work(self.target.name, counting, source.is_preview)
+        shared, owner = self.settings.shared, source.shape.request.caller.keeps_as
+        entries = Entries(shared.store.ledger, shared.notes)
+        begins_anew = decision.is_wanted or source.is_preview
+        work = Work(self.target.name, counting, entries, owner, begins_anew, source.is_preview)
         try:
             await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
             opening = work.notice()

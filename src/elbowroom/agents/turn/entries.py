@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 
 from elbowroom.agents.turn.state import CompactionNotes
+from elbowroom.context.canonical import json_form
 from elbowroom.context.ledger import KEY_BYTES, NOTED, UNDONE, Chain, Entry, LedgerRows, Written
 from elbowroom.context.transcript import Message, text_of
 from elbowroom.context.unasked import Passage, note_of
@@ -59,6 +60,15 @@ class Entries:
         note = [{"role": "user", "content": note_of(passages)}] if passages else []
         self.keep(key_of_note(key), [*note, *said], Written(0, 0, 0, NOTED), ())
 
+    async def part_answered(self, key: str) -> str | None:
+        """Return what a pruning agent has answered about a part; None where that is not known."""
+        found = (await self.noted([key])).get(key)
+        return text_of(found[0]) if found else None
+
+    def keep_part(self, key: str, answer: str) -> None:
+        """Keep what a pruning agent has answered about a part."""
+        self.keep(key, [{"role": "assistant", "content": answer}], Written(0, 0, 0, NOTED), ())
+
     async def noted(self, own: Sequence[str]) -> dict[str, Sequence[Message]]:
         """Return what is noted under these keys, the unsaved included; without those under which nothing is."""
         stored = self.rows.keys_now()
@@ -99,6 +109,11 @@ def key_of_note(key: str) -> str:
 def key_of_forgotten(chain: Chain) -> str:
     """Return the key of the entry that has what must not come back in conversations with this first message."""
     return _beside("forgotten", chain.keys[0] if chain.keys else chain.seed)
+
+
+def key_of_part(owner: str, pruner: str, rests_on: str) -> str:
+    """Return the key of the entry that has what this pruning agent has answered about a part of a conversation."""
+    return _beside("part", json_form([owner, pruner, rests_on]))
 
 
 def _beside(name: str, key: str) -> str:

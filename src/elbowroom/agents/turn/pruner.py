@@ -57,9 +57,11 @@ PLAN_FORMAT: Final[Mapping[str, Any]] = {
             "properties": {
                 "retain": {"type": "string"},
                 "summary": {"type": "string"},
+                "to_do": {"type": "array", "items": {"type": "string"}},
+                "done": {"type": "array", "items": {"type": "string"}},
                 "keep": {"type": "array", "items": {"type": "integer"}},
             },
-            "required": ["retain", "summary", "keep"],
+            "required": ["retain", "summary", "to_do", "done", "keep"],
             "additionalProperties": False,
         },
     },

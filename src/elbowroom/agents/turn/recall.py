@@ -31,7 +31,7 @@ from elbowroom.context.unasked import Passage, note_in, note_of, with_note, with
 
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
-"""From this ratio on a window is much larger than another: a conversation compacted for the other may fit it whole."""
+"""From this ratio on a window is much larger than another: what was compacted for one is too much or little for it."""
 
 Measured = Callable[[Sequence[Message]], Awaitable[int]]
 
@@ -64,6 +64,8 @@ class Recall:
         self._turns: Sequence[KeptTurn] = ()  # that were put back, the oldest first
         self._lost: KeptTurn | None = None
         self._has_begun = False
+        self.sent_with = ""
+        """The key of the compaction with which the model was asked last; empty where that is not known."""
         self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
         self.items = items_of(messages, self.chain)
         self.keeping = Keeping(self.entries, self.chain, messages, may_have_hidden=caller.may_have_hidden)
@@ -140,8 +142,9 @@ class Recall:
         """Return the prompt with the compaction of the longest beginning in its place, and whether there was one.
 
         After it, or everywhere where there was none, the messages are put back that the client never saw. A compaction
-        for a much smaller window is taken only where the conversation, whole or with an earlier compaction, would fill
-        more than half of this one. Without `waits` only a conversation that does so waits for a store that is opening.
+        for a window of much another size is taken only where the conversation no longer fits as the model had it last,
+        and one for a smaller window only where more than half of this one would be filled without. Without `waits` only
+        a conversation that does so waits for a store that is opening.
         """
         found = await self._fitting(budget, size, waits=waits)
         if found is not None:
@@ -186,25 +189,32 @@ class Recall:
         return self._begun(prompt, self._expanded(less, self._found) if less else Expanded(self.items))
 
     async def _fitting(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
-        much, larger = MUCH_LARGER
-        found: list[tuple[int, Entry]] = []
+        half, found = budget.window // 2, list[tuple[int, Entry]]()
         keys = self.entries.rows.keys_now()
         is_first = len(self.chain.keys) == 1  # it can have been compacted only if it was asked before
-        if keys is None and (is_first or not waits) and await _is_half_empty(budget, size, self.of_client):
+        if keys is None and (is_first or not waits) and await _fit(budget, size, self.of_client, half):
             keys = ()
         async for place, entry in self.entries.of(self.chain, keys):
             shows_too_much = entry.rung == SHORTENED and entry.window > budget.window  # it is shortened anew
             if shows_too_much or not self._asks(place, entry):
                 continue
             found.append((place, entry))
-            if budget.window * larger < entry.window * much:
+            if _are_alike(entry.window, budget.window):
                 break
-        else:
-            if found and await self._is_half_empty(budget, size, None):
-                return None
-        if len(found) > 1 and await self._is_half_empty(budget, size, found[-1]):
+        if not found or _are_alike(found[0][1].window, budget.window):
+            return found[0] if found else None
+        standing = self._standing(budget, found)
+        if standing is not None and await self._fits(budget, size, standing, budget.trigger - 1):
+            return standing
+        if all(entry.window < budget.window for _, entry in found) and await self._fits(budget, size, None, half):
+            return None
+        return found[0]
+
+    def _standing(self, budget: Budget, found: Sequence[tuple[int, Entry]]) -> tuple[int, Entry] | None:
+        """Return the entry for such a window, or else the one with which the model was asked last."""
+        if _are_alike(found[-1][1].window, budget.window):
             return found[-1]
-        return found[0] if found else None
+        return next((each for each in found if each[1].key == self.sent_with), None)
 
     async def restored(self) -> Prompt:
         """Return the conversation as the model gets it: with its newest entry, and what the client never saw."""
@@ -219,13 +229,13 @@ class Recall:
         """Return the conversation with an entry in place of the messages it covers, unchanged without an entry."""
         return items if found is None else recalled(items, self.chain.keys[found[0]], found[1].messages)
 
-    async def _is_half_empty(self, budget: Budget, size: Measured, found: tuple[int, Entry] | None) -> bool:
-        """Tell whether the conversation with an entry fills at most half of the window, messages put back included."""
-        if not await _is_half_empty(budget, size, _messages(self._with_entry(found, self.items))):
+    async def _fits(self, budget: Budget, size: Measured, found: tuple[int, Entry] | None, most: int) -> bool:
+        """Tell whether the conversation with an entry fills at most so many tokens, with the messages put back."""
+        if not await _fit(budget, size, _messages(self._with_entry(found, self.items)), most):
             return False
         whole = await self._put_back(found)
         items = self._with_entry(found, whole.items)
-        return not whole.turns or await _is_half_empty(budget, size, _messages(items))
+        return not whole.turns or await _fit(budget, size, _messages(items), most)
 
     async def _put_back(self, found: tuple[int, Entry] | None) -> Expanded:
         """Return the conversation with the kept turns after an entry put back; a chat never fails for that."""
@@ -280,10 +290,16 @@ def _messages(items: Sequence[Item]) -> list[Message]:
     return [item.message for item in items]
 
 
-async def _is_half_empty(budget: Budget, size: Measured, messages: Sequence[Message]) -> bool:
-    """Tell whether messages fill at most half of the window; False where they cannot be counted."""
+def _are_alike(one: int, other: int) -> bool:
+    """Tell whether two windows are about as large."""
+    much, larger = MUCH_LARGER
+    return max(one, other) * larger < min(one, other) * much
+
+
+async def _fit(budget: Budget, size: Measured, messages: Sequence[Message], most: int) -> bool:
+    """Tell whether messages and their reply fill at most so many tokens; False where they cannot be counted."""
     try:
-        return budget.occupied(await size(messages)) <= budget.window // 2
+        return budget.occupied(await size(messages)) <= most
     except Exception as error:  # noqa: BLE001  # a chat must not fail for its count
         log.warning("Whether a conversation fits its window once more cannot be counted: %s", error)
         return False

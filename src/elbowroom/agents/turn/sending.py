@@ -127,7 +127,7 @@ class Sending:
         body = self.shape.body(await self.counter.sent(self.manager.history.messages))
         window = self.manager.budget.window
         await ask(
-            Question(self.target.provider, self.info, body, window, window),
+            Question(self.target.provider, self.info, body, window, window, conversation=tuple(self.talk().kept)),
             self.stream,
             self.shared.admission,
             held=window,
@@ -149,7 +149,14 @@ class Sending:
         self._was_sent, self.watch, self._prompt, self._kept = False, None, None, None
         try:
             await ask(
-                Question(self.target.provider, self.info, body, size.count.at_most, self.manager.budget.window),
+                Question(
+                    self.target.provider,
+                    self.info,
+                    body,
+                    size.count.at_most,
+                    self.manager.budget.window,
+                    conversation=tuple(self.talk().kept),
+                ),
                 self.stream,
                 self.shared.admission,
                 held=size.count.at_most + self._held_ahead(size),

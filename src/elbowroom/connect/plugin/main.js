@@ -315,6 +315,21 @@ function unheard(items, kept) {
 	return isKnown ? [] : [last];
 }
 
+function asShown(items, before) {
+	const known = new Map(before.map((item) => [item.id || item, item]));
+	const unnamed = new Set(before.filter(({ id }) => !id));
+	return items.map((item, index) => {
+		const said = item.text.trim();
+		const place = before[index];
+		const same = known.get(item.id || item) ?? [place, ...unnamed].find((each) => each && unnamed.has(each) && each.role === item.role
+			&& (each === place ? said.startsWith(each.text.trim()) : each.text.trim() === said));
+		if (!same) return item;
+		unnamed.delete(same);
+		const steps = JSON.stringify(same.steps) === JSON.stringify(item.steps) ? same.steps : item.steps;
+		return Object.assign(same, item, { steps, marks: same.marks });
+	});
+}
+
 function messageOf(item) {
 	return item.sent ?? { role: item.role, content: item.text };
 }
@@ -553,17 +568,6 @@ function addMark(marks, { kind, text, done }) {
 function isOfQuestion(question, { kind, text }) {
 	const names = withoutAttachments(question).attachments.map(({ path }) => path.split("/").at(-1) ?? path);
 	return kind === "images" || (kind === "results cut" && names.some((name) => name !== "" && text.includes(name.replace(/\.md$/, ""))));
-}
-
-function withMarks(items, before) {
-	const marked = before.filter(({ marks }) => marks.length);
-	for (const [index, item] of items.entries()) {
-		const place = before[index];
-		const same = marked.find((each) => (each.id && item.id ? each.id === item.id : each.role === item.role && each.text.trim() === item.text.trim()));
-		const grown = place && !place.id && place.role === item.role && item.text.startsWith(place.text) ? place : null;
-		item.marks = same?.marks ?? grown?.marks ?? item.marks;
-	}
-	return items;
 }
 
 const KEY = "elbowroom-marks";
@@ -824,11 +828,12 @@ class Chat extends Events {
 
 	#show(kept) {
 		const before = this.items;
-		this.items = withMarks([...kept, ...unheard(before, kept)], before);
+		const isWaiting = before.at(-1)?.status === "waiting";
+		this.items = asShown([...kept, ...unheard(before, kept)], before);
 		this.marks?.restore(this.id, this.items);
 		if (before.some(({ marks }) => marks.length)) this.marks?.keep(this.id, this.items);
-		const [asked, last] = [before.at(-1), this.items.at(-1)];
-		if (asked?.status === "waiting" && last?.role === "user") last.status = "waiting";
+		const last = this.items.at(-1);
+		if (isWaiting && last?.role === "user") last.status = "waiting";
 	}
 
 	async send(content) {
@@ -1004,8 +1009,7 @@ class Chat extends Events {
 	}
 
 	edit(item, content) {
-		const known = this.items.indexOf(item);
-		const place = known < 0 ? this.items.findLastIndex(({ role, text: said }) => role === item.role && said === item.text) : known;
+		const place = this.items.indexOf(item);
 		if (this.isBusy || this.isClosed || place < 0) return false;
 		this.items.splice(place, Infinity, questionOf(content));
 		void this.answer();
@@ -2836,7 +2840,10 @@ class ChatView extends ItemView {
 	async again() {
 		this.chat.problem = null;
 		await this.readModels();
-		if (this.chat.isKept) await this.chat.load();
+		if (!this.chat.isKept) return;
+		for (const message of this.#messages.values()) this.removeChild(message);
+		this.#messages.clear();
+		await this.chat.load();
 	}
 
 	tellStatus() {

@@ -29,7 +29,7 @@ from elbowroom.context.compaction.division import (
 from elbowroom.context.compaction.files import State
 from elbowroom.context.compaction.identifiers import find_identifiers
 from elbowroom.context.compaction.ladder import Cannot, Ladder
-from elbowroom.context.compaction.loose_json import find_values, spoken
+from elbowroom.context.compaction.loose_json import depths_in, find_values, spoken
 from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.record import carried_in
@@ -59,6 +59,7 @@ __all__ = [
     "Wishes",
     "all_said",
     "carried_in",
+    "depths_in",
     "find_identifiers",
     "find_values",
     "identifiers_in",

@@ -12,6 +12,7 @@ from typing import Any
 
 from elbowroom.context.compaction.division import Division, carried_by, is_summary
 from elbowroom.context.compaction.loose_json import Found, find_values, sections_of, spoken
+from elbowroom.context.compaction.to_do import DONE, OPEN, Thing, things_named
 from elbowroom.context.transcript import SYSTEM_ROLES, Group, Message, called, readable, written
 
 LEAST_LETTERS = 20  # in bytes: a script that says more with a letter needs fewer of them
@@ -40,13 +41,14 @@ Said = tuple[str, str, tuple[tuple[str, str], ...]]
 class Plan:
     """What to remember, what happened, and the ids of groups that stay word for word.
 
-    Of the `named` identifiers in the words of a pruning agent nobody has said those `made_up`, as far as that was
-    looked for; their sentences are left out then.
+    `to_do` tells which things to do are open, and then which are done. Of the `named` identifiers in the words of a
+    pruning agent nobody has said those `made_up`, as far as that was looked for; their sentences are left out then.
     """
 
     retain: str
     summary: str
     keep: tuple[int, ...] = ()
+    to_do: tuple[Thing, ...] = ()
     named: int = 0
     made_up: int = 0
 
@@ -77,12 +79,13 @@ class Unusable:
 PruneAnswer = Plan | Rewrite | Unusable
 
 
-EXAMPLE = Plan("what must hold", "what happened")
+EXAMPLE = Plan("what must hold", "what happened", to_do=((OPEN, "what is open"), (DONE, "what is done")))
 """The form that the pruning agent is shown: an answer that repeats its words says nothing."""
 
 
 PLACEHOLDERS = frozenset(
     {"", EXAMPLE.retain, EXAMPLE.summary, "string", "text", "summary", "retain", "your summary", "your summary here"}
+    | {what for _, what in EXAMPLE.to_do}
     | {"summary here", "summary text", "none", "null", "n a", "nothing", "todo", "empty"}
 )
 
@@ -200,14 +203,15 @@ def _plan(found: Found, fields: dict[str, Any]) -> PruneAnswer:
     if not found.is_whole:
         last, inside = next(reversed(fields.items()), ("", None))
         is_unfinished = last in ("retain", "summary") and isinstance(inside, list | dict)
-        if found.is_cut and (is_unfinished or retain is None or summary is None):
+        if found.is_cut and (is_unfinished or retain is None or not summary):
             name, rest = found.open_field or ("", "")
             texts = {name.casefold(): _complete_lines(rest), **fields}
             return _cut_off(Plan(_text(texts.get("retain")), _text(texts.get("summary"))))
         if is_unfinished or summary is None:
             return Unusable("The JSON was broken before the end of the summary.")
     keep = next((fields[name] for name in ("keep", "keepids", "keepgroups") if name in fields), None)
-    return Plan(_text(retain), _text(summary), tuple(dict.fromkeys(_ids(keep))))
+    to_do = [*things_named(_text(fields.get("todo")), OPEN), *things_named(_text(fields.get("done")), DONE)]
+    return Plan(_text(retain), _text(summary), tuple(dict.fromkeys(_ids(keep))), tuple(to_do))
 
 
 def _from_sections(text: str) -> PruneAnswer | None:
@@ -241,7 +245,8 @@ def _complaint(text: str) -> Unusable:
 def _joined(plans: list[Plan]) -> Plan:
     keep = dict.fromkeys(number for plan in plans for number in plan.keep)
     retain = "\n".join(plan.retain for plan in plans if plan.retain)
-    return Plan(retain, "\n".join(plan.summary for plan in plans if plan.summary), tuple(keep))
+    to_do = tuple(thing for plan in plans for thing in plan.to_do)
+    return Plan(retain, "\n".join(plan.summary for plan in plans if plan.summary), tuple(keep), to_do)
 
 
 def _checked(plan: Plan) -> PruneAnswer:
@@ -254,7 +259,8 @@ def _checked(plan: Plan) -> PruneAnswer:
         return DECLINED
     if _letters(retain) + _letters(summary) < LEAST_LETTERS:
         return TOO_SHORT
-    return Plan(retain, summary, plan.keep)
+    to_do = tuple(thing for thing in plan.to_do if not _is_placeholder(thing[1]))
+    return replace(plan, retain=retain, summary=summary, to_do=to_do)
 
 
 def _is_placeholder(text: str) -> bool:

@@ -21,7 +21,7 @@ from elbowroom.context.outputs import (
     target_of,
 )
 from elbowroom.context.outputs import ref_of as ref_of_stub
-from elbowroom.context.transcript import Group, Message, called, calls_of, readable, text_of
+from elbowroom.context.transcript import Group, Message, Use, text_of, uses_in
 from elbowroom.settings.model import ToolKind
 
 MOST_TOKENS: Final = 500
@@ -88,7 +88,7 @@ def summary_of_calls(
     With `keeps_errors` errors follow below, one a paragraph and word for word, the newest ones as far as they fit.
     `kinds` are the declared kinds of tools.
     """
-    calls = [call for group in groups for call in calls_in(group, kinds or {})]
+    calls = [_done(use, kinds or {}) for group in groups for use in uses_in(group.messages)]
     if not calls:
         return ""
     errors = [call for call in calls if call.error is not None]
@@ -99,19 +99,14 @@ def summary_of_calls(
     return ""
 
 
-def calls_in(group: Group, kinds: Mapping[str, ToolKind]) -> Iterator[Done]:
-    """Yield the calls of a group that have the form of one."""
-    first, *results = group.messages
-    texts = {message.get("tool_call_id"): readable(message) for message in results}
-    calls = (call for call in first.get("tool_calls") or () if isinstance(call, Mapping))
-    ids = [call.get("id") for call in calls if isinstance(call.get("function"), Mapping)]
-    for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
-        kind, text = kind_of(tool, kinds), texts.get(call_id, "")
-        below = error_below(text)
-        error = failure_of(kind, arguments, text) if below is None else below
-        outcome = _outcome(kind, text) or (standing_out(kind, text) if error is None else "")
-        brief = brief_failure(text if below is None else below, LONGEST_BEGINNING) if error is not None else ""
-        yield Done(kind, tool, target_of(kind, arguments), outcome, error, brief)
+def _done(use: Use, kinds: Mapping[str, ToolKind]) -> Done:
+    """Return what a call has done."""
+    kind, text = kind_of(use.name, kinds), use.text
+    below = error_below(text)
+    error = failure_of(kind, use.arguments, text) if below is None else below
+    outcome = _outcome(kind, text) or (standing_out(kind, text) if error is None else "")
+    brief = brief_failure(text if below is None else below, LONGEST_BEGINNING) if error is not None else ""
+    return Done(kind, use.name, target_of(kind, use.arguments), outcome, error, brief)
 
 
 def _outcome(kind: ToolKind, text: str) -> str:
@@ -183,13 +178,10 @@ def _word_for_word(call: Done) -> str:
 
 def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:
     """Yield each message with name and arguments of the call that it answers; both are empty for other messages."""
-    calls: dict[str, Mapping[str, object]] = {}  # ids of clients may be anything
-    for message in messages:
-        for call in calls_of(message):
-            if isinstance(function := call.get("function"), Mapping):
-                calls[str(call.get("id"))] = function
-        answered = calls.get(str(message.get("tool_call_id"))) if message.get("role") == "tool" else None
-        yield message, str((answered or {}).get("name") or ""), str((answered or {}).get("arguments") or "")
+    answered = {use.result: use for use in uses_in(messages)}
+    for place, message in enumerate(messages):
+        use = answered.get(place)
+        yield message, use.name if use else "", use.arguments if use else ""
 
 
 def index_of(

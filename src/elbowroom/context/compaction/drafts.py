@@ -168,7 +168,8 @@ class Drafts:
 
         Quotations take the rest; where they need less, it goes to more groups.
         """
-        left = room - max(self.carried, FRAME) - self._size(self._told(self.division, plan, "", ()))
+        files, to_do = self._record.changes(plan.to_do)
+        left = room - self._size(self._told(self.division, plan, files, (), to_do=to_do))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
@@ -250,7 +251,8 @@ class Drafts:
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
         staying = [*staying_in(division), *(each.group for each in ordered)]
-        to_do = self._record.to_do(staying, left - self._size(self._told(division, plan, "", ("-",))))
+        bare = self._told(division, plan, "", ("-",))
+        to_do = self._record.to_do(plan.to_do, staying, left - self._size(bare))
         bare = self._told(division, plan, "", ("-",), to_do=to_do)
         files = self._record.files(removed, left - self._size(bare))
         told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"

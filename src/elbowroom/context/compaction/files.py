@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from elbowroom.context.compaction.shell import files_of
 from elbowroom.context.outputs import command_in, error_in, kind_of, path_in, words_in
-from elbowroom.context.transcript import Group, called, readable
+from elbowroom.context.transcript import Group, uses_in
 from elbowroom.settings.model import ToolKind
 
 State = Literal["read", "written", "deleted"]
@@ -28,20 +28,16 @@ QUOTED: Final = re.compile(r"`([^`\n]+)`")
 def files_in(groups: Sequence[Group], kinds: Mapping[str, ToolKind]) -> Iterator[tuple[str, State]]:
     """Yield each file that a call has read, written or deleted, in the order of the calls; failed calls did nothing."""
     for group in groups:
-        first, *results = group.messages
-        texts = {str(result.get("tool_call_id")): readable(result) for result in results}
-        calls = [call for call in first.get("tool_calls") or () if isinstance(call, Mapping)]
-        ids = [str(call.get("id")) for call in calls if isinstance(call.get("function"), Mapping)]
-        for call_id, (tool, arguments) in zip(ids, called(first), strict=True):
-            kind = kind_of(tool, kinds)
-            if kind not in ("read", "write", "execute") or error_in(texts.get(call_id, "")) is not None:
+        for use in uses_in(group.messages):
+            kind = kind_of(use.name, kinds)
+            if kind not in ("read", "write", "execute") or error_in(use.text) is not None:
                 continue
-            path = path_in(arguments) if kind != "execute" else ""
+            path = path_in(use.arguments) if kind != "execute" else ""
             if PLACE.fullmatch(path):
-                yield path, _state(kind, tool)
+                yield path, _state(kind, use.name)
             elif kind != "read":
-                yield from ((patched, DONE_BY_PATCH[deed]) for deed, patched in PATCHED.findall(arguments))
-                yield from files_of(command_in(arguments)) if kind == "execute" else ()
+                yield from ((patched, DONE_BY_PATCH[deed]) for deed, patched in PATCHED.findall(use.arguments))
+                yield from files_of(command_in(use.arguments)) if kind == "execute" else ()
 
 
 def _state(kind: ToolKind, tool: str) -> State:

@@ -13,7 +13,7 @@ from elbowroom.context.compaction.division import (
     tail_starts,
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
-from elbowroom.context.compaction.to_do import list_in, list_told, told_list
+from elbowroom.context.compaction.to_do import Thing, list_in, list_told, told_list, with_client_list, with_news
 from elbowroom.context.transcript import Group, Transcript
 from elbowroom.settings.model import ToolKind
 
@@ -42,22 +42,30 @@ class Record:
         self.results = carried.results
         calls = (call for group in reversed(groups_of(division)) for call in reversed(_told_by(group)))
         self._lister = next(filter(list_in, calls), None)
-        self._things = list_in(self._lister) if self._lister else list_told(carried.to_do)
+        self._told = list_told(carried.to_do)
+        self._listed = list_in(self._lister) if self._lister else []
+
+    def changes(self, news: Sequence[Thing] = ()) -> tuple[str, str]:
+        """Return the lines about the files that were changed, and of what is to do after a plan with this news."""
+        files = self.files(self._removed, self._most_files, that_changed=True)
+        return files, self.to_do(news, self._always, self._most_to_do)
 
     @property
     def carried(self) -> str:
         """Return the summary that tells only which files were changed and what is to do; empty without any."""
-        files = self.files(self._removed, self._most_files, that_changed=True)
-        to_do = self.to_do(self._always, self._most_to_do)
+        files, to_do = self.changes()
         if not (files or to_do):
             return ""
         return summary_message("", "", ("-",), "in progress", self.results, files, "", to_do)
 
-    def to_do(self, staying: Sequence[Group], room: int) -> str:
-        """Return the lines of the newest list of what is to do, in so much room; none where its call stays."""
-        if any(each is self._lister for each in staying):
-            return ""
-        return told_list(self._things, self._size, min(self._most_to_do, room))
+    def to_do(self, news: Sequence[Thing], staying: Sequence[Group], room: int) -> str:
+        """Return the lines of what is to do after a plan with this news, without a list whose call stays."""
+        things: Sequence[Thing] = self._told
+        if self._lister is not None:
+            things = with_client_list(things, self._listed)
+            if any(each is self._lister for each in staying):
+                things = things[: len(things) - len(self._listed)]
+        return told_list(with_news(things, news), self._size, min(self._most_to_do, room))
 
     def files(self, removed: Sequence[Group], room: int, *, that_changed: bool = False) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state.

@@ -36,12 +36,13 @@ def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Me
 
 def without_made_up(plan: Plan, messages: Sequence[Message]) -> Plan:
     """Return a plan without the sentences that name what stands in none of the messages."""
-    named = identifiers_in(f"{plan.retain}\n{plan.summary}")
+    named = identifiers_in("\n".join([plan.retain, plan.summary, *(what for _, what in plan.to_do)]))
     unsaid = _unsaid(named, messages)
     if not unsaid:
         return replace(plan, named=len(named))
     retain, summary = ("\n".join(_said_lines(text, unsaid)) for text in (plan.retain, plan.summary))
-    return replace(plan, retain=retain, summary=summary, named=len(named), made_up=len(unsaid))
+    to_do = tuple(thing for thing in plan.to_do if not identifiers_in(thing[1]) & unsaid)
+    return replace(plan, retain=retain, summary=summary, to_do=to_do, named=len(named), made_up=len(unsaid))
 
 
 def _said_lines(text: str, unsaid: set[str]) -> Iterator[str]:

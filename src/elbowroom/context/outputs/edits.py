@@ -10,12 +10,11 @@ bytes, and more is cleared only when what is left has passed the trigger again.
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from elbowroom.context.outputs.output import kind_of, ref_to
 from elbowroom.context.outputs.stubs import MARK, is_stub, stub
-from elbowroom.context.outputs.tiers import results_after
-from elbowroom.context.transcript import UNKNOWN_TOOL, Message, calls_of, text_of, with_calls, with_text
+from elbowroom.context.transcript import Message, Use, uses_in, with_arguments, with_text
 from elbowroom.settings.model import ToolKind
 
 THOUGHTS: Final = "reasoning_content"
@@ -116,10 +115,12 @@ class Editor:
 
     async def _without_uses(self, history: EditedHistory, edit: ClearToolUses) -> EditedHistory:
         """Return the history with old calls cleared: those that were before, and more where the trigger is passed."""
-        messages, uses = history.messages, list(_uses(history.messages))
-        places = [place for place, use in enumerate(uses, 1) if use.id == history.last]
+        messages = history.messages
+        uses = [use for use in uses_in(messages) if use.result is not None]
+        places = [place for place, use in enumerate(uses, 1) if str(use.call.get("id")) == history.last]
         known = max(places, default=0)
-        wanted = max(known, sum(use.is_consumed for use in uses[: max(0, len(uses) - edit.keep)]))
+        answered = max((at for at, each in enumerate(messages) if each.get("role") == "assistant"), default=0)
+        wanted = max(known, sum(use.caller < answered for use in uses[: max(0, len(uses) - edit.keep)]))
         if not uses or (not known and len(uses) <= edit.trigger and edit.unit == "tool_uses"):
             return history
         before = await self.size_of(messages)
@@ -134,9 +135,9 @@ class Editor:
         if not cleared.count:
             return history
         applied = (*history.applied, AppliedEdit(edit, cleared.count, max(0, before - now)))
-        return EditedHistory(cleared.messages, applied, tuple(cleared.outputs), uses[known - 1].id)
+        return EditedHistory(cleared.messages, applied, tuple(cleared.outputs), str(uses[known - 1].call.get("id")))
 
-    async def _cleared(self, messages: Sequence[Message], uses: Sequence["_Use"], edit: ClearToolUses) -> "_Cleared":
+    async def _cleared(self, messages: Sequence[Message], uses: Sequence[Use], edit: ClearToolUses) -> "_Cleared":
         """Return the messages with these calls cleared, but for excluded ones and those that are cleared already."""
         shorter, outputs, count = list(messages), list[tuple[str, str]](), 0
         for number, use in enumerate(uses, 1):
@@ -146,16 +147,16 @@ class Editor:
                 continue
             new = self._stub(use)
             arguments = self._arguments(use) if edit.inputs is True or use.name in (edit.inputs or ()) else None
-            if new is not None:
+            if new is not None and use.result is not None:
                 shorter[use.result] = with_text(messages[use.result], new)
                 outputs.append((use.name, use.text))
             if arguments is not None:
-                shorter[use.caller] = _with_arguments(shorter[use.caller], use.position, arguments)
+                shorter[use.caller] = with_arguments(shorter[use.caller], use.position, arguments)
                 outputs.append((use.name, use.arguments))
             count += new is not None or arguments is not None
         return _Cleared(shorter, outputs, count)
 
-    def _stub(self, use: "_Use") -> str | None:
+    def _stub(self, use: Use) -> str | None:
         """Return what stands for a result; None where it would be no shorter, or does so already."""
         if is_stub(use.text) or use.text.startswith(CLEARED):
             return None
@@ -165,7 +166,7 @@ class Editor:
             text = CLEARED + text.removeprefix(f"{MARK}{ref}; ")
         return text if len(text) < len(use.text) else None
 
-    def _arguments(self, use: "_Use") -> str | None:
+    def _arguments(self, use: Use) -> str | None:
         """Return what stands for the arguments of a call; None where it would be no shorter, or does so already."""
         if use.arguments.startswith(ARGUMENTS_CLEARED):
             return None
@@ -175,49 +176,12 @@ class Editor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """A call with its result: `caller` and `result` are places of messages, `position` that of the call in its own."""
-
-    id: str
-    name: str
-    arguments: str
-    text: str
-    caller: int
-    position: int
-    result: int
-    is_consumed: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Cleared:
     """Messages of which so many calls were cleared, with the names of their tools and their whole texts."""
 
     messages: list[Message]
     outputs: list[tuple[str, str]]
     count: int
-
-
-def _uses(messages: Sequence[Message]) -> Iterator[_Use]:
-    """Yield the calls that have a result, from old to new."""
-    callers = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
-    for caller in callers:
-        calls = calls_of(messages[caller])
-        results = results_after(messages, caller) if calls else {}
-        for position, call in enumerate(calls):
-            function: Any = call.get("function")
-            result = results.get(call.get("id"))
-            if result is None or not isinstance(function, Mapping):
-                continue
-            name, arguments = str(function.get("name") or UNKNOWN_TOOL), str(function.get("arguments") or "")
-            text, is_consumed = text_of(messages[result]), caller < callers[-1]
-            yield _Use(str(call.get("id")), name, arguments, text, caller, position, result, is_consumed)
-
-
-def _with_arguments(caller: Message, position: int, arguments: str) -> Message:
-    calls = calls_of(caller)
-    function = {**calls[position]["function"], "arguments": arguments}
-    calls[position] = {**calls[position], "function": function}
-    return with_calls(caller, calls)
 
 
 def without_thoughts(messages: Sequence[Message], keep: int | None) -> tuple[list[Message], int]:

@@ -8,12 +8,12 @@ where that of the others is not enough.
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.context.outputs.output import kind_of
 from elbowroom.context.outputs.stubs import is_stub, only_reads, stub
-from elbowroom.context.outputs.tiers import SHORT_RESULT, results_after
-from elbowroom.context.transcript import UNKNOWN_TOOL, Message, calls_of, text_of, with_text
+from elbowroom.context.outputs.tiers import SHORT_RESULT
+from elbowroom.context.transcript import Message, uses_in, with_text
 from elbowroom.settings.model import ToolKind
 
 AGAIN: Final = "; call again to see it]"
@@ -47,15 +47,11 @@ def masks_of(
     """
     masks: list[Mask] = []
     asked_again: set[tuple[str, str]] = set()
-    for caller in range(until):
-        for call in calls_of(messages[caller]):
-            place = results_after(messages, caller).get(call.get("id"), until)
-            name, arguments = _named(call)
-            text = text_of(messages[place]) if place < until else ""
-            if is_stub(text):
-                asked_again.add((name, _canonical(arguments)))
-            if place >= until or len(text) <= SHORT_RESULT or is_stub(text) or {caller, place} & set(pinned):
-                continue
+    for use in uses_in(messages[:until]):
+        name, arguments, text = use.name, use.arguments, use.text
+        if is_stub(text):
+            asked_again.add((name, _canonical(arguments)))
+        elif use.result is not None and len(text) > SHORT_RESULT and not {use.caller, use.result} & set(pinned):
             kind = kind_of(name, kinds)
             repeats = kind in ("read", "query") or (kind == "execute" and only_reads(arguments))
             line = stub(kind, name, arguments, text, id_of(text))
@@ -63,7 +59,7 @@ def masks_of(
                 line = f"{line.removesuffix(']')}{AGAIN}"
             if len(line) < len(text):
                 is_lasting = not repeats or (name, _canonical(arguments)) in asked_again
-                masks.append(Mask(place, name, text, line, is_lasting))
+                masks.append(Mask(use.result, name, text, line, is_lasting))
     return masks
 
 
@@ -71,12 +67,6 @@ def masked(messages: Sequence[Message], masks: Sequence[Mask]) -> list[Message]:
     """Return the messages with these masks; all others are the same objects."""
     lines = {mask.place: mask.line for mask in masks}
     return [with_text(each, lines[at]) if at in lines else each for at, each in enumerate(messages)]
-
-
-def _named(call: Mapping[str, Any]) -> tuple[str, str]:
-    function = call.get("function")
-    found = function if isinstance(function, Mapping) else {}
-    return str(found.get("name") or UNKNOWN_TOOL), str(found.get("arguments") or "")
 
 
 def _canonical(arguments: str) -> str:

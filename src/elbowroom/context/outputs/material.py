@@ -32,7 +32,9 @@ NAMES: Final = (
 FENCE: Final = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)([^`\n]{0,300}+)\n", re.MULTILINE)
 HEAD: Final = 500
 PASTED: Final = "the pasted text"
-LEFT_OUT: Final = r"\[[\d,]+ characters[^\n]{0,320} left out"
+SAYS_LEFT_OUT: Final = " left out"
+"""Is in every note; a text without it, as nearly all are, need not be searched letter by letter."""
+LEFT_OUT: Final = rf"\[[\d,]+ characters[^\n]{{0,320}}{SAYS_LEFT_OUT}"
 NOTE: Final = re.compile(rf"{LEFT_OUT}(?: here: |; ref=)")
 """How the texts of `note_on_whole`, `short_note_on_whole` and `note_on_repeat` begin."""
 REPEATED: Final = "the same text has come in another message"
@@ -56,7 +58,7 @@ def material_in(message: Message) -> list[Material]:
         return []
     marked = list(_without_containers(list(_blocks(text)))) or list(_fenced(text))
     found = [piece for piece in marked if piece.end - piece.start >= LEAST]
-    if message.get("role") == "user":
+    if message.get("role") == "user" and len(text) >= LEAST_PASTED:
         found += [piece for piece in _pasted(text, marked) if piece.end - piece.start >= LEAST_PASTED]
     return sorted(found, key=lambda piece: piece.start)
 
@@ -110,17 +112,17 @@ def note_on_repeat(name: str, left_out: int, ref: str, *, has_reader: bool) -> s
 
 def wholes_in(text: str) -> set[str]:
     """Return the ids of the whole texts of which one shows the beginning and end."""
-    return set(VIEW.findall(text))
+    return set(VIEW.findall(text)) if SAYS_LEFT_OUT in text else set()
 
 
 def repeats_in(text: str) -> dict[str, str]:
     """Return the notes on repeated material in a text, by the id of the whole."""
-    return {found[1]: found[0] for found in REPEAT.finditer(text)}
+    return {found[1]: found[0] for found in REPEAT.finditer(text)} if SAYS_LEFT_OUT in text else {}
 
 
 def has_note(text: str) -> bool:
     """Tell whether a text has a note on what is left out of it."""
-    return NOTE.search(text) is not None
+    return SAYS_LEFT_OUT in text and NOTE.search(text) is not None
 
 
 def is_shortened(message: Message, whole: Message) -> bool:
@@ -145,7 +147,7 @@ def is_shortened(message: Message, whole: Message) -> bool:
 def _blocks(text: str) -> Iterator[Material]:
     """Yield what stands between the tags of known blocks, of a block with a `<content>` that alone."""
     ends: dict[str, int] = {}
-    for opening in OPENING.finditer(text):
+    for opening in OPENING.finditer(text) if "<" in text else ():
         tag, attributes = opening[1], opening[2] or ""
         if ends.get(tag, 0) < opening.end():
             found = text.find(f"</{tag}>", opening.end())
@@ -172,7 +174,7 @@ def _without_containers(blocks: list[Material]) -> Iterator[Material]:
 def _fenced(text: str) -> Iterator[Material]:
     """Yield what stands between fences, by the path that Smart Composer writes after the first."""
     at = 0
-    while opening := FENCE.search(text, at):
+    while ("`" in text or "~" in text) and (opening := FENCE.search(text, at)):
         end = text.find(f"\n{opening[1]}", opening.end() - 1)  # an empty block ends where its first line does
         if end < 0:
             return
@@ -192,6 +194,8 @@ def _pasted(text: str, marked: list[Material]) -> Iterator[Material]:
 
 def _body(text: str, start: int, end: int) -> Material:
     """Return a stretch without its first and its last paragraph, or without these lines where no line is empty."""
+    if text.find("\n", start, end) < 0:
+        return Material(PASTED, start, end)
     first_end, last_start = min(end, start + LONGEST_QUESTION), max(start, end - LONGEST_QUESTION)
     first = text.find("\n\n", start, first_end)
     first = first if first >= 0 else text.find("\n", start, first_end)

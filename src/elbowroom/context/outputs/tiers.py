@@ -35,7 +35,7 @@ the marks nor for what comes free. Neither do errors, which nothing shortens: th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from elbowroom.context.outputs.output import kind_of
 from elbowroom.context.outputs.stubs import (
@@ -50,7 +50,7 @@ from elbowroom.context.outputs.stubs import (
     soft_trimmed,
     stub,
 )
-from elbowroom.context.transcript import UNKNOWN_TOOL, Message, calls_of, text_of, with_calls, with_text
+from elbowroom.context.transcript import Message, Use, calls_of, uses_in, with_arguments, with_text
 from elbowroom.settings.model import ToolKind, ToolOutputSettings
 
 SHARE_OF_WINDOW: Final = (25, 100)
@@ -151,33 +151,21 @@ def _share(whole: int, share: tuple[int, int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """A call and its result that can still be shortened; `tokens` is the size of both.
+class _Open(Use):
+    """A use that can still be shortened, of so many `tokens`, whose result is kept under `ref`.
 
-    `caller` and `result` are places of messages, `position` that of the call in its message. `age` counts turns of the
-    assistant and `rank` calls, both from 1 at the newest.
+    `age` counts turns of the assistant and `rank` calls, both from 1 at the newest.
     """
 
-    caller: int
-    position: int
-    result: int
-    call: Mapping[str, Any]
-    text: str
     ref: str
     age: int
     rank: int
     tokens: int
-    is_consumed: bool
 
     @property
-    def name(self) -> str:
-        """Return the tool's name."""
-        return str(self.call["function"].get("name") or UNKNOWN_TOOL)
-
-    @property
-    def arguments(self) -> str:
-        """Return the call's arguments."""
-        return str(self.call["function"]["arguments"])
+    def is_consumed(self) -> bool:
+        """Tell whether a turn of the model has come after it."""
+        return self.age > 1
 
 
 def pruned(
@@ -198,23 +186,15 @@ def pruned(
     a compaction, which this may spare.
     """
     errors = _Errors(kinds, is_kept=limits.keeps_errors)
-    uses = list(_uses(messages, ref_of_result, size_of, errors))
+    uses = list(_open_uses(messages, ref_of_result, size_of, errors))
     live = sum(use.tokens for use in uses)
     if not must_shrink and not _is_due(uses, live, limits):
         return None
     forms = _chosen(uses, live, limits, kinds, must_shrink=must_shrink)
-    if (
-        not must_shrink
-        and live <= PATIENCE * limits.budget
-        and len({use.caller for use, _ in forms}) < limits.batch_turns
-    ):
+    turns = len({use.caller for use, _ in forms})
+    if not must_shrink and live <= PATIENCE * limits.budget and turns < limits.batch_turns:
         return None
-    shorter = _written(messages, forms, errors)
-    left = sum(
-        _tokens_of(calls_of(shorter[use.caller])[use.position], shorter[use.result], size_of, errors)
-        for use, _ in forms
-    )
-    freed = sum(use.tokens for use, _ in forms) - left
+    shorter, freed = _written(messages, forms, size_of, errors)
     least = 1 if at_any_gain else limits.least_gain(must_shrink=must_shrink)
     return shorter if freed >= least else None
 
@@ -226,84 +206,59 @@ class _Errors:
     kinds: Mapping[str, ToolKind]
     is_kept: bool
 
-    def of(self, call: Mapping[str, Any], text: str) -> str | None:
-        """Return the error in the result of a call, None where nothing has failed or errors need not stay."""
-        function = call["function"]
-        kind = kind_of(str(function.get("name") or UNKNOWN_TOOL), self.kinds)
-        return failure_of(kind, str(function.get("arguments")), text) if self.is_kept else None
+    def of(self, use: Use, text: str) -> str | None:
+        """Return the error in a text that a call has brought, None where nothing failed or errors need not stay."""
+        return failure_of(kind_of(use.name, self.kinds), use.arguments, text) if self.is_kept else None
 
 
-def _uses(
+def _open_uses(
     messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int], errors: _Errors
-) -> Iterator[_Use]:
-    """Yield the calls that can still be shortened, from new to old.
+) -> Iterator[_Open]:
+    """Yield the uses that can still be shortened, from new to old.
 
     An answer at the very end is still being written, and is about the results before it.
     """
-    age = rank = 0
     end = len(messages)
     while end and messages[end - 1].get("role") == "assistant" and not calls_of(messages[end - 1]):
         end -= 1
-    for caller in range(end - 1, -1, -1):
-        message = messages[caller]
-        if message.get("role") != "assistant":
+    callers = [at for at in reversed(range(end)) if messages[at].get("role") == "assistant"]
+    ages = {caller: age for age, caller in enumerate(callers, 1)}
+    for rank, use in enumerate(reversed([*uses_in(messages[:end])]), 1):
+        if use.result is None or not isinstance(use.call["function"].get("arguments"), str):
             continue
-        age += 1
-        calls = calls_of(message)
-        results = results_after(messages, caller) if calls else {}
-        for position in range(len(calls) - 1, -1, -1):
-            rank += 1
-            call = calls[position]
-            result = results.get(call.get("id"))
-            tokens = _tokens_of(call, messages[result], size_of, errors) if result is not None else 0
-            ref = ref_of_result(messages[result]) if result is not None and tokens else None
-            if result is not None and ref is not None:
-                text = text_of(messages[result])
-                yield _Use(caller, position, result, call, text, ref, age, rank, tokens, is_consumed=age > 1)
+        tokens = _tokens_of(use, use.arguments, use.text, size_of, errors)
+        if tokens and (ref := ref_of_result(messages[use.result])) is not None:
+            call = use.call, use.caller, use.position, use.result, use.text
+            yield _Open(*call, ref, ages[use.caller], rank, tokens)
 
 
-def results_after(messages: Sequence[Message], caller: int) -> dict[object, int]:
-    """Return the places of the results right after a message with calls, by the ids of these."""
-    places: dict[object, int] = {}
-    at = caller + 1
-    while at < len(messages) and messages[at].get("role") == "tool":
-        places.setdefault(messages[at].get("tool_call_id"), at)
-        at += 1
-    return places
-
-
-def _tokens_of(call: Mapping[str, Any], result: Message, size_of: Callable[[str], int], errors: _Errors) -> int:
-    """Return the tokens of a call and its result that can still be shortened; 0 for a call that is not sound."""
-    function = call.get("function")
-    arguments = function.get("arguments") if isinstance(function, Mapping) else None
-    if not isinstance(arguments, str):
-        return 0
-    text = text_of(result)
+def _tokens_of(use: Use, arguments: str, text: str, size_of: Callable[[str], int], errors: _Errors) -> int:
+    """Return the tokens of a call's arguments and result that can still be shortened."""
     in_arguments = size_of(arguments) if len(arguments) > LONG_ARGUMENTS else 0
-    return in_arguments + (0 if _is_settled(call, text, errors) else size_of(text))
+    return in_arguments + (0 if _is_settled(use, text, errors) else size_of(text))
 
 
-def _is_settled(call: Mapping[str, Any], text: str, errors: _Errors) -> bool:
+def _is_settled(use: Use, text: str, errors: _Errors) -> bool:
     """Tell whether nothing more can be done about a result: it is short, a stub, or an error's bare words."""
     if len(text) <= LEAST_ENVELOPE or (text.startswith(MARK) and is_stub(text)):
         return True
-    error = errors.of(call, text) if len(text) <= LONG_RESULT else None
+    error = errors.of(use, text) if len(text) <= LONG_RESULT else None
     return len(text) <= SHORT_RESULT if error is None else len(text) - len(error) < LEAST_ENVELOPE
 
 
-def _is_due(uses: Sequence[_Use], live: int, limits: TierLimits) -> bool:
+def _is_due(uses: Sequence[_Open], live: int, limits: TierLimits) -> bool:
     """Tell whether it is time to prune: the budget is full, and a batch worth it is consumed."""
     unconsumed = sum(use.tokens for use in uses if not use.is_consumed)
     return live > limits.budget and (unconsumed <= limits.low_mark or live > PATIENCE * limits.budget)
 
 
 def _chosen(
-    uses: Sequence[_Use], live: int, limits: TierLimits, kinds: Mapping[str, ToolKind], *, must_shrink: bool
-) -> list[tuple[_Use, Form]]:
+    uses: Sequence[_Open], live: int, limits: TierLimits, kinds: Mapping[str, ToolKind], *, must_shrink: bool
+) -> list[tuple[_Open, Form]]:
     """Return the uses to shorten and their new forms, by the tiers; `uses` go from new to old."""
     open_uses = list(_unprotected(uses, limits))[::-1]
     has_tiers = sum(len(use.text) + len(use.arguments) for use in uses) > limits.truncation_threshold
-    chosen: dict[int, tuple[_Use, Form]] = {}
+    chosen: dict[int, tuple[_Open, Form]] = {}
     left = live
     for use, form, is_aged in _tiers(open_uses, limits, kinds, has_tiers=has_tiers and not must_shrink):
         if is_aged or must_shrink or left > limits.low_mark:
@@ -312,7 +267,7 @@ def _chosen(
     return list(chosen.values())
 
 
-def _unprotected(uses: Sequence[_Use], limits: TierLimits) -> Iterator[_Use]:
+def _unprotected(uses: Sequence[_Open], limits: TierLimits) -> Iterator[_Open]:
     """Yield the uses that may be shortened, from new to old: consumed, and not among the newest as far as these fit."""
     kept = 0
     is_recent = True
@@ -326,8 +281,8 @@ def _unprotected(uses: Sequence[_Use], limits: TierLimits) -> Iterator[_Use]:
 
 
 def _tiers(
-    uses: Sequence[_Use], limits: TierLimits, kinds: Mapping[str, ToolKind], *, has_tiers: bool
-) -> Iterator[tuple[_Use, Form, bool]]:
+    uses: Sequence[_Open], limits: TierLimits, kinds: Mapping[str, ToolKind], *, has_tiers: bool
+) -> Iterator[tuple[_Open, Form, bool]]:
     """Yield the possible changes in order: the use, its new form, and whether its age alone demands it."""
     if has_tiers:
         yield from ((use, "stub", True) for use in uses if use.age > limits.clear_after_turns)
@@ -340,32 +295,35 @@ def _tiers(
     yield from ((use, "stub", False) for use in uses)
 
 
-def _gain(use: _Use, form: Form) -> int:
+def _gain(use: _Open, form: Form) -> int:
     """Return about how many tokens a new form frees."""
     return use.tokens if form == "stub" else use.tokens * (len(use.text) - 2 * ENDS) // len(use.text)
 
 
-def _written(messages: Sequence[Message], forms: Sequence[tuple[_Use, Form]], errors: _Errors) -> list[Message]:
-    """Return the messages with these uses in their new forms; each message is copied once."""
-    shorter = list(messages)
+def _written(
+    messages: Sequence[Message], forms: Sequence[tuple[_Open, Form]], size_of: Callable[[str], int], errors: _Errors
+) -> tuple[list[Message], int]:
+    """Return the messages with these uses in their new forms, and how many tokens that frees."""
+    shorter, freed = list(messages), 0
     for use, form in forms:
-        caller = shorter[use.caller]
-        if form == "stub" and len(use.arguments) > LONG_ARGUMENTS:
-            calls = calls_of(caller)
-            function = {**calls[use.position]["function"], "arguments": shorter_arguments(use.arguments)}
-            calls[use.position] = {**calls[use.position], "function": function}
-            shorter[use.caller] = with_calls(caller, calls)
         text = _shortened(use, form, errors)
-        if len(text) < len(use.text):
+        arguments = shorter_arguments(use.arguments) if form == "stub" else use.arguments
+        if arguments != use.arguments:
+            shorter[use.caller] = with_arguments(shorter[use.caller], use.position, arguments)
+        if use.result is not None and text != use.text:
             shorter[use.result] = with_text(messages[use.result], text)
-    return shorter
+        freed += use.tokens - _tokens_of(use, arguments, text, size_of, errors)
+    return shorter, freed
 
 
-def _shortened(use: _Use, form: Form, errors: _Errors) -> str:
-    if _is_settled(use.call, use.text, errors):
+def _shortened(use: _Open, form: Form, errors: _Errors) -> str:
+    """Return the text of a result in its new form; itself where that is no shorter."""
+    if _is_settled(use, use.text, errors):
         return use.text
-    error, kind = errors.of(use.call, use.text), kind_of(use.name, errors.kinds)
+    error, kind = errors.of(use, use.text), kind_of(use.name, errors.kinds)
     is_part = error is not None and kind == "execute"
     if (form == "trimmed" and not is_part) or (error is not None and len(error) > LONG_RESULT and not is_part):
-        return soft_trimmed(use.text, use.ref)
-    return stub(kind, use.name, use.arguments, use.text, use.ref, keeps_errors=errors.is_kept)
+        text = soft_trimmed(use.text, use.ref)
+    else:
+        text = stub(kind, use.name, use.arguments, use.text, use.ref, keeps_errors=errors.is_kept)
+    return text if len(text) < len(use.text) else use.text

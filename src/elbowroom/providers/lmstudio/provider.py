@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import aiohttp
 
 from elbowroom.errors import ModelNotFound, ModelUnavailable, UpstreamError, UpstreamRejected
-from elbowroom.providers.base import ModelInfo, PassedAnswer, State, StreamEvent
+from elbowroom.providers.base import ModelInfo, PassedAnswer, SlotFiles, State, StreamEvent
 from elbowroom.providers.failures import Source
 from elbowroom.providers.lmstudio.counting import LMStudioCounting
 from elbowroom.providers.lmstudio.management import LMStudioManagement
@@ -41,6 +41,7 @@ class LMStudio:
     """The LM Studio at one address."""
 
     has_own_tool_format = True
+    slot_files: SlotFiles | None = None
 
     def __init__(
         self,

@@ -126,7 +126,7 @@ class KeptConversation:
         return not any(map(self.tree.goes_on_after, nodes))
 
     def copies_of(self, wanted: KeptMessage) -> list[KeptMessage]:
-        """Return a message of a client with what stands for it in other branches, as each model has its own.
+        """Return a message of a client with what stands for it in other branches, as each agent has its own.
 
         The same words said twice in the branch that was used last are two messages.
         """

@@ -34,6 +34,8 @@ IN_USE_SECONDS: Final = 60.0
 """For so long after its last use a conversation is not deleted, whatever the database has read of its use."""
 MOST_LOOKED_UP: Final = 2_000
 """For so many of a history's last messages the index looks; for those before only the database does."""
+KEYS_A_LOOK_UP: Final = 8
+"""Of a conversation with no more keys for each one that is looked up, all are gone through instead."""
 SWEPT: Final = 64
 """How many keys of dropped conversations go with each change, besides two for each key that comes."""
 
@@ -153,7 +155,7 @@ class ConversationIndex:
 
     def _kept(self, record: Record, numbers: Sequence[int], keys: Sequence[str]) -> frozenset[str]:
         """Return those of the keys that a conversation has."""
-        if len(numbers) > MOST_LOOKED_UP:
+        if len(record.keys) <= KEYS_A_LOOK_UP * len(numbers):
             own = frozenset(key & EVEN for key in record.keys)
             return frozenset(key for key, number in zip(keys, numbers, strict=True) if number in own)
         return frozenset(key for key, number in zip(keys, numbers, strict=True) if self._has(record, number))

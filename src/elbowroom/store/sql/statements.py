@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from elbowroom.store.base import encoded
 from elbowroom.store.sql.dialect import skipping
 from elbowroom.store.sql.schema import (
     compactions,
@@ -134,6 +135,12 @@ BEGIN_TURN: Final = _inserting(
     },
     and_(_is_there(conversations, "conversation"), ~_is_there(turns, "id")),
 )
+ANSWERED_BY: Final = (
+    update(conversations)
+    .where(conversations.c.id == bound("conversation"), conversations.c.agent.not_in([encoded(""), bound("agent")]))
+    .values(agent=bound("agent"))
+)
+"""Who answers a conversation now; one that was made without anybody stays so."""
 _IN_TURN: Final[dict[str, ColumnElement[Any]]] = {
     "conversation": _conversation_of_turn(),
     "key": literal(None, messages.c.key.type),

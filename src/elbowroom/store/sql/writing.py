@@ -124,6 +124,7 @@ class Plan:
             server=self._server,
         )
         self._write(sql.BEGIN_TURN, given)
+        self._write(sql.ANSWERED_BY, values(conversation=change.conversation, agent=encoded(change.agent)))
         self._use(self._used, change.conversation, change.at)
 
     def begin_reply(self, change: kinds.ReplyBegun) -> None:

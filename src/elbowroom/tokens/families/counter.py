@@ -4,10 +4,10 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, Final
 
 from elbowroom.caches import Recent
+from elbowroom.tokens.anchoring import digest_of
 from elbowroom.tokens.count import Method, TokenCount
 from elbowroom.tokens.errors import TemplateFailed, TemplateOverran
 from elbowroom.tokens.families.families import SPECIAL_TOKENS, Family, template_source
@@ -58,7 +58,8 @@ class FamilyCounter:
         ratios = self.family.ratios
         if ratios is SAME or (ratios.text == 1 and text.isascii()):
             return tokens, 0.0
-        specials, pieces, marks = 0, self._segments.pieces(text), self._specials
+        specials, marks, may_correct = 0, self._specials, self._scripts.may_correct
+        pieces: Iterable[str] = filter(may_correct, self._segments.pieces(text) if may_correct(text) else ())
         if marks is not None:
             specials = len(marks.findall(text))
             # DeepSeek's special tokens have signs in them that Chinese text has, too.
@@ -150,7 +151,6 @@ def without_reasoning(message: Message) -> Message:
 
 
 CAPACITY: Final = 20_000
-DIGEST_BYTES: Final = 16
 
 
 INDENTED: Final = re.compile(r"\n[ \t]")
@@ -175,11 +175,15 @@ class ScriptCorrection:
 
     def of(self, pieces: Iterable[str]) -> Correction:
         """Return the correction of a text given in pieces."""
-        found = [self._of_piece(piece) for piece in pieces if self._ratios.indent or not piece.isascii()]
+        found = list(map(self._of_piece, filter(self.may_correct, pieces)))
         return sum(tokens for tokens, _ in found), sum(doubt for _, doubt in found)
 
+    def may_correct(self, text: str) -> bool:
+        """Tell whether a text may need a correction."""
+        return bool(self._ratios.indent) or not text.isascii()
+
     def _of_piece(self, piece: str) -> Correction:
-        digest = blake2b(piece.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+        digest = digest_of(piece)
         with self._lock:
             known = self._known.get(digest)
             if known is not None:

@@ -88,8 +88,7 @@ class FastBpe:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
-        with panics_as_errors():
-            return self._ids(text)
+        return self.encode_many([text])[0]
 
     def _ids(self, text: str) -> list[int]:
         if self._specials is None:
@@ -108,7 +107,8 @@ class FastBpe:
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
-        return [self.encode(text) for text in texts]
+        with panics_as_errors():
+            return [self._ids(text) for text in texts]
 
 
 def fast_bpe(

@@ -8,11 +8,10 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from elbowroom.caches import Recent
-from elbowroom.tokens.anchoring import hash_text
+from elbowroom.tokens.anchoring import DIGEST_BYTES, digest_of, hash_text
 from elbowroom.tokens.files.tokenizer import Span, Tokenizer, special_token_pattern
 
 CAPACITY: Final = 20_000
-DIGEST_BYTES: Final = 16
 LONG: Final = 4000
 """Characters from which on the beginnings of a text are remembered too; a shorter text is cut quickly."""
 PIECES_BACK: Final = (64, 16, 4, 1)
@@ -42,23 +41,23 @@ class SegmentCounter:
         known, read = self._beginnings.longest_in(text)
         spans = self.spans(text, known.length)
         sizes = self._sizes(text, spans)
-        starts = [*(start for start, _ in spans), len(text)]
-        before = accumulate(sizes, initial=known.tokens)
+        before = list(accumulate(sizes, initial=known.tokens))
+        last = len(text) - self._longest_cut
         cuts = [
-            Beginning(start, start + self._longest_cut, tokens)
-            for start, tokens in zip(starts, before, strict=True)
-            if start > known.length and start + self._longest_cut <= len(text)
+            (start, tokens) for (start, _), tokens in zip(spans, before, strict=False) if known.length < start <= last
         ]
-        self._beginnings.remember(read, [cuts[-back] for back in PIECES_BACK if back <= len(cuts)])
-        return known.tokens + sum(sizes)
+        ends = (cuts[-back] for back in PIECES_BACK if back <= len(cuts))
+        self._beginnings.remember(read, [Beginning(start, start + self._longest_cut, tokens) for start, tokens in ends])
+        return before[-1]
 
     def _sizes(self, text: str, spans: list[Span]) -> list[int]:
         """Return how many tokens each piece of a text takes."""
-        digests = [_digest(text, start, end) for start, end in spans]
-        known = self._known(digests)
-        if missing := [place for place, digest in enumerate(digests) if digest not in known]:
-            counts = self.tokenizer.count_spans(text, (spans[place] for place in missing))
-            fresh = dict(zip((digests[place] for place in missing), counts, strict=True))
+        digests = [digest_of(text, start, end) for start, end in spans]
+        places = dict(zip(digests, spans, strict=True))
+        known = self._known(places)
+        if missing := places.keys() - known.keys():
+            new = [digest for digest in places if digest in missing]
+            fresh = dict(zip(new, self.tokenizer.count_spans(text, map(places.__getitem__, new)), strict=True))
             self._remember(fresh)
             known |= fresh
         return [known[digest] for digest in digests]
@@ -79,7 +78,7 @@ class SegmentCounter:
         """Yield the pieces of a text one after the other."""
         return (text[start:end] for start, end in self.spans(text))
 
-    def _known(self, digests: list[bytes]) -> dict[bytes, int]:
+    def _known(self, digests: Iterable[bytes]) -> dict[bytes, int]:
         """Return the counts that are remembered, and mark them as used."""
         known = {}
         with self._lock:
@@ -93,12 +92,6 @@ class SegmentCounter:
         with self._lock:
             for digest, count in counts.items():
                 self._counts.put(digest, count)
-
-
-def _digest(text: str, start: int, end: int) -> bytes:
-    hashed = blake2b(digest_size=DIGEST_BYTES)
-    hash_text(hashed, text, start, end)
-    return hashed.digest()
 
 
 BEGINNINGS_KEPT: Final = 256

@@ -9,10 +9,12 @@ Imports Jinja: load it when a template is rendered.
 import marshal
 import secrets
 import threading
+from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from jinja2 import Environment, nodes
@@ -22,6 +24,8 @@ from elbowroom.tokens.templates.messages import PLAIN, Message
 MOST_BYTES: Final = 4 * 2**20
 BACK: Final = 32
 """How many new messages a history may have at its end and still be recognised."""
+ENDS_KNOWN: Final = 4
+"""By how many of its last messages a history is found: others begin like it and end with another question or answer."""
 MOST_GIVEN_UP: Final = 8
 """After so many renderings that were given up and none that was not, it is not tried again."""
 MESSAGE_BYTES: Final = 300
@@ -59,13 +63,24 @@ def give_up() -> None:
     raise GivenUp
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Written:
-    """A history and the text that the loop over its messages wrote."""
+    """A history and the text that the loop over its messages wrote; `ends` are where each message ends in that."""
 
     messages: list[Message]
     text: str
-    size: int
+    ends: "array[int]"
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes it takes."""
+        return MESSAGE_BYTES * len(self.messages) + LETTER_BYTES * len(self.text)
+
+    def first(self, length: int) -> "Written":
+        """Return so many of its first messages, with what the loop wrote for these."""
+        if length == len(self.messages):
+            return self
+        return Written(self.messages[:length], self.text[: self.ends[length - 1]], self.ends[:length])
 
 
 End = tuple[int, int]
@@ -85,7 +100,8 @@ class GrowingPrompts:
         tree, self._read = in_parts(environment, source, self._mark)
         self._template = environment.from_string(tree) if tree is not None else None
         self._most_bytes = most_bytes
-        self._known: OrderedDict[Mark, Written] = OrderedDict()
+        self._kept: OrderedDict[Written, list[Mark]] = OrderedDict()
+        self._known: dict[Mark, Written] = {}
         self._ends = Counter[End]()
         self._lock = threading.Lock()
         self._given_up = 0
@@ -117,42 +133,56 @@ class GrowingPrompts:
             self._given_up += 1
             return None
         self._given_up = 0
-        start, end = (place for place, piece in enumerate(pieces) if piece == self._mark)
-        text = before.text + "".join(pieces[start + 1 : end])
-        self._put_in(others, Written(messages[:], text, MESSAGE_BYTES * len(messages) + LETTER_BYTES * len(text)))
+        start, *begun, end = (place for place, piece in enumerate(pieces) if piece == self._mark)
+        texts, ends, length = [before.text], before.ends[:], len(before.text)
+        for first, after in pairwise([*begun, end]):
+            texts.append("".join(pieces[first + 1 : after]))
+            length += len(texts[-1])
+            ends.append(length)
+        text = "".join(texts)
+        self._put_in(others, Written(messages[:], text, ends))
         return [*pieces[:start], text, *pieces[end + 1 :]]
 
     def _taken_out(self, others: bytes, messages: Sequence[Message]) -> Written:
-        """Return the longest known history with which these messages begin, an empty one where none is known.
+        """Return the longest beginning of these messages that is known, an empty one where none is.
 
-        It is known no longer, since a longer one takes its place.
+        The history that has it is known no longer, since another one takes its place.
         """
         for length in range(len(messages), max(0, len(messages) - BACK), -1):
             mark = (others, _end(messages, length))
             with self._lock:
                 known = self._known.get(mark)
-                if known is not None and known.messages == messages[:length]:
-                    return self._drop(mark)
-        return Written([], "", 0)
+                if known is not None and known.messages[:length] == messages[:length]:
+                    self._drop(known)
+                    return known.first(length)
+        return Written([], "", array("Q"))
 
     def _put_in(self, others: bytes, known: Written) -> None:
         if not known.messages or known.size > self._most_bytes:
             return
-        mark = (others, _end(known.messages, len(known.messages)))
         with self._lock:
-            if mark in self._known:
-                self._drop(mark)
-            self._known[mark] = known
-            self._ends[mark[1]] += 1
+            self._kept[known] = list(_marks(others, known.messages))
+            for mark in self._kept[known]:
+                self._known[mark] = known
+                self._ends[mark[1]] += 1
             self.size += known.size
             while self.size > self._most_bytes:
-                self._drop(next(iter(self._known)))
+                self._drop(next(iter(self._kept)))
 
-    def _drop(self, mark: Mark) -> Written:
-        known = self._known.pop(mark)
-        self._ends -= Counter([mark[1]])
+    def _drop(self, known: Written) -> None:
+        for mark in self._kept.pop(known):
+            if self._known.get(mark) is known:  # else another history that ends so was kept since
+                del self._known[mark]
+            self._ends[mark[1]] -= 1
+            if not self._ends[mark[1]]:
+                del self._ends[mark[1]]
         self.size -= known.size
-        return known
+
+
+def _marks(others: bytes, messages: Sequence[Message]) -> Iterator[Mark]:
+    """Yield the marks by which a history is found."""
+    lengths = range(len(messages), max(0, len(messages) - ENDS_KNOWN), -1)
+    return ((others, _end(messages, length)) for length in lengths)
 
 
 def _digest(variables: Mapping[str, Any]) -> bytes:
@@ -180,7 +210,8 @@ def _are_plain(messages: Sequence[Message]) -> bool:
 def in_parts(environment: Environment, source: str, mark: str) -> tuple[nodes.Template | None, frozenset[str]]:
     """Return the tree of a template whose loop, between two marks, goes over the new messages; None without a loop.
 
-    Beside it stand the names that are read up to the end of the loop, that of the messages apart.
+    Another mark stands before each message. Beside the tree are the names that are read up to the end of the loop,
+    that of the messages apart.
     """
     tree = environment.parse(source)
     loops = [(place, node) for place, node in enumerate(tree.body) if isinstance(node, nodes.For)]
@@ -191,9 +222,9 @@ def in_parts(environment: Environment, source: str, mark: str) -> tuple[nodes.Te
     kept = macros | {MESSAGES, "loop", target, NEW, KNOWN, GIVE_UP}
     before = [_Alone(kept, macros, "before").block(node) for node in tree.body[:place]]
     loop.iter = nodes.Name(NEW, "load")
-    loop.body = [_Alone(kept, macros, "messages").block(node) for node in loop.body]
+    marks = [nodes.Output([nodes.TemplateData(mark)]) for _ in range(3)]
+    loop.body = [marks[2], *(_Alone(kept, macros, "messages").block(node) for node in loop.body)]
     read = frozenset(name.name for node in (*before, loop) for name in node.find_all(nodes.Name)) - {MESSAGES}
-    marks = [nodes.Output([nodes.TemplateData(mark)]) for _ in range(2)]
     whole = nodes.Template([*before, marks[0], loop, marks[1], *tree.body[place + 1 :]])
     whole.set_lineno(1)
     whole.set_environment(environment)

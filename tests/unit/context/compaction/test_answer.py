@@ -211,6 +211,22 @@ def test_lists_and_objects_become_lines() -> None:
     assert answer == Plan("- No tabs\n- - deadline: Friday", "- done: - a.py\n- b.py")
 
 
+@pytest.mark.parametrize(
+    ("fields", "to_do"),
+    [
+        ({"to_do": ["Row", "Sail"], "done": ["Paint"]}, (("open", "Row"), ("open", "Sail"), ("done", "Paint"))),
+        ({"toDo": "- Row\n- Sail"}, (("open", "Row"), ("open", "Sail"))),
+        ({"to-do": ["what is open"], "done": ["what is done", "none"]}, ()),
+        ({"to_do": None, "done": []}, ()),
+    ],
+)
+def test_what_is_to_do(fields: dict[str, Any], to_do: tuple[tuple[str, str], ...]) -> None:
+    """What is open and what is done come as lists or as text; the order's own words are neither."""
+    assert read_prune_answer(json.dumps({"retain": RETAIN, "summary": SUMMARY, **fields})) == Plan(
+        RETAIN, SUMMARY, to_do=to_do
+    )
+
+
 def test_last_of_several_objects_counts() -> None:
     """Drafts come before the result; an array of plans is one plan in pieces."""
     draft = json.dumps({"retain": "", "summary": "A first draft that is long enough."})

@@ -631,3 +631,38 @@ async def test_what_is_to_do_is_carried_until_a_newer_list_stands_in_its_place()
     thrice = await climbed([system, *others, *long_chat()[1:], *listed("completed", "a3")], ScriptedPruner(agreed))
     assert "## To do" not in thrice.summary
     assert "completed" in str(thrice.messages[-2])
+
+
+async def test_an_open_to_do_is_carried_until_a_plan_closes_it() -> None:
+    """A plan that does not name it leaves it open, one that marks it as done closes it, and no later one opens it."""
+    messages, told = [*long_chat()], []
+    plans: list[dict[str, list[str]] | None] = [
+        {"to_do": ["Paint the hull", "Launch her"], "done": []},
+        {"to_do": [], "done": []},
+        {"to_do": [], "done": ["The hull is painted: paint the hull"]},
+        None,
+    ]
+    for news in plans:
+        answer = "no plan" if news is None else json.dumps({"summary": "They talked of boats and of the sea.", **news})
+        done = await climbed(messages, ScriptedPruner(answer))
+        told.append(done.summary.partition("## To do\n")[2].partition("\n</")[0])
+        messages = [*done.messages, *long_chat()[1:]]
+    opened, closed = "- open: Paint the hull\n- open: Launch her", "- done: Paint the hull\n- open: Launch her"
+    assert told == [opened, opened, closed, closed]
+
+
+async def test_a_pruning_agent_that_reads_parts_is_shown_what_is_open() -> None:
+    """It can close only what it knows of, and what one part has told is known to the next."""
+    first = await climbed(
+        long_chat(), ScriptedPruner(json.dumps({"summary": "They talked of boats and of the sea.", "to_do": "Row"}))
+    )
+    pruner = ScriptedPruner(
+        json.dumps({"summary": "They talked of boats again, and of the sea.", "done": "Row"}),
+        window=1500,
+        shares_prefix=False,
+    )
+    done = await climbed([*first.messages, *long_chat()[1:]], pruner)
+    assert len(pruner.asked) > 1
+    assert "- open: Row" in str(pruner.asked[0][1]["content"])
+    assert "- done: Row" in str(pruner.asked[1][1]["content"])
+    assert "- done: Row" in done.summary

@@ -52,7 +52,7 @@ def test_what_a_summary_had_no_room_for_is_told_again(*, is_known: bool, files: 
     record = Record(division, len, WINDOW, {})
     removed = [*division.summaries, *(each.group for each in division.old)]
     assert record.files(removed, 1000) == files
-    assert record.to_do([], 1000) == to_do
+    assert record.to_do((), [], 1000) == to_do
 
 
 def test_what_is_carried_is_no_more_than_needed() -> None:

@@ -1,4 +1,4 @@
-"""The list of what is to do that a client keeps by calls, carried by code from one compaction to the next."""
+"""What is to do, carried by code from one compaction to the next: a client's list, and what pruning agents tell."""
 
 import json
 from collections.abc import Sequence
@@ -6,10 +6,19 @@ from typing import Any
 
 import pytest
 
-from elbowroom.context.compaction.to_do import list_in, list_told, told_list
+from elbowroom.context.compaction.to_do import (
+    Thing,
+    list_in,
+    list_told,
+    things_named,
+    told_list,
+    with_client_list,
+    with_news,
+)
 from elbowroom.context.transcript import Group, Transcript
 
 THINGS = [{"content": "Read part 01", "status": "completed"}, {"content": "Edit it", "status": "pending"}]
+INVOICE, OFFER = "Send the invoice to Dana", "Send the offer to Dana"
 KNOWN = [("completed", "Read part 01"), ("pending", "Edit it")]
 
 
@@ -54,3 +63,41 @@ def test_the_end_of_a_list_has_room_first(room: int, first: int) -> None:
     told = told_list(things, len, room)
     assert len(told) <= room
     assert list_told(told) == things[first:]
+
+
+@pytest.mark.parametrize(
+    ("before", "news", "after"),
+    [
+        ([("open", INVOICE)], [], [("open", INVOICE)]),  # neither repeated nor closed
+        ([], [("open", INVOICE)], [("open", INVOICE)]),
+        ([], [("done", INVOICE)], [("done", INVOICE)]),
+        ([("open", INVOICE)], [("open", OFFER)], [("open", INVOICE), ("open", OFFER)]),  # alike, but not the same
+        ([("open", INVOICE)], [("open", f"{INVOICE.lower()}.")], [("open", INVOICE)]),
+        ([("open", OFFER), ("open", INVOICE)], [("done", INVOICE)], [("done", INVOICE), ("open", OFFER)]),
+        (
+            [("open", INVOICE), ("open", OFFER)],
+            [("done", "Sent the offer to Dana")],
+            [("done", OFFER), ("open", INVOICE)],
+        ),
+        ([("open", INVOICE)], [("done", "Sent the invoice to Dana, who paid")], [("done", INVOICE)]),
+        ([("open", INVOICE)], [("done", OFFER)], [("done", OFFER), ("open", INVOICE)]),  # alike, but not the same
+        ([("done", INVOICE)], [("open", INVOICE)], [("done", INVOICE)]),  # not opened again
+        ([("done", INVOICE)], [("open", OFFER)], [("done", INVOICE), ("open", OFFER)]),
+        ([("open", INVOICE)], [("open", INVOICE), ("done", INVOICE)], [("done", INVOICE)]),
+        ([("pending", INVOICE)], [("done", INVOICE)], [("pending", INVOICE)]),  # a client's own list
+    ],
+)
+def test_what_a_plan_tells_of_it(before: list[Thing], news: list[Thing], after: list[Thing]) -> None:
+    """A plan opens and closes; what it does not name stays as it is, and what is done is not opened again."""
+    assert with_news(before, news) == after
+
+
+def test_a_client_lists_its_own_things_alone() -> None:
+    """What pruning agents have told stays beside a newer list, unless it is on that."""
+    before = [("open", INVOICE), ("open", OFFER), ("completed", "Read part 00")]
+    assert with_client_list(before, [*KNOWN, ("pending", OFFER)]) == [("open", INVOICE), *KNOWN, ("pending", OFFER)]
+
+
+def test_things_are_named_one_a_line() -> None:
+    """Dashes before them are no part of them, and empty lines name nothing."""
+    assert things_named("- Read: it\n\n  Edit it\n-", "open") == [("open", "Read: it"), ("open", "Edit it")]

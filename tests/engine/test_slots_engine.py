@@ -1,0 +1,180 @@
+"""Conversations that take turns in few slots of the real llama.cpp go on where they were, by its own report."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from llama_server import LlamaServer, Options
+from prefix_reuse import Reading, readings_of
+from recording_relay import RecordingRelay
+from serving import Served, serve, settings_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from recording_relay import Request
+
+ANSWER: Final = "So it is."
+ABOUT: Final = ("The ferry left the pier. ", "A tram stops here again. ", "No bus runs on sundays. ")
+WINDOW: Final = 8192
+
+
+@dataclass(slots=True)
+class Turns:
+    """Conversations through elbowroom, each with its history, that take turns at the engine behind a relay."""
+
+    served: Served
+    relay: RecordingRelay
+    histories: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    async def ask(self, about: str) -> None:
+        """Go on with the conversation about something."""
+        history = self.histories.setdefault(about, [])
+        text = f"And what came then, after {len(history)}?" if history else f"{about * 90} What came then?"
+        history.append({"role": "user", "content": text})
+        body = {"model": "openai/tiny", "messages": history, "max_tokens": 8, "temperature": 0, "seed": 7}
+        async with self.served.http.post(
+            self.served.chat_url, json=body, headers={"X-Conversation-Id": about}
+        ) as response:
+            assert response.status == 200, await response.text()
+        history.append({"role": "assistant", "content": ANSWER})
+
+    def readings(self, about: str) -> list[Reading]:
+        """Return what the engine has read for a conversation, of the requests that it has answered."""
+        return readings_of([one for one in self.chats(about) if b'"timings"' in one.answer])
+
+    def chats(self, about: str) -> list[Request]:
+        """Return the requests of a conversation that went to the engine."""
+        said = f"{about * 90} What came then?"
+        return [one for one in self.relay.requests if one.is_chat and one.json()["messages"][0]["content"] == said]
+
+    def returns(self) -> list[bool]:
+        """Return for each time that a conversation went on whether all that it had read before was cached."""
+        found = []
+        for about in self.histories:
+            before, *then = self.readings(about)
+            for after in then:
+                found.append(after.cached >= before.prompt)
+                before = after
+        return found
+
+    def moves(self, action: str) -> int:
+        """Return how often the engine was asked to save or restore a slot."""
+        return len([one for one in self.relay.requests if f"action={action}" in one.path])
+
+
+def made(folder: Path) -> Path:
+    """Make a folder and return it."""
+    folder.mkdir()
+    return folder
+
+
+async def take_turns(
+    engine: LlamaServer, folder: Path, abouts: tuple[str, ...], rounds: int, middle: Callable[[int], None] | None = None
+) -> Turns:
+    """Have these conversations take turns; `middle` is called before each round with its number."""
+    async with RecordingRelay(engine.base_url) as relay:
+        settings = settings_for(relay.base_url, kind="openai", provider="manage_context = true")
+        async with serve(made(folder), settings) as served:
+            turns = Turns(served, relay)
+            for number in range(rounds):
+                if middle is not None:
+                    middle(number)
+                for about in abouts:
+                    await turns.ask(about)
+    return turns
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was said of slots."""
+    return [one.getMessage() for one in caplog.records if one.name.endswith("admission.slots")]
+
+
+@pytest.mark.parametrize(
+    ("slots", "conversations", "rounds"), [(1, 2, 11), (2, 3, 8)], ids=["two in one", "three in two"]
+)
+async def test_a_slot_is_restored_in_each_return(
+    start_engine: Callable[[Options], LlamaServer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    slots: int,
+    conversations: int,
+    rounds: int,
+) -> None:
+    """Of 20 returns or more each finds in the cache all that was read of the conversation; it is said once."""
+    caplog.set_level(logging.INFO)
+    saves = made(tmp_path / "slots")
+    more = {"slot_save_path": f"{saves}/"}
+    engine = start_engine(Options(context_length=WINDOW * slots, slots=slots, more=more))
+    turns = await take_turns(engine, tmp_path / "elbowroom", ABOUT[:conversations], rounds)
+    returns = turns.returns()
+    assert len(returns) >= 20
+    assert all(returns)
+    assert turns.moves("restore") == len(returns)
+    assert [line for line in told(caplog) if "saved" in line] == told(caplog)
+    assert len(told(caplog)) == 1
+    assert len(list(saves.iterdir())) == len({file.name for file in saves.iterdir()}) >= conversations
+    assert not [file.name for file in saves.iterdir() if not file.name.startswith("elbowroom-")]
+
+
+@pytest.mark.parametrize("folder", [True, False], ids=["with a folder", "without"])
+@pytest.mark.parametrize(("slots", "is_shared"), [(1, False), (2, False), (2, True)], ids=["one", "two", "pool"])
+async def test_an_engine_that_keeps_by_itself_is_left_alone(
+    start_engine: Callable[[Options], LlamaServer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    slots: int,
+    is_shared: bool,
+    folder: bool,
+) -> None:
+    """With `--cache-ram`, all is found in each return; nothing is restored, and after the first no slot is named."""
+    caplog.set_level(logging.INFO)
+    more = {"cache_ram_mib": 512} | ({"slot_save_path": f"{tmp_path}/"} if folder else {})
+    length = WINDOW * 3 if is_shared else WINDOW * slots
+    engine = start_engine(Options(context_length=length, slots=slots, shared_pool=is_shared, more=more))
+    turns = await take_turns(engine, tmp_path / "elbowroom", ABOUT, 3)
+    assert all(turns.returns())
+    assert turns.moves("restore") == 0
+    assert not [one for about in ABOUT for one in turns.chats(about)[1:] if "id_slot" in one.json()]
+    assert len(told(caplog)) == 1
+    assert "keeps by itself" in told(caplog)[0]
+
+
+async def test_without_a_folder_conversations_keep_their_slots(
+    start_engine: Callable[[Options], LlamaServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once what to start the server with; conversations that begin alike have each its own slot."""
+    caplog.set_level(logging.INFO)
+    engine = start_engine(Options(context_length=WINDOW * 2, slots=2))
+    turns = await take_turns(engine, tmp_path / "elbowroom", ABOUT, 3)
+    assert len(told(caplog)) == 1
+    assert "--slot-save-path" in told(caplog)[0]
+    assert turns.moves("save") == turns.moves("restore") == 0
+    turns = await take_turns(engine, tmp_path / "elbowroom-2", (ABOUT[0], ABOUT[0] * 2), 3)
+    assert all(turns.returns())
+    assert {one.json().get("id_slot") for one in turns.chats(ABOUT[0])} <= {0, None}
+
+
+async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
+    start_engine: Callable[[Options], LlamaServer], tmp_path: Path
+) -> None:
+    """Without its files, and then without its folder, a conversation is answered after it was read anew."""
+    saves = made(tmp_path / "slots")
+    engine = start_engine(Options(context_length=WINDOW, more={"slot_save_path": f"{saves}/"}))
+
+    def spoil(number: int) -> None:
+        if number == 4:
+            for file in saves.iterdir():
+                file.unlink()
+        if number == 6:
+            shutil.rmtree(saves)
+
+    turns = await take_turns(engine, tmp_path / "elbowroom", ABOUT[:2], 9, spoil)
+    assert len(turns.returns()) == 16
+    assert all(turns.returns()[:3])
+    assert not all(turns.returns())

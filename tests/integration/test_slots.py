@@ -1,0 +1,202 @@
+"""A llama.cpp server whose slots do not do what they promise: every request is answered, and it is said once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from fake_upstream import Asked, FakeUpstream, chunk, fake_upstream, says
+from serving import Served, serve, settings_for
+
+from elbowroom.agents.admission import slots as admission_slots
+
+CHAT = "/v1/chat/completions"
+Body = dict[str, Any]
+Cached = Callable[[Body], int]
+LISTING = {"data": [{"id": "m", "object": "model", "owned_by": "llamacpp", "meta": {"n_ctx": 8192}}]}
+LONG = "The ferry left the pier. " * 60
+
+
+def size_of(body: Body) -> int:
+    """Return about how many tokens the messages have."""
+    return len(json.dumps(body["messages"])) // 4
+
+
+def reads(cached: Cached) -> Callable[[web.Request], Any]:
+    """Answer chats as llama.cpp does, which says first how much it had in its cache."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        prompt, found = size_of(body), cached(body)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        progress = {"total": prompt, "cache": found, "processed": found, "time_ms": 0}
+        details = {"cached_tokens": found}
+        usage = {"prompt_tokens": prompt, "completion_tokens": 2, "prompt_tokens_details": details}
+        await response.write(chunk({}, prompt_progress=progress))
+        await response.write(chunk({"content": "So it is."}))
+        await response.write(chunk({}, "stop", usage=usage) + b"data: [DONE]\n\n")
+        return response
+
+    return answer
+
+
+def slot(request: web.Request, sizes: dict[str, int], last: list[int]) -> web.Response:
+    """Save or restore what was read last."""
+    action, name = request.query["action"], request.query.get("model", "")
+    if action == "save":
+        sizes[name] = last[-1]
+        return web.json_response({"n_saved": last[-1], "timings": {"save_ms": 0}})
+    if action == "restore":
+        return web.json_response({"n_restored": sizes[name], "timings": {"restore_ms": 0}})
+    return web.json_response({"error": {"code": 400, "message": "Invalid action"}}, status=400)
+
+
+@asynccontextmanager
+async def llama(folder: Path, slots: int, chat: Any, move: Any) -> AsyncIterator[tuple[FakeUpstream, Served]]:
+    """Run elbowroom before a server with so many slots."""
+    answers = {"/v1/models": says(LISTING), "/props": says({"total_slots": slots}), CHAT: chat}
+    answers |= {f"/slots/{number}": move for number in range(slots)}
+    async with fake_upstream(answers) as fake:
+        settings = settings_for(fake.url, kind="openai", provider="manage_context = true")
+        async with serve(folder, settings) as served:
+            yield fake, served
+
+
+async def ask(served: Served, name: str, turn: int) -> None:
+    """Ask in a conversation for the so-manieth time."""
+    said = [{"role": "user", "content": f"{name} {LONG}"}]
+    for number in range(turn):
+        said += [{"role": "assistant", "content": "So it is."}, {"role": "user", "content": f"And then {number}?"}]
+    body = {"model": "openai/m", "messages": said, "max_tokens": 8}
+    async with served.http.post(served.chat_url, json=body, headers={"X-Conversation-Id": name}) as response:
+        answer = await response.json()
+        assert response.status == 200, answer
+        assert answer["choices"][0]["message"]["content"] == "So it is."
+
+
+async def take_turns(served: Served, rounds: int) -> None:
+    """Have two conversations take turns."""
+    for turn in range(rounds):
+        for name in ("A", "B"):
+            await ask(served, name, turn)
+
+
+def moves(fake: FakeUpstream) -> list[Asked]:
+    """Return the requests that were to save or restore a slot."""
+    return [one for one in fake.asked if one.path.startswith("/slots/") and "filename" in one.json]
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was said of slots as news."""
+    logger = admission_slots.__name__
+    return [one.getMessage() for one in caplog.records if one.name == logger and one.levelno == logging.INFO]
+
+
+async def test_a_restore_without_effect_is_switched_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An engine that says it has restored a slot and reads all the same is asked for it once, and no more."""
+    caplog.set_level(logging.INFO)
+    last = [0]
+
+    def cached(body: Body) -> int:
+        last.append(size_of(body) + 2)
+        return 0
+
+    async def move(request: web.Request) -> web.Response:
+        return slot(request, sizes, last)
+
+    sizes: dict[str, int] = {}
+    async with llama(tmp_path, 1, reads(cached), move) as (fake, served):
+        await take_turns(served, 2)
+        done = len(moves(fake))
+        await take_turns(served, 4)
+        assert len(moves(fake)) == done
+    [line] = told(caplog)
+    assert "does not go on with what is restored" in line
+
+
+@pytest.mark.parametrize("status", [500, 501, 200])
+async def test_a_slot_that_cannot_be_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int) -> None:
+    """A server that fails to save, or answers something else, is left in peace after it was tried."""
+    caplog.set_level(logging.INFO)
+
+    async def move(request: web.Request) -> web.Response:
+        if request.query["action"] == "save":
+            return web.json_response({"error": "no space"}, status=status)
+        return web.json_response({"error": {"code": 400, "message": "Invalid action"}}, status=400)
+
+    async with llama(tmp_path, 1, reads(lambda body: 0), move) as (fake, served):
+        await take_turns(served, 4)
+        assert len(moves(fake)) == 1
+    assert len(told(caplog)) == 1
+
+
+async def test_a_save_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person who waits does so no longer than it takes to read the conversation again."""
+
+    async def move(request: web.Request) -> web.Response:
+        if request.query["action"] == "save":
+            await asyncio.sleep(60)
+        return web.json_response({"error": {"code": 400, "message": "Invalid action"}}, status=400)
+
+    monkeypatch.setattr(admission_slots.ModelSlots, "_patience", lambda *_: 0.05)
+    async with llama(tmp_path, 1, reads(lambda body: 0), move) as (fake, served):
+        await take_turns(served, 3)
+        assert len(moves(fake)) == 1
+
+
+async def test_a_server_that_refuses_to_be_told_a_slot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A request that was refused for its slot is sent without, and so are those after it."""
+    caplog.set_level(logging.INFO)
+    answers = reads(lambda body: 0)
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        if "id_slot" in await request.json():
+            return web.json_response({"error": {"message": "Unknown field id_slot."}}, status=400)
+        answer: web.StreamResponse = await answers(request)
+        return answer
+
+    no_folder = says({"error": {"code": 501, "message": "Start it with --slot-save-path"}}, status=501)
+    async with llama(tmp_path, 2, chat, no_folder) as (fake, served):
+        await take_turns(served, 3)
+        assert ["id_slot" in one.json for one in fake.asked_at(CHAT)] == [True] + [False] * 6
+    [line] = told(caplog)
+    assert "refuses to be told a slot" in line
+
+
+async def test_a_client_that_chooses_its_slot(tmp_path: Path) -> None:
+    """A request that names a slot itself is sent as it is."""
+    no_folder = says({"error": {"code": 501, "message": "Start it with --slot-save-path"}}, status=501)
+    async with llama(tmp_path, 2, reads(lambda body: 0), no_folder) as (fake, served):
+        body = {"model": "openai/m", "messages": [{"role": "user", "content": "Hello"}], "id_slot": 1}
+        async with served.http.post(served.chat_url, json=body) as response:
+            assert response.status == 200
+        assert [one.json.get("id_slot") for one in fake.asked_at(CHAT)] == [1]
+
+
+async def test_requests_of_one_conversation_at_once(tmp_path: Path) -> None:
+    """Each gets a slot of its own, and a third waits for one."""
+    running, most = 0, 0
+    answers = reads(lambda body: 0)
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        answer: web.StreamResponse = await answers(request)
+        running -= 1
+        return answer
+
+    no_folder = says({"error": {"code": 501, "message": "Start it with --slot-save-path"}}, status=501)
+    async with llama(tmp_path, 2, chat, no_folder) as (fake, served):
+        await asyncio.gather(*(ask(served, "A", turn) for turn in range(3)))
+        assert {one.json.get("id_slot") for one in fake.asked_at(CHAT)} >= {0, 1}
+    assert most == 2

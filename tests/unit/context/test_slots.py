@@ -1,0 +1,238 @@
+"""Which slot a prompt gets, what is saved and restored for it, and what is learned: tables of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from elbowroom.context.costs import Engine, Moving
+from elbowroom.context.reuse import SentPrompt
+from elbowroom.context.slots import FILES, File, Held, Seat, SlotTable, Standing, Way, standing_after, ways_of
+
+TOKENS = 100
+"""Each message of these prompts has as many."""
+
+
+def prompt(*said: str, tools: Sequence[str] = ()) -> SentPrompt:
+    """Return a prompt of these messages."""
+    body = {"messages": [{"role": "user", "content": text} for text in said], "tools": [{"name": one} for one in tools]}
+    return SentPrompt.of("llama/m", 8192, body, {}, tokens=TOKENS * len(said))
+
+
+def read(table: SlotTable, of: str | None, *said: str, pays: bool = True) -> Seat:
+    """Have a prompt read to its end, save what leaves its slot, and restore the file that is for it."""
+    seat = table.seat(prompt(*said), of, lambda moved, spared: pays)
+    table.taken(seat)
+    if seat.leaves is not None:
+        table.saved(seat, seat.leaves.tokens)
+    if seat.file is not None:
+        assert table.restored(seat.file, seat.file.tokens)
+    table.left(seat, prompt(*said))
+    return seat
+
+
+def seats(slots: int, *asked: tuple[str | None, str]) -> list[tuple[int, str, str, int]]:
+    """Return for each prompt its slot, what is saved and what restored for it, and the tokens expected in messages."""
+    table = SlotTable(slots)
+    found = []
+    for of, said in asked:
+        seat = read(table, of, *said)
+        leaves = str(seat.leaves.of) if seat.leaves is not None else ""
+        back = str(seat.file.held.of) if seat.file is not None else ""
+        found.append((seat.slot, leaves, back, seat.expected // TOKENS))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("slots", "asked", "expected"),
+    [
+        pytest.param(
+            1,
+            [("A", "a"), ("A", "ab"), ("A", "abc")],
+            [(0, "", "", 0), (0, "", "", 1), (0, "", "", 2)],
+            id="one goes on in its slot",
+        ),
+        pytest.param(
+            1,
+            [("A", "a"), ("B", "x"), ("A", "ab"), ("B", "xy")],
+            [(0, "", "", 0), (0, "A", "", 0), (0, "B", "A", 1), (0, "A", "B", 1)],
+            id="two take turns in one",
+        ),
+        pytest.param(
+            2,
+            [("A", "a"), ("B", "x"), ("A", "ab"), ("B", "xy")],
+            [(0, "", "", 0), (1, "", "", 0), (0, "", "", 1), (1, "", "", 1)],
+            id="two have two",
+        ),
+        pytest.param(
+            2,
+            [("A", "a"), ("B", "x"), ("C", "m"), ("B", "xy"), ("A", "ab")],
+            [(0, "", "", 0), (1, "", "", 0), (0, "A", "", 0), (1, "", "", 1), (0, "C", "A", 1)],
+            id="the one used least lately goes",
+        ),
+        pytest.param(
+            2,
+            [("A", "sssa"), ("B", "sssx"), ("A", "sssab")],
+            [(0, "", "", 0), (1, "", "", 0), (0, "", "", 4)],
+            id="a beginning in common is no reason to take a slot",
+        ),
+        pytest.param(
+            1,
+            [("A", "abcd"), (None, "abcdo"), ("A", "abcde"), ("B", "x")],
+            [(0, "", "", 0), (0, "", "", 4), (0, "", "", 0), (0, "A", "", 0)],
+            id="an order for a summary goes on in its place",
+        ),
+        pytest.param(
+            1,
+            [("A", "abcd"), ("A", "s"), ("B", "x"), ("A", "st")],
+            [(0, "", "", 0), (0, "", "", 0), (0, "A", "", 0), (0, "B", "A", 1)],
+            id="what was compacted is not saved as it was before",
+        ),
+        pytest.param(
+            1,
+            [("A", "a"), (None, "title"), ("A", "ab"), (None, "tags")],
+            [(0, "", "", 0), (0, "A", "", 0), (0, "", "A", 1), (0, "A", "", 0)],
+            id="what belongs to no conversation is not saved",
+        ),
+        pytest.param(
+            1,
+            [("A", "abc"), (None, "title"), (None, "abcn"), ("B", "x")],
+            [(0, "", "", 0), (0, "A", "", 0), (0, "", "A", 3), (0, "A", "", 0)],
+            id="what is read ahead for a conversation is its own",
+        ),
+    ],
+)
+def test_seats(slots: int, asked: list[tuple[str | None, str]], expected: list[tuple[int, str, str, int]]) -> None:
+    """Each letter is a message; conversations keep their slots, and have a file while they have none."""
+    assert seats(slots, *asked) == expected
+
+
+def test_a_busy_slot_is_not_taken() -> None:
+    """A second request of a conversation that is being answered gets another slot."""
+    table = SlotTable(2)
+    first = table.seat(prompt("a"), "A", lambda moved, spared: True)
+    table.taken(first)
+    assert table.seat(prompt("a", "b"), "A", lambda moved, spared: True).slot != first.slot
+
+
+def test_tools_stand_before_all_messages() -> None:
+    """With other tools nothing of a prompt is in a slot."""
+    held = Held(prompt("a", "b"), "A")
+    assert held.shared_with(prompt("a", "b", "c")) == 2 * TOKENS
+    assert held.shared_with(prompt("a", "x")) == TOKENS
+    assert held.shared_with(prompt("a", "b", "c", tools=["ring"])) == 0
+
+
+def test_nothing_is_moved_that_does_not_pay() -> None:
+    """Where reading is quicker, the slot is taken as it is, and nothing is said to be in a file."""
+    table = SlotTable(1)
+    read(table, "A", "a")
+    assert read(table, "B", "x", pays=False).leaves is None
+    assert read(table, "A", "a", "b").file is None
+
+
+@pytest.mark.parametrize(("tokens", "is_kept"), [(0, False), (TOKENS - 1, False), (TOKENS, True), (TOKENS + 20, True)])
+def test_a_slot_that_has_something_else(tokens: int, is_kept: bool) -> None:
+    """Where the engine saves less than the prompt, the conversation is out of its slot and in no file."""
+    table = SlotTable(1)
+    read(table, "A", "a")
+    seat = table.seat(prompt("x"), "B", lambda moved, spared: True)
+    table.saved(seat, tokens)
+    table.left(seat, prompt("x"))
+    back = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
+    assert back.file is not None
+    assert (back.file.tokens > 0) is is_kept
+    assert back.expected == TOKENS
+
+
+def test_a_file_that_was_written_over() -> None:
+    """A file that has another number of tokens than was saved is forgotten: another server has written it."""
+    table = SlotTable(1)
+    read(table, "A", "a")
+    read(table, "B", "x")
+    back = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
+    assert back.file is not None
+    assert not table.restored(back.file, back.file.tokens + 1)
+    assert table.seat(prompt("a", "b"), "A", lambda moved, spared: True).file is None
+
+
+def test_what_failed_is_not_known() -> None:
+    """After a request that has failed nothing is taken to be in the slot, so that nothing of it is saved."""
+    table = SlotTable(1)
+    read(table, "A", "a")
+    seat = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
+    table.taken(seat)
+    table.left(seat, None)
+    assert table.seat(prompt("x"), "B", lambda moved, spared: True).leaves is None
+
+
+def test_files_are_few() -> None:
+    """A further conversation takes the file of the one that was back longest ago, and each has one."""
+    table = SlotTable(1)
+    numbers = []
+    for number in range(FILES + 2):
+        seat = read(table, f"talk-{number}", f"It begins with {number}.")
+        numbers += [seat.number] if seat.leaves is not None else []
+    assert numbers == [*range(FILES), 0]
+    assert read(table, "talk-0", "It begins with 0.", "On.").file is None
+    assert read(table, "talk-2", "It begins with 2.", "On.").file is not None
+
+
+SEAT = Seat(0)
+IN_SLOT, IN_FILE = Seat(0, "A", 50), Seat(0, "A", 50, file=File(0, Held(prompt("a"), "A"), 50))
+NOT_SAVED = replace(IN_FILE, file=File(0, Held(prompt("a"), "A"), 0))
+
+
+@pytest.mark.parametrize(
+    ("standing", "seat", "alone", "several"),
+    [
+        ("tried", SEAT, ["anywhere"], ["slot"]),
+        ("tried", IN_SLOT, ["anywhere"], ["anywhere"]),
+        ("tried", IN_FILE, ["anywhere", "file"], ["anywhere", "file"]),
+        ("tried", NOT_SAVED, ["anywhere"], ["anywhere"]),
+        ("saves", IN_SLOT, ["anywhere"], ["slot"]),
+        ("saves", IN_FILE, ["file"], ["file"]),
+        ("saves", NOT_SAVED, ["anywhere"], ["slot"]),
+        ("pins", IN_FILE, ["anywhere"], ["slot"]),
+    ],
+)
+def test_ways(standing: Standing, seat: Seat, alone: list[Way], several: list[Way]) -> None:
+    """Until it is known what helps, the engine is asked first whether it has the conversation by itself."""
+    assert ways_of(standing, seat, is_alone=True) == alone
+    assert ways_of(standing, seat, is_alone=False) == several
+
+
+@pytest.mark.parametrize(
+    ("standing", "way", "has", "can_save", "expected"),
+    [
+        ("tried", "anywhere", True, True, "left_alone"),
+        ("tried", "anywhere", True, False, "left_alone"),
+        ("tried", "anywhere", False, False, "pins"),
+        ("tried", "anywhere", False, True, "saves"),
+        ("tried", "anywhere", None, True, "pins"),
+        ("tried", "file", True, True, "saves"),
+        ("tried", "file", False, True, "pins"),
+        ("tried", "file", None, True, "pins"),
+        ("saves", "file", False, True, "saves"),
+        ("pins", "slot", True, True, "pins"),
+    ],
+)
+def test_standing(standing: Standing, way: Way, has: bool | None, can_save: bool, expected: Standing) -> None:
+    """The first conversation that is back tells what is done from then on; what cannot be verified is not done."""
+    assert standing_after(standing, way, has, can_save=can_save) == expected
+
+
+@pytest.mark.parametrize(
+    ("moving", "moved", "spared", "pays"),
+    [
+        (Moving(), 6000, 1, True),  # nobody knows yet how long it takes
+        (Moving(10_000, 2.0), 6000, 3000, True),  # 1.2 s instead of 10
+        (Moving(10_000, 2.0), 6000, 300, False),  # 1.2 s instead of 1
+        (Moving(1000, 20.0), 6000, 6000, False),  # a slow disk
+    ],
+)
+def test_moving_pays(moving: Moving, moved: int, spared: int, pays: bool) -> None:
+    """A slot is saved and restored where that takes less time than reading again."""
+    assert moving.pays(Engine(300, 20), moved, spared) is pays
