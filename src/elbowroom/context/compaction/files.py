@@ -59,7 +59,7 @@ def files_listed(text: str) -> Iterator[tuple[str, State]]:
 
 def listed_files(files: Mapping[str, State], size: Callable[[str], int], room: int) -> str:
     """Return as many of the newest files as there is room for, in lines for each state; `files` are oldest first."""
-    ranked = [path for state in STATES for path in reversed(files) if files[path] == state]
+    ranked = [path for state in STATES for path in reversed([*files]) if files[path] == state]
     most = bisect_right(range(1, len(ranked) + 1), room, key=lambda number: size(_lines(files, ranked[:number])))
     return _lines(files, ranked[:most])
 

@@ -166,7 +166,7 @@ class Ladder:
                 done = yield from self._by_pruner(self.pruner, said, older, drafts, before)
                 if done is not None:
                     return done
-            ladder = yield from self._with_room_for(carried, drafts)
+            ladder = yield from self._with_room_for(carried, drafts, before)
             done = yield from ladder.digest(drafts, before)
             if done is not None:
                 return done
@@ -340,15 +340,17 @@ class Ladder:
         carrying: int = yield Count(build(drafts.division, drafts.carrying, ()))
         return carrying - (yield from self._fixed(drafts.division))
 
-    def _with_room_for(self, carried: int, drafts: Drafts) -> "Work[Ladder]":
+    def _with_room_for(self, carried: int, drafts: Drafts, before: int) -> "Work[Ladder]":
         """Return the ladder with a target by which so many tokens have room, up to the trigger or else the window.
 
+        So it is where beside them less can be freed of the size `before` than a compaction has to free elsewhere.
         Where nearly all of the prompt is fixed, half of the room stays free, so that the next turn need not compact
         again, but for a small summary and what code carries.
         """
         budget, target = self.budget, self.target
         fixed = yield from self._fixed(drafts.division)
-        if carried > max(0, drafts.room) and not self.is_firm:
+        most = min(max(0, drafts.room), before - least_gain(before) - fixed)
+        if carried > max(0, most) and not self.is_firm:
             target = max(target, budget.trigger if budget.occupied(fixed) < budget.trigger else budget.window)
         if target < budget.trigger:
             return self
