@@ -22,9 +22,6 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
-MOST_CARRIED: Final = 500  # tokens
-SHARE_OF_CARRIED: Final = 16
-"""What code carries takes at most one part in so many of the window where all is tight."""
 USUAL_ANSWERS: Final = (9, 10)
 SHARE_BEFORE_REST = 3
 """An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
@@ -227,12 +224,10 @@ def plan_step(measure: Measure, budget: Budget, *, auto: bool = True) -> Decisio
         target = budget.target(fixed)
         if target - fixed >= least_room(budget):
             return Compact(target, is_tight=is_tight)
-        target = max(target, min(fixed + room_for_carried(budget), budget.trigger))
-        return Compact(target, asks_pruner=False, is_tight=is_tight)
+        return Compact(budget.trigger, asks_pruner=False, is_tight=is_tight)
     if measure.prompt == left or budget.occupied(measure.prompt) <= budget.window:
         return Send(is_tight, is_doubtful=not fits)
-    target = max(fixed, min(fixed + room_for_carried(budget), budget.window), (fixed + budget.window) // 2)
-    return Compact(target, asks_pruner=False, is_tight=is_tight)
+    return Compact(max(fixed, budget.window), asks_pruner=False, is_tight=is_tight)
 
 
 def most_reserve(window: int) -> int:
@@ -254,11 +249,6 @@ def window_for(fixed: int) -> int:
 def least_room(budget: Budget) -> int:
     """Return how much room between fixed cost and target makes a summary worth asking for."""
     return min(LEAST_ROOM_FOR_SUMMARY, budget.window // 16)
-
-
-def room_for_carried(budget: Budget) -> int:
-    """Return how much room what code carries has where all is tight: the files, and what is to do."""
-    return min(MOST_CARRIED, budget.window // SHARE_OF_CARRIED)
 
 
 def least_gain(before: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal, Protocol
 
-from elbowroom.context.compaction import Compaction, is_summary, smallest
+from elbowroom.context.compaction import Compaction, carried_in, is_summary, smallest
 from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
@@ -242,12 +242,13 @@ def cut_results(
 
 
 def fitting_results(
-    messages: Sequence[Message], manager: AgentContextManager, count: SizeOf, view: View | None = None
+    history: Prompt, manager: AgentContextManager, count: SizeOf, view: View | None = None
 ) -> Work[list[Message] | None]:
     """Return the conversation with the beginning and end of results that are too large; None where all stay whole.
 
     `count` returns the size of a bare text.
     """
+    messages = history.messages
     end = len(messages)
     while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
         end -= 1
@@ -258,10 +259,17 @@ def fitting_results(
     if not results or (prompt := (yield from counted(messages))) < manager.budget.window // 2:
         return None
     emptied = [with_text(result, "") for result in results]
-    rest = yield from _least([*messages[:first], *emptied, *after])
+    smallest_rest = smallest(Transcript.of([*messages[:first], *emptied, *after]))
+    rest = yield from counted(smallest_rest)
     size_of = _ruler(count, results, (yield from _least(messages)) - rest)
     sizes = [size_of(text_of(result)) for result in results]
-    if manager.before_tool_results(prompt, rest, sizes) != "too large":
+    if manager.before_tool_results(prompt, rest, sizes) == "fits":
+        return None
+    tools = yield Ask.CLIENT_TOOLS
+    told = carried_in(history.transcript, count, manager.budget.window, tools.kinds if tools is not None else {})
+    carrying: list[Message] = [*smallest_rest, {"role": "user", "content": told}] if told else smallest_rest
+    carried = (yield from counted(carrying)) - rest
+    if manager.before_tool_results(prompt, rest, sizes, carried) != "too large":
         return None
 
     def shown(text: str, tokens: int) -> str | None:
@@ -269,7 +277,7 @@ def fitting_results(
 
     can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
     makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
-    room = room_for_results(manager.budget, rest, now=None if makes_room else prompt - sum(sizes))
+    room = room_for_results(manager.budget, rest, carried=carried, now=None if makes_room else prompt - sum(sizes))
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     fitting = [
         result
@@ -438,4 +446,4 @@ class Shortener:
 
     def _fitting(self) -> Work[list[Message] | None]:
         view = self.outputs.shorter if self.outputs is not None else None
-        return (yield from fitting_results(self._history.messages, self.manager, self.size_of, view))
+        return (yield from fitting_results(self._history, self.manager, self.size_of, view))

@@ -14,7 +14,6 @@ from elbowroom.context.budget import (
     least_gain,
     least_room,
     plan_step,
-    room_for_carried,
 )
 from elbowroom.context.compaction import Rung
 from elbowroom.context.divisible import beginning_and_end
@@ -81,16 +80,17 @@ class AgentContextManager:
         """Note the size of a prompt that goes to the model now."""
         self.prompt = self.filled = prompt
 
-    def before_tool_results(self, prompt: int, rest: int, sizes: Sequence[int]) -> ToolVerdict:
+    def before_tool_results(self, prompt: int, rest: int, sizes: Sequence[int], carried: int = 0) -> ToolVerdict:
         """Check 2: decide about results of these sizes that came in together, before any model call has read them.
 
-        `prompt` is the size of the whole with them, `rest` the size that no compaction can free without them. `restart`
-        means that the history has to be compacted around them first; `too large` that even then they do not fit whole.
-        Where compaction is not automatic, everything fits that can be sent at all.
+        `prompt` is the size of the whole with them, `rest` the size that no compaction can free without them, and
+        `carried` what code carries through one. `restart` means that the history has to be compacted around them first;
+        `too large` that even then they do not fit whole. Where compaction is not automatic, everything fits that can be
+        sent at all.
         """
         if self.budget.occupied(prompt) < self.budget.trigger or (not self.auto and prompt < self.budget.window):
             return "fits"
-        fits = sum(sizes) <= max(room_for_results(self.budget, rest), self._room_for_small(rest))
+        fits = sum(sizes) <= max(room_for_results(self.budget, rest, carried=carried), self._room_for_small(rest))
         return "restart" if fits else "too large"
 
     def _room_for_small(self, rest: int) -> int:
@@ -153,17 +153,19 @@ class AgentContextManager:
             self.budget = replace(self.budget, window=window)
 
 
-def room_for_results(budget: Budget, rest: int, *, now: int | None = None) -> int:
+def room_for_results(budget: Budget, rest: int, *, carried: int = 0, now: int | None = None) -> int:
     """Return how many tokens results may take beside `rest`, the size that cannot be freed; never less than 0.
 
-    That is what is free below the trigger beside a summary, or where that leaves too little, in the whole window beside
-    what code carries, which takes half of it at most. With `now`, the size of the prompt without the results, it is
-    what is free beside that, but at least one part in three of what a compaction would leave.
+    That is what is free below the trigger beside a summary, of which code carries so many tokens, or where that leaves
+    too little, in the whole window, where the summary takes half of it at most. With `now`, the size of the prompt
+    without the results, it is what is free beside that, but at least one part in three of what a compaction would
+    leave.
     """
-    room = budget.trigger - budget.occupied(rest) - least_room(budget)
+    summary = max(least_room(budget), carried)
+    room = budget.trigger - budget.occupied(rest) - summary
     if room < budget.window // LEAST_ROOM:
         free = max(0, budget.window - budget.occupied(rest))
-        room = free - min(room_for_carried(budget), free // 2)
+        room = free - min(summary, free // 2)
     return room if now is None else max(room // LEAST_PART, room + budget.occupied(rest) - budget.occupied(now))
 
 

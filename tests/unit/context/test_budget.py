@@ -196,8 +196,8 @@ def situations(draw: st.DrawFn) -> tuple[Budget, Measure]:
         ),  # no room for a summary, only for what code carries
         (Measure(6000, 5553), Send(is_tight=True)),  # fixed cost at the trigger: the window is the limit
         (Measure(7192, 5600), Send(is_tight=True)),  # the reply's reserve just fits
-        (Measure(7193, 5600), Compact(7396, asks_pruner=False, is_tight=True)),  # it does not: code cuts
-        (Measure(9000, 5600), Compact(7396, asks_pruner=False, is_tight=True)),
+        (Measure(7193, 5600), Compact(8192, asks_pruner=False, is_tight=True)),  # it does not: code cuts
+        (Measure(9000, 5600), Compact(8192, asks_pruner=False, is_tight=True)),
         (Measure(8100, 8100), Send(is_tight=True)),  # nothing to free, and it fits
         (Measure(8101, 8100), Compact(9100, asks_pruner=False, is_tight=True)),
         (Measure(8191, 8191), Send(is_tight=True)),
@@ -251,7 +251,7 @@ def test_what_may_fit_is_not_refused(measure: Measure, decision: Decision, *, au
 def test_tool_schemas_above_the_trigger_never_call_a_pruning_agent() -> None:
     """C02: 29,000 tokens of tools in a window of 32,768."""
     assert plan_step(Measure(29_500, 29_100), Budget(32_768)) == Send(is_tight=True)
-    assert plan_step(Measure(33_000, 29_100), Budget(32_768)) == Compact(31_434, asks_pruner=False, is_tight=True)
+    assert plan_step(Measure(33_000, 29_100), Budget(32_768)) == Compact(32_768, asks_pruner=False, is_tight=True)
     assert plan_step(Measure(34_000, 33_000), Budget(32_768)) == Refuse(33_000)
 
 

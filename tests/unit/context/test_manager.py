@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.context.budget import Budget, Compact, Measure, Refuse, Send, room_for_carried
+from elbowroom.context.budget import Budget, Compact, Measure, Refuse, Send, least_room
 from elbowroom.context.divisible import NEAR
 from elbowroom.context.manager import LEAST_SHARE, AgentContextManager, room_for_results, shares, shortened
 
@@ -191,7 +191,7 @@ def test_room_for_results_leaves_a_summary_below_the_trigger(window: int) -> Non
 
 @pytest.mark.parametrize("window", [128, 4096, 8192, 131_072])
 def test_room_for_results_is_never_negative_and_goes_beyond_a_trigger_that_is_passed(window: int) -> None:
-    """Whatever cannot be freed, results have what is free of the window beside a reply and what code carries.
+    """Whatever cannot be freed, results have what is free of the window beside a reply and a summary.
 
     At least they have half of it.
     """
@@ -201,7 +201,9 @@ def test_room_for_results_is_never_negative_and_goes_beyond_a_trigger_that_is_pa
             assert 0 <= room_for_results(budget, rest, now=now) <= max(0, window - budget.occupied(rest))
         if budget.trigger <= budget.occupied(rest) < window:
             free = window - budget.occupied(rest)
-            assert room_for_results(budget, rest) == max(free - room_for_carried(budget), free - free // 2)
+            for carried in (0, window // 32, window // 8):
+                summary = max(least_room(budget), carried)
+                assert room_for_results(budget, rest, carried=carried) == max(free - summary, free - free // 2)
 
 
 @pytest.mark.parametrize("room", [100, 333, 1000, 4000])

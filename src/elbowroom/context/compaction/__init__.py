@@ -32,6 +32,7 @@ from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import depths_in, find_values, spoken
 from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.compaction.outcome import Compaction
+from elbowroom.context.compaction.record import carried_in
 from elbowroom.context.compaction.sealed import Seal, sealed_key
 from elbowroom.context.compaction.verdict import (
     all_said,
@@ -57,6 +58,7 @@ __all__ = [
     "Unusable",
     "Wishes",
     "all_said",
+    "carried_in",
     "depths_in",
     "find_identifiers",
     "find_values",

@@ -15,21 +15,11 @@ from elbowroom.context.compaction.division import (
     TaskState,
     body_of,
     build,
-    carried_by,
-    is_summary,
     quotation,
     summary_message,
 )
-from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.compaction.order import too_long
-from elbowroom.context.compaction.to_do import (
-    client_list,
-    list_told,
-    told_list,
-    tool_told,
-    with_client_list,
-    with_news,
-)
+from elbowroom.context.compaction.record import Record, groups_of, staying_in
 from elbowroom.context.divisible import LONGEST_TOKEN, within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
 from elbowroom.context.transcript import Group, Message, Summary, text_of, written
@@ -39,8 +29,6 @@ NEWEST_SHARE: Final = 8
 USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
 CALLS_SHARE: Final = 8
-FILES_SHARE: Final = 32
-TO_DO_SHARE: Final = 16
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
@@ -49,6 +37,7 @@ MOST_GROUPS: Final = 500
 OLDEST_SHARE: Final = 7
 """One part in so many of the window is for what older groups than these are told by."""
 LEFT_OUT: Final = "- ({} messages are left out.)"
+NO_PLAN: Final = Plan("", "")
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
 
 
@@ -88,6 +77,9 @@ class Draft:
 class Drafts:
     """Makes the drafts of one compaction; `size` counts a text, `room` is what the target leaves beside the tail.
 
+    `carrying` is a summary that has only what code carries: the files that were changed, and what is to do. It is empty
+    without any, and takes `carried` tokens.
+
     `target` bounds the whole prompt. `removed` is what the summary tells of removed tool calls. Groups that nobody asks
     to keep stay only from the place `stays_from` on.
     """
@@ -105,20 +97,18 @@ class Drafts:
     ) -> None:
         self.division = division
         self.room = room
-        self.coverage = Coverage(_all(division), size)
+        self.coverage = Coverage(groups_of(division), size)
         self._state = state
         self._size = size
-        self._files_room, self._to_do_room = window // FILES_SHARE, window // TO_DO_SHARE
         self._least_part = min(LEAST_LEFT, window // PARTS_SHARE)
         self._users_room = target // USERS_SHARE
-        self._touched: dict[int, list[tuple[str, State]]] = {}
         self._sizes: dict[int, int] = {}
-        self._carried = carried_by(division.summaries)
-        oldest = [each.group for each in division.oldest]
-        self._listed = client_list([*oldest, *_all(division)], self._carried.to_do)
+        self._record = Record(division, size, window, removed.kinds)
         self._removed = removed
         self._stays_from = stays_from
-        self._results = removed.results or self._carried.results
+        self._results = removed.results or self._record.results
+        self.carrying = self._record.carried
+        self.carried = size(self.carrying) + FRAME if self.carrying else 0
 
     def planned(self, plan: Plan, most: int) -> Draft | str:
         """Return the draft of a plan, whose summary may take `most` tokens, or the reason against it.
@@ -145,7 +135,7 @@ class Drafts:
         """Return a draft made by code alone in so much room: what the calls did, and quotations."""
         of = self._removed
         calls = [each.group for each in self.division.old if each.group.kind == "tools"]
-        most = min(room // CALLS_SHARE, of.most_tokens)
+        most = min(room // CALLS_SHARE, of.most_tokens, room - self.carried)
         done = summary_of_calls(
             calls, lambda text: self._size(quotation("call", text)), most, of.kinds, keeps_errors=of.keeps_errors
         )
@@ -169,10 +159,12 @@ class Drafts:
             return None
         if not (draft.kept or draft.lines):
             parts = [part for id_, part in draft.division.parts.items() if id_ not in self.division.parts]
-            room = draft.most + sum(map(self._size_shown, parts))
-            return self._draft(self.division, draft.plan, (), room) if parts else None
+            if parts:
+                return self._draft(self.division, draft.plan, (), draft.most + sum(map(self._size_shown, parts)))
+            smaller = self._draft(draft.division, draft.plan, (), _less(draft.most))
+            return smaller if len(smaller.summary) < len(draft.summary) else None
         kept = draft.kept[(len(draft.kept) + 1) // 2 :]
-        room = draft.most if draft.kept else draft.most - max(LEAST_LEFT // 8, draft.most // 8)
+        room = draft.most if draft.kept else _less(draft.most)
         return self._draft(draft.division, draft.plan, kept, room)
 
     def _filled(self, plan: Plan, room: int) -> Draft:
@@ -180,8 +172,8 @@ class Drafts:
 
         Quotations take the rest; where they need less, it goes to more groups.
         """
-        bare = self._size(self._told(self.division, plan, "", ()))
-        left = room - bare - self._size(self._to_do(plan, _staying(self.division), room - bare))
+        files, to_do = self._record.changes(plan.to_do)
+        left = room - self._size(self._told(self.division, plan, files, (), to_do=to_do))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
@@ -262,13 +254,13 @@ class Drafts:
         ordered = [stays[number] for number in sorted(stays)]
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
-        staying = [*_staying(division), *(each.group for each in ordered)]
-        to_do = self._to_do(plan, staying, left - self._size(self._told(division, plan, "", ("-",))))
+        staying = [*staying_in(division), *(each.group for each in ordered)]
+        bare = self._told(division, plan, "", ("-",))
+        to_do = self._record.to_do(plan.to_do, staying, left - self._size(bare))
         bare = self._told(division, plan, "", ("-",), to_do=to_do)
-        files = self._files_of(removed, min(self._files_room, max(0, left - self._size(bare))))
-        if files:
-            bare = self._told(division, plan, files, ("-",), to_do=to_do)
+        files = self._record.files(removed, left - self._size(bare))
         told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
+        bare = self._told(division, plan, files, ("-",), to_do=to_do)
         units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
         standing = sorted((unit.place, unit) for unit in units if unit.place is not None)
         carried = body_of((unit.heading, unit.line) for _, unit in standing)
@@ -277,36 +269,6 @@ class Drafts:
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
         text = self._told(division, plan, files, lines, carried, to_do) if removed or lines else ""
         return Draft(division, plan, tuple(ordered), text, len(units), room)
-
-    def _to_do(self, plan: Plan, staying: Iterable[Group], room: int) -> str:
-        """Return the lines of what is to do after a plan, in so much room, without a list whose call stays."""
-        told, listed = self._carried.to_do, self._listed
-        things, tool = list_told(told), tool_told(told)
-        if listed is not None:
-            things, tool = with_client_list(things, listed.things), listed.tool
-            if any(each is listed.lister for each in staying):
-                things = things[: len(things) - len(listed.things)]
-        return told_list(with_news(things, plan.to_do), self._size, min(self._to_do_room, room), tool)
-
-    def _files_of(self, removed: Sequence[Group], room: int) -> str:
-        """Return the lines about the files of removed groups, in so much room; what stays tells their last state."""
-        files: dict[str, State] = {}
-        for group in (*(each.group for each in self.division.oldest), *removed):
-            touched = files_listed(carried_by([group]).files) if is_summary(group) else self._touched_by(group)
-            for path, state in touched:
-                files[path] = last_state(files.pop(path, None), state)
-        for path, state in (each for group in _staying(self.division) for each in self._touched_by(group)):
-            if path in files:
-                files[path] = last_state(files[path], state)
-        return listed_files(files, self._size, room)
-
-    def _touched_by(self, group: Group) -> list[tuple[str, State]]:
-        """Return the files that the calls of a group have touched, looked for once."""
-        if group.kind != "tools":
-            return []
-        if id(group) not in self._touched:
-            self._touched[id(group)] = list(files_in([group], self._removed.kinds))
-        return self._touched[id(group)]
 
     def _size_of(self, numbered: NumberedGroup) -> int:
         """Return the tokens of a group; a group whose length alone shows that it has no room is not counted."""
@@ -339,11 +301,5 @@ def condensed_as(known: Division, division: Division) -> Division:
     return replace(division, old=old, summaries=known.summaries, oldest=known.oldest)
 
 
-def _all(division: Division) -> list[Group]:
-    """Return all groups of a conversation: earlier summaries, then the others in their order."""
-    numbered = sorted([*division.pinned, *division.old], key=lambda each: each.id)
-    return [*division.system, *division.summaries, *(each.group for each in numbered), *division.tail]
-
-
-def _staying(division: Division) -> list[Group]:
-    return [*division.system, *(each.group for each in division.pinned), *division.tail]
+def _less(room: int) -> int:
+    return room - max(LEAST_LEFT // 8, room // 8)

@@ -1,8 +1,9 @@
 """The files that calls have read, written and deleted, with their last state, as a summary lists them."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from elbowroom.context.compaction.shell import files_of
@@ -57,35 +58,22 @@ def files_listed(text: str) -> Iterator[tuple[str, State]]:
 
 
 def listed_files(files: Mapping[str, State], size: Callable[[str], int], room: int) -> str:
-    """Return one line for each state, as many of the newest files as there is room for; `files` are oldest first.
-
-    Where not all have room so, several in one folder have a line of their own, which names the folder once.
-    """
-    lines, is_whole = _lines(files, size, room, dict.fromkeys(files, ""))
-    if not is_whole:
-        placed = {path: found[0] if (found := FOLDER.match(path)) else "" for path in files}
-        shared = Counter((state, placed[path]) for path, state in files.items())
-        several = {path: placed[path] if shared[state, placed[path]] > 1 else "" for path, state in files.items()}
-        lines, _ = _lines(files, size, room, several)
-    return "\n".join(lines)
+    """Return as many of the newest files as there is room for, in lines for each state; `files` are oldest first."""
+    ranked = [path for state in STATES for path in reversed([*files]) if files[path] == state]
+    most = bisect_right(range(1, len(ranked) + 1), room, key=lambda number: size(_lines(files, ranked[:number])))
+    return _lines(files, ranked[:most])
 
 
-def _lines(
-    files: Mapping[str, State], size: Callable[[str], int], room: int, folders: Mapping[str, str]
-) -> tuple[list[str], bool]:
-    """Return the lines, in which files stand below the folders that are named once, and whether all have room."""
-    lines: list[str] = []
-    for state in STATES:
-        told: dict[str, list[str]] = {}
-        for path in reversed([path for path, each in files.items() if each == state]):
-            folder = folders[path]
-            name = f"`{path.removeprefix(folder)}`"
-            room -= size(f", {name}") + (0 if folder in told else size(f"{_beginning(state, folder)}\n"))
-            if room < 0:
-                break
-            told.setdefault(folder, []).insert(0, name)
-        lines += [f"{_beginning(state, folder)}{', '.join(names)}" for folder, names in reversed(told.items())]
-    return lines, room >= 0
+def _lines(files: Mapping[str, State], listed: Collection[str]) -> str:
+    """Return the lines of these files; several in one folder have a line of their own, which names the folder once."""
+    placed = {path: found[0] if (found := FOLDER.match(path)) else "" for path in listed}
+    shared = Counter((files[path], placed[path]) for path in listed)
+    lines: dict[tuple[int, str], list[str]] = {}
+    for path in filter(placed.__contains__, files):
+        folder = placed[path] if shared[files[path], placed[path]] > 1 else ""
+        lines.setdefault((STATES.index(files[path]), folder), []).append(f"`{path.removeprefix(folder)}`")
+    told = sorted(lines.items(), key=lambda line: line[0][0])
+    return "\n".join(f"{_beginning(STATES[state], folder)}{', '.join(names)}" for (state, folder), names in told)
 
 
 def _beginning(state: State, folder: str) -> str:

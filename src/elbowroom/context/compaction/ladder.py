@@ -28,7 +28,7 @@ from elbowroom.context.compaction.division import (
     state_of,
     tail_starts,
 )
-from elbowroom.context.compaction.drafts import Draft, Drafts, condensed, condensed_as
+from elbowroom.context.compaction.drafts import NO_PLAN, Draft, Drafts, condensed, condensed_as
 from elbowroom.context.compaction.order import (
     NO_ANSWER,
     Pruner,
@@ -54,7 +54,6 @@ PASSES = 3
 """How often a message is made to fit: a bare text may take more or fewer tokens than in the prompt."""
 NEAR_ENOUGH = 16  # tokens
 NOTHING: frozenset[int] = frozenset()
-NO_PLAN = Plan("", "")
 SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for quotations
 
 
@@ -153,17 +152,17 @@ class Ladder:
         """Climb once; the pruning agent sees what was `said`."""
         division, room = yield from self._divide(transcript)
         division = condensed(division, self.size, self.budget.window)
-        drafts = None
+        drafts = self._drafts(transcript, division, room)
         if division.old or division.summaries:
-            drafts = self._drafts(transcript, division, room)
-            if self.asks_pruner and self.pruner and division.old and room >= least_room(self.budget):
+            carried = yield from self._carried(drafts)
+            if self.asks_pruner and self.pruner and division.old and room - carried >= least_room(self.budget):
                 done = yield from self._by_pruner(self.pruner, said, drafts, before)
                 if done is not None:
                     return done
-            done = yield from self._by_digest(drafts, before)
+            ladder = yield from self._with_room_for(carried, drafts, before)
+            done = yield from ladder.digest(drafts, before)
             if done is not None:
                 return done
-        drafts = drafts or self._drafts(transcript, division, room)
         last = yield from self._by_last_messages(transcript, drafts, before)
         return self._judged(drafts, NO_PLAN, last) if isinstance(last, Compaction) else last
 
@@ -286,7 +285,7 @@ class Ladder:
         return max(0, self.budget.room(0, self.target) - known)
 
     def _by_pruner(self, pruner: Pruner, said: Transcript, drafts: Drafts, before: int) -> Work[Compaction | None]:
-        cap = self.cap(drafts.room)
+        cap = self.cap(drafts.room - drafts.carried)
         if (most := pruner.can_write((yield from self._read_anew(drafts.division)))) is not None:
             cap = min(cap, max(LEAST_SUMMARY, most))
         request = PruningRequest(
@@ -320,7 +319,33 @@ class Ladder:
         done = yield from self._accepted(drafts, _draft(drafts, said, so_far, cap), "retry", before)
         return done if isinstance(done, Compaction) else None
 
-    def _by_digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
+    def _carried(self, drafts: Drafts) -> Work[int]:
+        """Return how many tokens of the prompt what code carries takes."""
+        if not drafts.carrying:
+            return 0
+        carrying: int = yield Count(build(drafts.division, drafts.carrying, ()))
+        return carrying - (yield from self._fixed(drafts.division))
+
+    def _with_room_for(self, carried: int, drafts: Drafts, before: int) -> "Work[Ladder]":
+        """Return the ladder with a target by which so many tokens have room, up to the trigger or else the window.
+
+        So it is where beside them less can be freed of the size `before` than a compaction has to free elsewhere.
+        Where nearly all of the prompt is fixed, half of the room stays free, so that the next turn need not compact
+        again, but for a small summary and what code carries.
+        """
+        budget, target = self.budget, self.target
+        fixed = yield from self._fixed(drafts.division)
+        most = min(max(0, drafts.room), before - least_gain(before) - fixed)
+        if carried > max(0, most) and not self.is_firm:
+            target = max(target, budget.trigger if budget.occupied(fixed) < budget.trigger else budget.window)
+        if target < budget.trigger:
+            return self
+        room = budget.room(fixed, target)
+        drafts.room = max(min(drafts.room, room // 2), min(room, drafts.carried or least_room(budget)))
+        return replace(self, target=target)
+
+    def digest(self, drafts: Drafts, before: int) -> Work[Compaction | None]:
+        """Compact by code alone; return None where that does not reach the target."""
         for room in (drafts.room, drafts.room // 2, drafts.room // 4):
             done = yield from self._accepted(drafts, drafts.digested(room), "digest", before)
             if isinstance(done, Compaction):
