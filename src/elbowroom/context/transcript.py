@@ -227,25 +227,17 @@ def calls_of(message: Message) -> list[Mapping[str, Any]]:
 class Use:
     """A `call` of a tool, and the `text` of the result right after its message, empty where there is none.
 
-    `caller` and `result` are the places of their messages, `position` is that of the call in its own.
+    `name` is the tool's, `arguments` are text whatever they are. `caller` and `result` are the places of their
+    messages, `position` is that of the call in its own.
     """
 
     call: Mapping[str, Any]
+    name: str
+    arguments: str
     caller: int
     position: int
     result: int | None
     text: str
-
-    @property
-    def name(self) -> str:
-        """Return the tool's name."""
-        return str(self.call["function"].get("name") or UNKNOWN_TOOL)
-
-    @property
-    def arguments(self) -> str:
-        """Return the arguments, as text whatever they are."""
-        arguments = self.call["function"].get("arguments") or ""
-        return arguments if isinstance(arguments, str) else as_json(arguments)
 
 
 def uses_in(messages: Sequence[Message]) -> Iterator[Use]:
@@ -259,9 +251,12 @@ def uses_in(messages: Sequence[Message]) -> Iterator[Use]:
             results.setdefault(str(messages[at].get("tool_call_id")), at)
             at += 1
         for position, call in enumerate(calls):
-            if isinstance(call.get("function"), Mapping):
+            if isinstance(function := call.get("function"), Mapping):
+                name, arguments = str(function.get("name") or UNKNOWN_TOOL), function.get("arguments") or ""
+                arguments = arguments if isinstance(arguments, str) else as_json(arguments)
                 result = results.get(str(call.get("id")))
-                yield Use(call, caller, position, result, "" if result is None else text_of(messages[result]))
+                text = "" if result is None else text_of(messages[result])
+                yield Use(call, name, arguments, caller, position, result, text)
 
 
 def with_safe_calls(message: Message) -> Message:

@@ -198,14 +198,16 @@ def _open_uses(
     end = len(messages)
     while end and messages[end - 1].get("role") == "assistant" and not calls_of(messages[end - 1]):
         end -= 1
-    callers = [at for at in reversed(range(end)) if messages[at].get("role") == "assistant"]
-    ages = {caller: age for age, caller in enumerate(callers, 1)}
+    ages: dict[int, int] = {}
+    for at in reversed(range(end)):
+        if messages[at].get("role") == "assistant":
+            ages[at] = len(ages) + 1
     for rank, use in enumerate(reversed([*uses_in(messages[:end])]), 1):
         if use.result is None or not isinstance(use.call["function"].get("arguments"), str):
             continue
         tokens = _tokens_of(use, use.arguments, use.text, size_of, errors)
         if tokens and (ref := ref_of_result(messages[use.result])) is not None:
-            call = use.call, use.caller, use.position, use.result, use.text
+            call = use.call, use.name, use.arguments, use.caller, use.position, use.result, use.text
             yield _Open(*call, ref, ages[use.caller], rank, tokens)
 
 
