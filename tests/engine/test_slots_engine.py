@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from llama_server import LlamaServer, Options
 from prefix_reuse import Reading, readings_of
 from recording_relay import RecordingRelay
 from serving import Served, serve, settings_for
+
+from elbowroom.context.costs import Moving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +93,12 @@ async def take_turns(
     return turns
 
 
+@pytest.fixture
+def _pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all saved, since on a busy machine a tiny model may read faster than a file is written."""
+    monkeypatch.setattr(Moving, "pays", lambda *_: True)
+
+
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return what was said of slots."""
     return [one.getMessage() for one in caplog.records if one.name.endswith("admission.slots")]
@@ -118,8 +127,9 @@ async def test_a_slot_is_restored_in_each_return(
     assert turns.moves("restore") == len(returns)
     assert [line for line in told(caplog) if "saved" in line] == told(caplog)
     assert len(told(caplog)) == 1
-    assert len(list(saves.iterdir())) == len({file.name for file in saves.iterdir()}) >= conversations
-    assert not [file.name for file in saves.iterdir() if not file.name.startswith("elbowroom-")]
+    names = [file.name for file in saves.iterdir()]
+    assert len([name for name in names if name.endswith(".slot")]) == conversations
+    assert all(name.startswith("elbowroom-") for name in names)
 
 
 @pytest.mark.parametrize("folder", [True, False], ids=["with a folder", "without"])
@@ -160,6 +170,7 @@ async def test_without_a_folder_conversations_keep_their_slots(
     assert {one.json().get("id_slot") for one in turns.chats(ABOUT[0])} <= {0, None}
 
 
+@pytest.mark.usefixtures("_pays")
 async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path
 ) -> None:
@@ -178,3 +189,28 @@ async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
     assert len(turns.returns()) == 16
     assert all(turns.returns()[:3])
     assert not all(turns.returns())
+
+
+@pytest.mark.usefixtures("_pays")
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_conversations_at_once_of_which_some_are_left(
+    start_engine: Callable[[Options], LlamaServer], tmp_path: Path, slots: int
+) -> None:
+    """Clients that leave while they wait, read or are answered hold no slot, and the others are answered."""
+    more = {"slot_save_path": f"{tmp_path}/"}
+    engine = start_engine(Options(context_length=WINDOW * slots, slots=slots, more=more))
+    async with RecordingRelay(engine.base_url) as relay:
+        settings = settings_for(relay.base_url, kind="openai", provider="manage_context = true")
+        async with serve(made(tmp_path / "elbowroom"), settings) as served:
+            turns = Turns(served, relay)
+            for number in range(4):
+                asked = [asyncio.create_task(turns.ask(about)) for about in ABOUT]
+                left = [asyncio.create_task(turns.ask(f"Gulls {number}. ")) for number in range(3)]
+                for wait, task in zip((0.0, 0.05, 0.1 * number), left, strict=True):
+                    await asyncio.wait([task], timeout=wait)
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+                await asyncio.gather(*asked)
+            for about in ABOUT:
+                await turns.ask(about)
+                assert turns.readings(about)[-1].cached >= turns.readings(about)[-2].prompt

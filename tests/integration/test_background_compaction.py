@@ -105,16 +105,18 @@ async def test_an_agent_that_works_for_another(tmp_path: Path) -> None:
         is_parent = body["messages"][0] == parent and len(body["messages"]) == 1
         return Script(ToolCall("ask", {"what": "all"})) if is_parent else LONG_ANSWER
 
-    async with small_window(tmp_path, model, window=WINDOW, timing=QUICK) as (served, studio):
-        jobs = served.app[SHARED].background._jobs
+    async with small_window(tmp_path, model, window=WINDOW, slots=1, timing=QUICK) as (served, studio):
+        jobs, last = served.app[SHARED].background._jobs, served.app[SHARED].background._last_prompts
         asked = {**body_of([parent]), "tools": [function_spec("ask", what={"type": "string"})]}
         _, answer = await ask_whole(served, asked)
         called = answer["choices"][0]["message"]
         await ask_whole(served, body_of(history(NEARLY_FULL)))
         assert not jobs
+        assert not last  # nor is it read again, where a title takes its place
         result = {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "All of it."}
         await ask_whole(served, {**asked, "messages": [parent, called, result]})
         await ask_whole(served, body_of(history(NEARLY_FULL)))
+        assert last
         await eventually(lambda: len(orders_of(studio)) == 1, "nothing is compacted once the work is done")
 
 

@@ -1,10 +1,9 @@
 """Tools that the client brings and runs itself."""
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import (
     RAW_MODEL,
@@ -12,26 +11,20 @@ from chatting import (
     chat_body,
     chunks_of,
     delta_frame,
-    elbowroom_with_studio,
     finish_of,
     function_spec,
     split_frames,
     stream_bytes,
 )
-from serving import Served, text_of
+from pair_fixtures import Pair
+from serving import text_of
 
-from elbowroom.demo import Cut, Pause, Raw, Script, SimulatedLMStudio, ToolCall
+from elbowroom.demo import Cut, Pause, Raw, Script, ToolCall
 
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 TOOLS = [function_spec("read_note"), function_spec("search", query={"type": "string"})]
-
-
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    """Run elbowroom in front of a simulated LM Studio."""
-    async with elbowroom_with_studio(tmp_path) as both:
-        yield both
 
 
 def piece(index: int, arguments: str, name: str | None = None, call_id: str | None = None) -> bytes:

@@ -2,26 +2,21 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, finish_of, split_frames
+from pair_fixtures import Pair
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import Cut, Error, Overflow, Raw, Reply, Script, SimulatedLMStudio, SimulatedModel
 
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 DEAD = "http://127.0.0.1:9"
-
-
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    """Run elbowroom in front of a simulated LM Studio."""
-    async with elbowroom_with_studio(tmp_path) as both:
-        yield both
 
 
 async def refused(served: Served, body: Any) -> tuple[int, dict[str, Any]]:

@@ -2,10 +2,9 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import (
     MODEL,
@@ -13,25 +12,19 @@ from chatting import (
     chat_body,
     chunks_of,
     delta_frame,
-    elbowroom_with_studio,
     finish_of,
     function_spec,
     split_frames,
     stream_bytes,
 )
-from serving import Served, text_of
+from pair_fixtures import Pair
+from serving import text_of
 
-from elbowroom.demo import Cut, Error, Pause, Raw, Reasoning, Script, SimulatedLMStudio, ToolCall
+from elbowroom.demo import Cut, Error, Pause, Raw, Reasoning, Script, ToolCall
 
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
-
-
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    """Run elbowroom in front of a simulated LM Studio."""
-    async with elbowroom_with_studio(tmp_path) as both:
-        yield both
 
 
 @pytest.mark.fault("proxy in between", "streaming", "no cache, no buffer")

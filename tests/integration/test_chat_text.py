@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
+import pytest_asyncio
 from chatting import (
     MODEL,
     RAW_MODEL,
@@ -18,11 +20,13 @@ from chatting import (
     stream_bytes,
 )
 from own_tools import own_tool
-from serving import Served, text_of
+from pair_fixtures import Pair
+from serving import text_of
 
-from elbowroom.demo import Pause, Raw, Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall
+from elbowroom.demo import Pause, Raw, Script, SimulatedModel, Text, ToolCall
 
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+pair = pair_fixtures.pair
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 TEXTS = {
     "separators": "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei",
@@ -45,11 +49,11 @@ def whole(text: str) -> str:
 EXOTIC = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     """Run elbowroom in front of a simulated LM Studio, with a window that holds everything in these tests."""
     large = SimulatedModel(MODEL, max_context_length=4_000_000, loaded_context_length=4_000_000)
-    async with elbowroom_with_studio(tmp_path, model=large) as both:
+    async with elbowroom_with_studio(tmp_path_factory.mktemp("chats"), model=large) as both:
         yield both
 
 

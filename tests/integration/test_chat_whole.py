@@ -2,25 +2,19 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import MODEL, RAW_MODEL, chat_body, delta_frame, elbowroom_with_studio
-from serving import Served
+from pair_fixtures import Pair
 
-from elbowroom.demo import Cut, Error, Raw, Reasoning, Reply, Script, SimulatedLMStudio
+from elbowroom.demo import Cut, Error, Raw, Reasoning, Reply, Script
 
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
-
-
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    """Run elbowroom in front of a simulated LM Studio."""
-    async with elbowroom_with_studio(tmp_path) as both:
-        yield both
 
 
 @MODELS

@@ -12,9 +12,9 @@ from request_checks import assert_fits
 from scripted_pruner import rest_of
 from scripted_pruner import text_of as content_of
 from serving import text_of
-from small_window import orders_of, small_window, turns_of
+from small_window import in_pieces, orders_of, small_window, turns_of
 
-from elbowroom.demo import SimulatedTokenizer
+from elbowroom.demo import Script, SimulatedTokenizer
 from elbowroom.server.state import SHARED, Timing
 
 NOUNS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "sun", "bell")
@@ -34,12 +34,12 @@ def log_of(words: int) -> str:
     return "".join(sentences)
 
 
-def goes_on(text: str) -> Callable[[dict[str, Any]], str]:
+def goes_on(text: str) -> Callable[[dict[str, Any]], Script]:
     """Return a model that writes the text, and goes on with it after the last words of it that it sees."""
 
-    def says(body: dict[str, Any]) -> str:
+    def says(body: dict[str, Any]) -> Script:
         last = next((each for each in reversed(body["messages"]) if each["role"] == "assistant"), None)
-        return text if last is None else rest_of(text, content_of(last))
+        return in_pieces(text if last is None else rest_of(text, content_of(last)))
 
     return says
 
@@ -107,11 +107,11 @@ async def test_end_of_an_answer_that_was_stopped_to_make_room(
     said = " ".join(text.split(" ")[:words]) + " "
     before = talk(log_of(earlier).replace("day", "trip"), QUESTION)["messages"][0 if earlier else -1 :]
 
-    def says(body: dict[str, Any]) -> str:
+    def says(body: dict[str, Any]) -> Script:
         texts = [content_of(each) for each in body["messages"]]
         is_next = last in texts or (last is None and body["messages"][-1]["role"] == "assistant")
         whole, begun = text if is_next else said, [each for each in texts if each[-80:] in text]
-        return rest_of(whole, begun[-1]) if begun else whole
+        return in_pieces(rest_of(whole, begun[-1]) if begun else whole)
 
     async with small_window(tmp_path, says, window=window, timing=Timing(quiet=0.02)) as (served, studio):
         assert text_of(chunks_of(await stream_bytes(served, {"model": RAW_MODEL, "messages": before}))) == said

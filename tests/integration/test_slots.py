@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from fake_upstream import Asked, FakeUpstream, chunk, fake_upstream, says
+from fake_upstream import Asked, FakeUpstream, chunk, fake_upstream, says, streams
 from serving import Served, serve, settings_for
 
 from elbowroom.agents.admission import slots as admission_slots
+from elbowroom.providers.openai_compatible import OpenAICompatible
+from elbowroom.providers.upstream import open_session
 
 CHAT = "/v1/chat/completions"
 Body = dict[str, Any]
@@ -119,7 +121,7 @@ async def test_a_restore_without_effect_is_switched_off(tmp_path: Path, caplog: 
         await take_turns(served, 4)
         assert len(moves(fake)) == done
     [line] = told(caplog)
-    assert "does not go on with what is restored" in line
+    assert "gains nothing" in line
 
 
 @pytest.mark.parametrize("status", [500, 501, 200])
@@ -171,6 +173,26 @@ async def test_a_server_that_refuses_to_be_told_a_slot(tmp_path: Path, caplog: p
     assert "refuses to be told a slot" in line
 
 
+async def test_a_server_that_tells_only_at_the_end(tmp_path: Path) -> None:
+    """What an older server had in its cache is known only when it has answered: nothing is asked twice for that."""
+    last, sizes = [0], dict[str, int]()
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        last.append(size_of(body) + 2)
+        usage = {"prompt_tokens": size_of(body), "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
+        stop = chunk({}, "stop", usage=usage) + b"data: [DONE]\n\n"
+        return await streams(chunk({"content": "So it is."}), stop)(request)
+
+    async def move(request: web.Request) -> web.Response:
+        return slot(request, sizes, last)
+
+    async with llama(tmp_path, 1, chat, move) as (fake, served):
+        await take_turns(served, 2)
+        assert len(fake.asked_at(CHAT)) == 4
+        assert moves(fake)
+
+
 async def test_a_client_that_chooses_its_slot(tmp_path: Path) -> None:
     """A request that names a slot itself is sent as it is."""
     no_folder = says({"error": {"code": 501, "message": "Start it with --slot-save-path"}}, status=501)
@@ -200,3 +222,18 @@ async def test_requests_of_one_conversation_at_once(tmp_path: Path) -> None:
         await asyncio.gather(*(ask(served, "A", turn) for turn in range(3)))
         assert {one.json.get("id_slot") for one in fake.asked_at(CHAT)} >= {0, 1}
     assert most == 2
+
+
+@pytest.mark.parametrize(("status", "can_save"), [(400, True), (501, False), (404, False), (200, False), (500, False)])
+async def test_whether_a_server_can_save(status: int, can_save: bool) -> None:
+    """A server that looks at the action has a folder for slots; to a router each request names its model."""
+    answers = {"/v1/models": says(LISTING), "/props": says({"total_slots": 4})}
+    answers["/slots/0"] = says({"error": {"message": "Invalid action"}}, status=status)
+    async with fake_upstream(answers) as fake, open_session() as http:
+        provider = OpenAICompatible("llama", f"{fake.url}/v1", http, manages_context=True)
+        [info] = await provider.models()
+        assert info.slots == 4
+        assert provider.slot_files is not None
+        assert await provider.slot_files.can_save(info.id) is can_save
+        [asked] = fake.asked_at("/slots/0")
+    assert asked.json == {"model": "m"}

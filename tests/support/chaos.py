@@ -19,7 +19,7 @@ DOWN: Final = (0.0, 2.0)
 CALM: Final = 4.0
 """Seconds after a fault is over in which it still counts: until what has waited meanwhile is worked off."""
 FORGOTTEN: Final = 10.0
-"""Seconds after which a silent server is taken for dead, and nothing is under way that began without the database."""
+"""Seconds after which a silent server is taken for dead."""
 KILLS: Final = {"server killed": 70, "LM Studio killed": 30}
 CHAOS: Final = {"server killed": 30, "LM Studio killed": 15, "server frozen": 20, "database restarted": 35}
 
@@ -78,10 +78,10 @@ class Hand:
     def hid_what_is_held(self, when: float) -> bool:
         """Tell whether servers may not have known at this time what is held of a window.
 
-        That is so while the database is away and not long after, and while a server stands still that the others take
+        That is so while the database is away and a moment after, and while a server stands still that the others take
         for dead: the LM Studios go on with what it has asked them.
         """
-        hidden = {"database restarted": (0.0, FORGOTTEN), "server frozen": (FORGOTTEN, CALM)}
+        hidden = {"database restarted": (0.0, CALM), "server frozen": (FORGOTTEN, CALM)}
         return any(
             fault.began + hidden[fault.kind][0] <= when <= fault.ended + hidden[fault.kind][1]
             for fault in self.done

@@ -12,6 +12,7 @@ from own_tools import Given
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
+from elbowroom.demo.script import ScriptQueue
 from elbowroom.server.state import Timing
 
 MODEL = "qwen2.5-7b-instruct"
@@ -44,6 +45,14 @@ async def elbowroom_with_studio(
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
     before |= {task for task in [asyncio.current_task()] if task}  # a fixture is taken down by a task of its own
     await eventually(lambda: not asyncio.all_tasks() - before, "tasks are left running", seconds=30)
+
+
+def forget(studio: SimulatedLMStudio) -> None:
+    """Let a simulated LM Studio that several tests share forget what it was asked and how it was to answer."""
+    studio.journal.requests.clear()
+    studio.journal.disconnects.clear()
+    studio.scripts = ScriptQueue()
+    studio.count_tokens = None
 
 
 async def eventually(holds: Callable[[], object], otherwise: str, seconds: float = 30.0) -> None:

@@ -113,11 +113,17 @@ def prompts_too_long(crowd: Crowd) -> Iterator[str]:
 
 
 def windows_too_full(crowd: Crowd) -> Iterator[str]:
-    """The requests that an LM Studio works on never hold more than its window, where servers can know of each other."""
+    """The requests that an LM Studio works on never hold more than its window, where servers can know of each other.
+
+    Those that came while they could not may go on for long: too much is held where one has come after that.
+    """
     for studio in crowd.studios:
         for line in studio.lines("held"):
-            if line["held"] > line["window"] and not crowd.hand.hid_what_is_held(line["at"]):
-                yield f"{line['held']} tokens in a window of {line['window']} of {studio.name}"
+            hidden = map(crowd.hand.hid_what_is_held, (line["at"], line["newest"]))
+            if line["held"] > line["window"] and not any(hidden):
+                when, came = crowd.hand.when(line["at"]), crowd.hand.when(line["newest"])
+                held = f"{line['held']} tokens in a window of {line['window']}"
+                yield f"{held} of {studio.name} {when}, the newest request came {came}"
 
 
 def turns_left(database: psycopg.Connection[Any]) -> Iterator[str]:

@@ -42,7 +42,7 @@ async def sql_store(place: Place, limits: Limits | None = None, clock: Clock | N
     """Open a store, let it go back within its limits, and close it again."""
     store = await SqlStore.open(place, limits, clock.watched() if clock else None)
     try:
-        await finished(store)
+        await store._apply_limits()
         yield store
     finally:
         await store.aclose()

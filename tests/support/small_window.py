@@ -1,5 +1,6 @@
 """elbowroom in front of a simulated LM Studio whose window a few messages fill, and the messages that do."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from own_tools import Given
 from scripted_pruner import is_prune_order, valid_plan
 from serving import Served, serve, settings_for
 
-from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
+from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, Text
 from elbowroom.demo.journal import RecordedRequest
 from elbowroom.server.state import SHARED, Timing
 
@@ -52,7 +53,10 @@ async def small_window(
     """
 
     def says(body: Body) -> Script | str:
-        return prune(body) if is_prune_order(body) else model(body)
+        if not is_prune_order(body):
+            return model(body)
+        plan = prune(body)
+        return in_pieces(plan) if isinstance(plan, str) else plan
 
     loaded = SimulatedModel(MODEL, loaded_context_length=window, parallel=slots)
     async with SimulatedLMStudio([loaded, *others], on_request=says) as studio:
@@ -62,6 +66,11 @@ async def small_window(
             await served.app[SHARED].store.ready(60)  # a busy machine opens it slowly, of which people are told
             yield served, studio
             await eventually(lambda: studio.open_requests == 0, "requests are left open upstream")
+
+
+def in_pieces(text: str) -> Script:
+    """Return a text that an engine sends forty words at a time: single tokens, of thousands, take a test seconds."""
+    return Script(*(Text(piece, whole=True) for piece in re.findall(r"(?:\S+\s*|\s+){1,40}", text)))
 
 
 def history(exchanges: int) -> list[Message]:

@@ -2,7 +2,7 @@
 
 Its answers are words that nobody says twice, over all its lives. Its journal has a line of JSON for each prompt that
 came, for each compaction that was answered to the end, and for each look at which its window was fuller
-than ever before, or held too much.
+than ever before, or held too much, with when the newest request came that is being answered.
 """
 
 import asyncio
@@ -95,7 +95,9 @@ async def _record(studio: SimulatedLMStudio, file: TextIO) -> None:
         for instance in studio.residency.instances.values():
             if instance.pool_tokens > min(fullest, instance.context_length):
                 fullest = max(fullest, instance.pool_tokens)
-                write(held=instance.pool_tokens, window=instance.context_length, at=time.monotonic())
+                came = [each.received_at for each in studio.requests if each.finished_at is None and each.window]
+                now = time.monotonic()
+                write(held=instance.pool_tokens, window=instance.context_length, at=now, newest=max(came, default=now))
         await asyncio.sleep(LOOK_EVERY)
 
 

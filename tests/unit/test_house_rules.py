@@ -267,9 +267,10 @@ def test_building_the_app_does_not_load_heavy_libraries() -> None:
     """The server listens without what only some requests need, whose imports take seconds and 150 MiB."""
     heavy = (
         "{'agents', 'openai', 'mcp', 'sqlalchemy', 'alembic', 'tokenizers', 'tiktoken', 'jinja2', 're2', 'tomlkit', "
-        "'elbowroom.vault', 'numpy', 'transformers'}"
+        "'elbowroom.vault', 'numpy', 'sqlite3', 'transformers'}"
     )
-    script = f"import sys, elbowroom.server.listen; sys.exit(' '.join({heavy} & set(sys.modules)))"
+    loaded = "import sys, elbowroom.server.listen, elbowroom.store.inspection"
+    script = f"{loaded}; sys.exit(' '.join({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert not done.stderr.strip()
 

@@ -11,9 +11,9 @@ LEAST: Final = 200
 NEAR: Final = 80
 """Characters within which a text is cut at the end of a line, sentence or word instead of in the middle of it."""
 HEAD_SHARE: Final = (2, 3)
-"""How much of what stays of a user's message is its beginning."""
+"""How much of what stays is the beginning, but of an answer."""
 LONGEST_TOKEN: Final = 20
-"""Characters; a text with more of them for each token of room is cut before it is counted."""
+"""Characters; a text with more of them for each token of room has no room, and is not counted."""
 TRIES: Final = 6
 STOPS: Final = ("\n", ". ", " ")
 LEFT_OUT: Final = "[{:,} characters are left out here.]"
@@ -43,8 +43,7 @@ def divided(message: Message, length: int) -> Divided | None:
         head, tail = ends(text, 0, length)
         shown = tail
     else:
-        part, whole = HEAD_SHARE
-        head, tail = ends(text, length * part // whole, length - length * part // whole)
+        head, tail = _both_ends(text, length)
         shown = f"{head}\n{LEFT_OUT.format(len(text) - len(head) - len(tail))}\n{tail}"
     rest = text[len(head) : len(text) - len(tail)]
     left_out = {"role": message["role"], "content": rest}
@@ -57,19 +56,52 @@ def within(message: Message, room: int, size: Callable[[str], int]) -> Divided |
     At least `LEAST` characters are shown. `size` counts a text.
     """
     text = text_of(message)
-    if len(text) <= LONGEST_TOKEN * room and size(text) <= room:
+    if fits(text, room, size):
         return None
-    length = min(len(text) - 1, 4 * max(0, room))
-    best = divided(message, LEAST)
-    shown = 0
+
+    def taken(length: int) -> int:
+        parts = divided(message, length)
+        return size(text_of(parts.shown)) if parts is not None else room + 1
+
+    return divided(message, max(LEAST, _longest(len(text) - 1, room, taken)))
+
+
+def beginning_and_end(text: str, room: int, size: Callable[[str], int], note: Callable[[int], str]) -> str:
+    """Return a text within so many tokens: whole, or its beginning and end with a note between them.
+
+    The note tells how many characters are left out. It stands alone where it takes all the room. `size` counts a text.
+    """
+    if fits(text, room, size):
+        return text
+
+    def shown(length: int) -> str:
+        head, tail = _both_ends(text, length)
+        return "\n".join(filter(None, (head, note(len(text) - len(head) - len(tail)), tail)))
+
+    return shown(_longest(len(text) - 1, room, lambda length: size(shown(length))))
+
+
+def fits(text: str, room: int, size: Callable[[str], int]) -> bool:
+    """Tell whether a text takes at most so many tokens; one that is too long by its length alone is not counted."""
+    return len(text) <= LONGEST_TOKEN * room and size(text) <= room
+
+
+def _longest(most: int, room: int, taken: Callable[[int], int]) -> int:
+    """Return about the largest length up to the most that takes so many tokens; 0 where none was found."""
+    longest, length = 0, min(most, 4 * max(0, room))
     for _ in range(TRIES):
-        if length <= max(LEAST, shown) or (parts := divided(message, length)) is None:
+        if length <= longest:
             break
-        taken = size(text_of(parts.shown))
-        if taken <= room:
-            best, shown = parts, length
-        length = min(len(text) - 1, length * room // max(1, taken) - (taken > room) * NEAR // 4)
-    return best
+        tokens = taken(length)
+        longest = length if tokens <= room else longest
+        length = min(most, length * room // max(1, tokens) - (tokens > room) * NEAR // 4)
+    return longest
+
+
+def _both_ends(text: str, length: int) -> tuple[str, str]:
+    """Return the beginning and the end of a text, of about so many characters together."""
+    part, whole = HEAD_SHARE
+    return ends(text, length * part // whole, length - length * part // whole)
 
 
 def ends(text: str, head: int, tail: int) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final, Literal, Protocol
 
 from elbowroom.context.compaction import Compaction, carried_in, is_summary, smallest
+from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
 from elbowroom.context.manager import LEAST_SHARE, AgentContextManager, room_for_results, shares, shortened
@@ -42,11 +43,8 @@ PASSES: Final = 2
 CAN_CALL_AGAIN: Final = " Calls that only read bring theirs again."
 OLD: Final = "Old results of tools are shortened: {:,} tokens became {:,}."
 NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
-HEAD_SHARE: Final = (2, 3)
 SHARE_OF_ROOM: Final = (3, 4)
 """How much of the room material may take; the rest is for a summary of the history."""
-NEAR: Final = 200
-"""Characters within which a piece is cut at the end of a line or word instead of in the middle of it."""
 FOR_NOTE: Final = 120
 """Tokens of the note about what is left out."""
 
@@ -111,11 +109,10 @@ def fitting_material(
     is kept. The person is to be told what was shortened.
     """
     budget, messages = manager.budget, history.messages
-    least = budget.trigger if manager.auto else budget.window
-    if (yield from _size(messages, manager)) < least:
+    if not (yield from _are_full(messages, manager)):
         return None
     stays = smallest(Transcript.of(messages))
-    if (yield from _size(stays, manager)) < least:
+    if not (yield from _are_full(stays, manager)):
         return None
     cuts = yield Aside(lambda: _cuts(messages, history.places(stays), size_of))
     cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]  # shortened ones stay
@@ -147,19 +144,6 @@ class _Cut:
     piece: Material
     text: str
     size: int
-
-
-def same_material(history: Prompt, manager: AgentContextManager, *, has_reader: bool) -> Work[list[Message] | None]:
-    """Return the history with notes in place of material that an earlier message has; None where all of it stays.
-
-    Where the whole of a text would leave no room, the beginning and end of it in an earlier message count as the text.
-    """
-    budget, messages = manager.budget, history.messages
-    least = budget.trigger if manager.auto else budget.window
-    if (yield from _size(messages, manager)) < least:
-        return None
-    has_views = (yield from _size(smallest(Transcript.of(messages)), manager)) >= least
-    return (yield from without_repeats(messages, has_views=has_views, has_reader=has_reader))
 
 
 def _cuts(messages: Sequence[Message], stays: Collection[int | None], size_of: SizeOf) -> list[_Cut]:
@@ -202,10 +186,10 @@ def _least(messages: Sequence[Message]) -> Work[int]:
     return (yield from counted(smallest(Transcript.of(messages))))
 
 
-def _size(messages: Sequence[Message], manager: AgentContextManager) -> Work[int]:
-    """Return what a history takes of the window: with room for the reply where compaction is automatic."""
-    prompt = yield from counted(messages)
-    return manager.budget.occupied(prompt) if manager.auto else prompt
+def _are_full(messages: Sequence[Message], manager: AgentContextManager) -> Work[bool]:
+    """Tell whether messages reach the trigger with their reply, or fill the window where nothing is compacted."""
+    prompt, budget = (yield from counted(messages)), manager.budget
+    return budget.occupied(prompt) >= budget.trigger if manager.auto else prompt >= budget.window
 
 
 def _shown(cut: _Cut, share: int, size_of: SizeOf, *, has_reader: bool) -> Work[str]:
@@ -216,30 +200,11 @@ def _shown(cut: _Cut, share: int, size_of: SizeOf, *, has_reader: bool) -> Work[
     ref = yield KeepText(cut.piece.name, text)
     if share < 2 * FOR_NOTE:
         return short_note_on_whole(len(text), ref.id)
-    room = share - FOR_NOTE
-    length = len(text) * room // size
-    head, tail = _ends(text, length)
-    while length and size_of(head + tail) > room:
-        length = length * 4 // 5
-        head, tail = _ends(text, length)
-    note = note_on_whole(cut.piece.name, len(text) - len(head) - len(tail), size, ref.id, has_reader=has_reader)
-    return f"{head.rstrip()}\n\n{note}\n\n{tail.lstrip()}"
 
+    def note(left_out: int) -> str:
+        return f"\n{note_on_whole(cut.piece.name, left_out, size, ref.id, has_reader=has_reader)}\n"
 
-def _ends(text: str, length: int) -> tuple[str, str]:
-    """Return the beginning and the end of a text, of about this many characters together, in whole words."""
-    part, whole = HEAD_SHARE
-    head = length * part // whole
-    tail = len(text) - (length - head)
-    for stop in ("\n", " "):
-        if (place := text.rfind(stop, max(0, head - NEAR), head)) > 0:
-            head = place
-            break
-    for stop in ("\n", " "):
-        if (place := text.find(stop, tail, tail + NEAR)) > 0:
-            tail = place
-            break
-    return text[:head], text[max(head, tail) :]
+    return beginning_and_end(text, share, size_of, note)
 
 
 def cut_results(
@@ -397,9 +362,15 @@ class Shortener:
         yield Keep(Written(self.manager.budget.window, *sizes, SHORTENED))
 
     def _shorten_material(self) -> Work[None]:
-        """Show files and pasted text once, and their beginning and end where they leave no room; the whole is kept."""
+        """Show files and pasted text once, and their beginning and end where they leave no room; the whole is kept.
+
+        Where the whole would leave no room either, the beginning and end in an earlier message counts as the text.
+        """
         whole, has_reader = self._history.messages, self.has_reader
-        once = yield from same_material(self._history, self.manager, has_reader=has_reader)
+        if not (yield from _are_full(whole, self.manager)):
+            return
+        has_views = yield from _are_full(smallest(Transcript.of(whole)), self.manager)
+        once = yield from without_repeats(whole, has_views=has_views, has_reader=has_reader)
         if once is not None:
             self._shorten(once)
         shorter = yield from fitting_material(self._history, self.manager, self.size_of, has_reader=has_reader)

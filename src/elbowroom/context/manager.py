@@ -16,6 +16,7 @@ from elbowroom.context.budget import (
     plan_step,
 )
 from elbowroom.context.compaction import Rung
+from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.prompt import Prompt
 
 StreamVerdict = Literal["go on", "stop at a good place", "stop now"]
@@ -28,7 +29,6 @@ LEAST_ROOM = 8
 LEAST_PART = 3
 SMALL_SHARE = 16
 """Results of less than one part in so many of the window are small."""
-TRIES = 8
 
 
 @dataclass(slots=True)
@@ -186,22 +186,13 @@ def shortened(text: str, room: int, window: int, size_of: Callable[[str], int]) 
     Nothing of the text is shown where the note alone takes all the room.
     """
     size = size_of(text)
-    shown = min(len(text), len(text) * room // max(1, size))
-    for _ in range(TRIES):
-        cut = _ends(text, shown, size, room, window)
-        taken = size_of(cut)
-        if taken <= room or not shown:
-            return cut
-        shown = shown * room // taken * 9 // 10
-    return _ends(text, 0, size, room, window)
 
+    def note(left_out: int) -> str:
+        return (
+            f"[{left_out:,} characters are left out here. The whole result has {size:,} tokens, more than the {room:,} "
+            f"that fit the model's window of {window:,} beside the conversation. To read what is missing, ask for a "
+            "part of it: a range of lines or a narrower search. A model loaded with a larger context length holds "
+            "more.]"
+        )
 
-def _ends(text: str, shown: int, size: int, room: int, window: int) -> str:
-    head = text[: (shown + 1) // 2]
-    tail = text[len(text) - shown // 2 :]
-    note = (
-        f"[{len(text) - shown:,} characters are left out here. The whole result has {size:,} tokens, more than the "
-        f"{room:,} that fit the model's window of {window:,} beside the conversation. To read what is missing, ask for "
-        "a part of it: a range of lines or a narrower search. A model loaded with a larger context length holds more.]"
-    )
-    return "\n".join(filter(None, (head, note, tail)))
+    return beginning_and_end(text, room, size_of, note)

@@ -305,11 +305,9 @@ class Prompt:
 
     def _is_continued(self, item: Item) -> bool:
         """Tell whether an item before the answer is the client's last message, which the answer is to continue."""
-        is_last = not self.appended and not self.taken_in and bool(self.base)
-        is_last = (
-            is_last and item.origin in ("client", "kept") and (item.whole or item.message) == self.base[-1].message
-        )
-        return is_last and _is_plain_answer(item.message)
+        if self.appended or self.taken_in or not self.base or item.origin not in ("client", "kept"):
+            return False
+        return (item.whole or item.message) == self.base[-1].message and _is_plain_answer(item.message)
 
     def _has_taken(self, reply: Message) -> bool:
         """Tell whether the run has gone on after this reply."""

@@ -4,13 +4,15 @@ A slot keeps the prompt that it has read last, so that the next one is read only
 
     seat = table.seat(prompt, of, pays)          # which slot; what to save of it first, which file to restore into it
     table.taken(seat)
+    table.saved(seat, tokens)                    # where something leaves the slot
     table.left(seat, prompt)                     # once the prompt has been read and answered there
 
 What the engine then says that it had not to read again tells whether that helps: `standing_after`.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from elbowroom.context.reuse import SentPrompt
@@ -22,6 +24,8 @@ Way = Literal["slot", "anywhere", "file"]
 """How a prompt is sent: to its slot, to whichever the engine chooses, or to a slot into which a file was restored."""
 FILES: Final = 8
 """Conversations of a model that are in files: each takes as much of a disk as a full slot takes of the memory."""
+FATES: Final = 32
+"""Of so many conversations that have left a slot it is known whether they were back before their file was another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +53,20 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What has left a slot, and how many tokens the engine says are in its file: 0 where it could not be saved."""
+    """What has left a slot, and how many tokens the engine says are in its file: 0 where it was not saved.
+
+    It `is_back` once the conversation has gone on.
+    """
 
     number: int
     held: Held
     tokens: int
+    is_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The slot of a prompt; what is saved of it first, the number of the file for that, and the file for the prompt.
+    """The slot of a prompt; what leaves it first, whether it `saves` that, in which file, and the file for the prompt.
 
     The engine should find `expected` tokens of the prompt in its slot or the file; 0 where that cannot be told. `of` is
     the conversation that the prompt belongs to, or goes on with.
@@ -68,6 +76,7 @@ class Seat:
     of: Hashable = None
     expected: int = 0
     leaves: Held | None = None
+    saves: bool = False
     number: int = 0
     file: File | None = None
 
@@ -85,6 +94,7 @@ class SlotTable:
         self._uses = 0
         self._busy: set[int] = set()
         self._files: dict[int, File] = {}
+        self._fates: deque[bool] = deque(maxlen=FATES)
 
     def seat(self, prompt: SentPrompt, of: Hashable, pays: Pays) -> Seat:
         """Return the place of a prompt of the conversation `of`, None where it has none; one slot is not busy.
@@ -100,23 +110,23 @@ class SlotTable:
             slot, leaves = max(own or near, key=lambda one: self._shared(one, prompt)), None
         else:
             slot = min(idle, key=lambda one: self._used[one])
-            leaves = self._leaving(slot, pays)
-        there = self._shared(slot, prompt)
-        file = max(self._files.values(), key=lambda one: one.held.shared_with(prompt), default=None)
-        if file is not None:
-            gain = file.held.shared_with(prompt) - there
-            file = file if gain > 0 and pays(file.tokens, gain) else None
+            leaves = self._leaving(slot)
+        saves = leaves is not None and pays(2 * leaves.tokens, round(self._chance * leaves.prompt.tokens))
+        file = self._file_for(prompt, of, self._shared(slot, prompt), pays)
         source = file.held if file is not None else self.held[slot]
         expected = source.prompt.tokens if source is not None and prompt.continues(source.prompt) else 0
         if of is None and source is not None and source.goes_on_with(prompt):
             of = source.of
-        return Seat(slot, of, expected, leaves, self._number_for(leaves, file), file)
+        return Seat(slot, of, expected, leaves, saves, self._number_for(leaves, file), file)
 
     def taken(self, seat: Seat) -> None:
         """Note that a prompt is read in a slot from now on; what is there is not known until it is left."""
         self._uses += 1
         self._used[seat.slot] = self._uses
         self._busy.add(seat.slot)
+        if seat.file is not None and not seat.file.is_back:
+            self._fates.append(True)
+            self._files[seat.file.number] = replace(self._files[seat.file.number], is_back=True)
 
     def left(self, seat: Seat, prompt: SentPrompt | None) -> None:
         """Note that a slot is idle again, and what it has; None where that is not known."""
@@ -128,7 +138,9 @@ class SlotTable:
 
         Fewer than those of the prompt are something else, which another program has had read in the slot.
         """
-        self._files.pop(seat.number, None)
+        before = self._files.pop(seat.number, None)
+        if before is not None and not before.is_back:
+            self._fates.append(False)
         if seat.leaves is not None:
             is_it = tokens >= seat.leaves.prompt.tokens
             self._files[seat.number] = File(seat.number, seat.leaves, tokens if is_it else 0)
@@ -137,28 +149,45 @@ class SlotTable:
         """Note that a file was restored; return whether it has what it had when it was saved, and else forget it."""
         self._files.pop(file.number, None)
         if tokens == file.tokens:
-            self._files[file.number] = file  # as the one that was used last
+            self._files[file.number] = replace(file, is_back=True)  # as the one that was used last
         return tokens == file.tokens
 
-    def _leaving(self, slot: int, pays: Pays) -> Held | None:
-        """Return what has to be saved of a slot before another prompt is read there."""
+    @property
+    def _chance(self) -> float:
+        """Return how likely what leaves a slot is back in time."""
+        return (1 + sum(self._fates)) / (1 + len(self._fates))
+
+    def _leaving(self, slot: int) -> Held | None:
+        """Return what leaves a slot when another prompt is read there, None where nothing does that may be back."""
         held = self.held[slot]
         if held is None or held.of is None or any(file.held is held for file in self._files.values()):
             return None
-        return held if pays(2 * held.tokens, held.prompt.tokens) else None
+        return held
+
+    def _file_for(self, prompt: SentPrompt, of: Hashable, there: int, pays: Pays) -> File | None:
+        """Return the file of a conversation, or of the one that a prompt goes on with which belongs to none.
+
+        It has more of the prompt than what is `there`; it counts as not saved where it does not pay to restore it.
+        """
+        files = [
+            file
+            for file in self._files.values()
+            if file.held.of == of or (of is None and file.held.goes_on_with(prompt))
+        ]
+        file = max(files, key=lambda one: one.held.shared_with(prompt), default=None)
+        if file is None or (gain := file.held.shared_with(prompt) - there) <= 0:
+            return None
+        return file if pays(file.tokens, gain) else replace(file, tokens=0)
 
     def _number_for(self, leaves: Held | None, restored: File | None) -> int:
         """Return the file for what leaves: that of its conversation, else a new one or the one used least lately."""
         if leaves is None:
             return 0
-        own = [number for number, file in self._files.items() if file.held.of == leaves.of and file is not restored]
+        spared = restored.number if restored is not None else None
+        others = {number: file.held.of for number, file in self._files.items() if number != spared}
+        own = [number for number, of in others.items() if of == leaves.of]
         new = [number for number in range(FILES) if number not in self._files]
-        oldest = [number for number, file in self._files.items() if file is not restored]
-        return [*own, *new, *oldest][0]
-
-    def forget(self, file: File) -> None:
-        """Note that a file is of no use."""
-        self._files.pop(file.number, None)
+        return [*own, *new, *others][0]
 
     def _of(self, slot: int) -> Hashable:
         held = self.held[slot]

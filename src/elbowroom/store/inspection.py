@@ -1,7 +1,6 @@
 """Inspects a database without changing anything: for `elbowroom doctor`, and for a server that starts."""
 
 import math
-import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from elbowroom.store.lock import doubt_about
 from elbowroom.store.place import OTHER_ENCODING, Place, ServerPlace
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from psycopg import Connection
 
 CHECK_SECONDS: Final = 6.0
@@ -33,6 +34,8 @@ class Inspection:
 
 def inspect_file(path: Path) -> Inspection:
     """Return the state of the file; reading is given up after some seconds. For threads."""
+    import sqlite3
+
     if not path.exists():
         return Inspection("absent")
     # Without a log beside it nobody writes the file; opened any other way, SQLite would create an empty one.
@@ -104,7 +107,9 @@ def _of_version(found: int) -> Inspection | None:
     return Inspection("unfinished", UNFINISHED) if found < 0 else None
 
 
-def _read(path: Path, connection: sqlite3.Connection, deadline: float) -> Inspection:
+def _read(path: Path, connection: "sqlite3.Connection", deadline: float) -> Inspection:
+    import sqlite3
+
     has_tables = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", [VERSION_TABLE]
     ).fetchone()

@@ -1,6 +1,5 @@
 """An index of what was said in one conversation, in memory: SQLite's full-text search ranks its passages by BM25."""
 
-import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -29,6 +28,8 @@ class SaidIndex:
     """
 
     def __init__(self) -> None:
+        import sqlite3
+
         self._lock = threading.Lock()
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         weakref.finalize(self, self._database.close)

@@ -261,6 +261,7 @@ class WriteBehindStore:
                 self.current = sql
                 self._looking = self._looking or asyncio.create_task(self._look())
                 sql.check_soon(partial(self._open_anew, sql))
+                sql.keep_house_soon()
                 for tell in self._told_of_opening:
                     tell(sql)
                 for backlog, turn in self._backlogs:

@@ -2,18 +2,22 @@
 
 import asyncio
 import random
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from chatting import eventually
 from conversation_rows import TABLES, Stored, held, put
 from kept_outputs import ME
-from ledger_files import query, sql_store, store_after_a_day
+from ledger_files import file_store, query, sql_store, store_after_a_day
 from standing_clock import DAY, HOUR, Clock
 from stored_conversations import begun, heard, write_behind_conversations
 
 from elbowroom.context.outputs import ref_to_media
 from elbowroom.store.base import Limits
 from elbowroom.store.packed import packed_media
+from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.limits import MESSAGES_A_TRANSACTION, ConversationLimits
 
 MEGABYTE = 1e-3
@@ -44,6 +48,23 @@ async def test_what_nobody_came_back_to_goes_with_all_that_belongs_to_it(path: P
     clock.now += DAY
     async with store_after_a_day(path, Limits(retention_days=30), clock):
         assert held(path) == {}
+
+
+@pytest.mark.parametrize(("calm", "left"), [(3600.0, "abcd"), (0.05, "abc")])
+async def test_the_limits_leave_the_first_answers_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch, calm: float, left: str
+) -> None:
+    """They are applied by themselves a while after the opening, and not at all where the end comes before that."""
+    monkeypatch.setattr("elbowroom.store.sql.store.CALM_SECONDS", calm)
+    clock = Clock()
+    clock.now = time.time()  # by which it is known what is in use
+    ages = {"d": 5, "c": 4, "b": 3, "a": 2}
+    put(path, *(Stored(name, clock.now - hours * HOUR, 30, 7000) for name, hours in ages.items()))
+    begin = partial(SqlStore.open, path, Limits(max_gb=MEGABYTE), clock.watched())
+    async with file_store(path, begin=begin) as store:
+        assert await store._behind.ready(30.0)
+        await eventually(lambda: held(path) == everywhere(*left), "the limits are not applied")
+    assert held(path) == everywhere(*left)
 
 
 async def test_without_days_of_retention_nothing_is_too_old(path: Path) -> None:

@@ -36,6 +36,7 @@ class Model:
     """A model of it."""
 
     id: str = POOL[1]
+    slots: int | None = None
 
 
 def compacting(release: asyncio.Event) -> Callable[[Job], Awaitable[None]]:
@@ -82,6 +83,26 @@ async def test_chats_that_are_about_to_go_on(monkeypatch: pytest.MonkeyPatch) ->
     assert not background.is_at_work(POOL, "dana")
     background.goes_on("more calls", POOL, "dana")
     assert list(background._going_on) == ["more calls"]
+
+
+@pytest.mark.parametrize(
+    ("of_one_order", "owner", "is_there"), [(True, "dana", True), (False, "dana", False), (True, "kim", False)]
+)
+async def test_a_chat_that_waits_for_another_one(
+    monkeypatch: pytest.MonkeyPatch, of_one_order: bool, owner: str, is_there: bool
+) -> None:
+    """Who works off one order for longer than a chat is waited for may do so for a chat that waits meanwhile."""
+    background, loop = Background(lambda pool: True), asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    background.goes_on("the order", POOL, "dana")
+    for call in range(5):
+        now += jobs.GOES_ON_WITHIN * 0.4
+        background.goes_on(f"call {call}", POOL, owner, of_one_order=of_one_order)
+        background.claim([f"call {call}"])
+    assert background.is_at_work(POOL, "dana") is is_there
+    now += jobs.GOES_ON_WITHIN
+    assert not background.is_at_work(POOL, "dana")
 
 
 async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from elbowroom.context.costs import Engine, Moving
 from elbowroom.context.reuse import SentPrompt
-from elbowroom.context.slots import FILES, File, Held, Seat, SlotTable, Standing, Way, standing_after, ways_of
+from elbowroom.context.slots import FILES, File, Held, Pays, Seat, SlotTable, Standing, Way, standing_after, ways_of
 
 TOKENS = 100
 """Each message of these prompts has as many."""
@@ -21,13 +21,18 @@ def prompt(*said: str, tools: Sequence[str] = ()) -> SentPrompt:
     return SentPrompt.of("llama/m", 8192, body, {}, tokens=TOKENS * len(said))
 
 
-def read(table: SlotTable, of: str | None, *said: str, pays: bool = True) -> Seat:
+def always(moved: int, spared: int) -> bool:
+    """Tell that it pays to save and to restore."""
+    return True
+
+
+def read(table: SlotTable, of: str | None, *said: str, pays: Pays = always) -> Seat:
     """Have a prompt read to its end, save what leaves its slot, and restore the file that is for it."""
-    seat = table.seat(prompt(*said), of, lambda moved, spared: pays)
+    seat = table.seat(prompt(*said), of, pays)
     table.taken(seat)
     if seat.leaves is not None:
-        table.saved(seat, seat.leaves.tokens)
-    if seat.file is not None:
+        table.saved(seat, seat.leaves.tokens if seat.saves else 0)
+    if seat.file is not None and seat.file.tokens:
         assert table.restored(seat.file, seat.file.tokens)
     table.left(seat, prompt(*said))
     return seat
@@ -112,9 +117,9 @@ def test_seats(slots: int, asked: list[tuple[str | None, str]], expected: list[t
 def test_a_busy_slot_is_not_taken() -> None:
     """A second request of a conversation that is being answered gets another slot."""
     table = SlotTable(2)
-    first = table.seat(prompt("a"), "A", lambda moved, spared: True)
+    first = table.seat(prompt("a"), "A", always)
     table.taken(first)
-    assert table.seat(prompt("a", "b"), "A", lambda moved, spared: True).slot != first.slot
+    assert table.seat(prompt("a", "b"), "A", always).slot != first.slot
 
 
 def test_tools_stand_before_all_messages() -> None:
@@ -126,11 +131,35 @@ def test_tools_stand_before_all_messages() -> None:
 
 
 def test_nothing_is_moved_that_does_not_pay() -> None:
-    """Where reading is quicker, the slot is taken as it is, and nothing is said to be in a file."""
+    """Where reading is quicker, nothing is saved or restored; that a conversation is back is noticed all the same."""
     table = SlotTable(1)
     read(table, "A", "a")
-    assert read(table, "B", "x", pays=False).leaves is None
-    assert read(table, "A", "a", "b").file is None
+    assert not read(table, "B", "x", pays=lambda moved, spared: False).saves
+    back = read(table, "A", "a", "b", pays=lambda moved, spared: False)
+    assert (back.expected, back.file is not None and back.file.tokens) == (TOKENS, 0)
+    assert read(table, "B", "x", "y", pays=lambda moved, spared: moved <= spared).file is not None
+
+
+def test_what_is_never_back_is_saved_no_more() -> None:
+    """Requests that nobody goes on with cost no time in the end; chats that take turns are saved soon again."""
+
+    def pays(moved: int, spared: int) -> bool:
+        return 10 * spared > moved  # it takes a tenth of the time of reading to move as much
+
+    table = SlotTable(1)
+    saves = [read(table, f"talk-{number}", f"It begins with {number}.", pays=pays).saves for number in range(50)]
+    assert saves[1:10] == [True] * 9
+    assert not any(saves[20:])
+    turns = [read(table, name, name, *"+" * turn, pays=pays).saves for turn in range(8) for name in ("A", "B")]
+    assert all(turns[-4:])
+
+
+def test_each_conversation_has_its_own_file() -> None:
+    """What another conversation has in a file is not restored, however alike both begin."""
+    table = SlotTable(1)
+    read(table, "A", "s", "s", "s", "a")
+    read(table, "B", "s", "s", "s", "b")
+    assert read(table, "C", "s", "s", "s", "c").file is None
 
 
 @pytest.mark.parametrize(("tokens", "is_kept"), [(0, False), (TOKENS - 1, False), (TOKENS, True), (TOKENS + 20, True)])
@@ -138,10 +167,10 @@ def test_a_slot_that_has_something_else(tokens: int, is_kept: bool) -> None:
     """Where the engine saves less than the prompt, the conversation is out of its slot and in no file."""
     table = SlotTable(1)
     read(table, "A", "a")
-    seat = table.seat(prompt("x"), "B", lambda moved, spared: True)
+    seat = table.seat(prompt("x"), "B", always)
     table.saved(seat, tokens)
     table.left(seat, prompt("x"))
-    back = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
+    back = table.seat(prompt("a", "b"), "A", always)
     assert back.file is not None
     assert (back.file.tokens > 0) is is_kept
     assert back.expected == TOKENS
@@ -152,20 +181,20 @@ def test_a_file_that_was_written_over() -> None:
     table = SlotTable(1)
     read(table, "A", "a")
     read(table, "B", "x")
-    back = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
+    back = table.seat(prompt("a", "b"), "A", always)
     assert back.file is not None
     assert not table.restored(back.file, back.file.tokens + 1)
-    assert table.seat(prompt("a", "b"), "A", lambda moved, spared: True).file is None
+    assert table.seat(prompt("a", "b"), "A", always).file is None
 
 
 def test_what_failed_is_not_known() -> None:
     """After a request that has failed nothing is taken to be in the slot, so that nothing of it is saved."""
     table = SlotTable(1)
     read(table, "A", "a")
-    seat = table.seat(prompt("a", "b"), "A", lambda moved, spared: True)
+    seat = table.seat(prompt("a", "b"), "A", always)
     table.taken(seat)
     table.left(seat, None)
-    assert table.seat(prompt("x"), "B", lambda moved, spared: True).leaves is None
+    assert table.seat(prompt("x"), "B", always).leaves is None
 
 
 def test_files_are_few() -> None:

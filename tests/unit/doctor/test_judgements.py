@@ -8,7 +8,7 @@ from cases import cases
 
 from elbowroom.doctor.agents import judge_model, judge_pruning, judge_room
 from elbowroom.doctor.machine import IN_USE, judge_hosts, judge_origins, judge_port, judge_proxies, judge_time
-from elbowroom.doctor.providers import Visit, judge_clock, judge_lmstudio, judge_policy, judge_window
+from elbowroom.doctor.providers import Visit, judge_clock, judge_lmstudio, judge_policy, judge_slots, judge_window
 from elbowroom.doctor.subject import Answer, Trouble
 from elbowroom.providers.base import ModelInfo
 from elbowroom.settings.model import ServerSettings
@@ -209,3 +209,14 @@ def test_pruning_agents() -> None:
     assert "several parts" in judge_pruning("lmstudio", "small", models, {"writer": "large"})[0].what
     assert "is not loaded" in judge_pruning("lmstudio", "unloaded", models, {"writer": "large"})[0].what
     assert "own model does it" in judge_pruning("lmstudio", "gone", models, {"writer": "large"})[0].what
+
+
+@pytest.mark.parametrize(("slots", "many"), [(1, "one conversation"), (4, "4 conversations")])
+def test_slots(slots: int, many: str) -> None:
+    """How many slots there are is no problem; where a server cannot save them, what to start it with is a hint."""
+    can, cannot = (judge_slots(model("tiny", 8192), slots, can_save=can_save) for can_save in (True, False))
+    assert can.severity == cannot.severity == "ok"
+    assert many in can.what
+    assert many in cannot.what
+    assert not can.remedy
+    assert "--slot-save-path" in cannot.remedy

@@ -155,10 +155,18 @@ class Background:
                 job.cancel()
         return found
 
-    def goes_on(self, key: str, pool: PoolKey, owner: str) -> None:
-        """Note that a chat of this owner with a model is about to bring results, after the answer with this key."""
+    def goes_on(self, key: str, pool: PoolKey, owner: str, *, of_one_order: bool = False) -> None:
+        """Note that a chat of this owner with a model is about to bring results, after the answer with this key.
+
+        While a chat that works off one order goes on, those that have waited since before it began are not left: it may
+        do a part of their work.
+        """
         now = asyncio.get_running_loop().time()
-        self._going_on = {each: chat for each, chat in self._going_on.items() if now - chat[2] < GOES_ON_WITHIN}
+        there = {each: chat for each, chat in self._going_on.items() if now - chat[2] < GOES_ON_WITHIN}
+        self._going_on = {
+            each: (*chat[:2], now) if of_one_order and chat[:2] == (pool, owner) else chat
+            for each, chat in there.items()
+        }
         self._going_on[key] = pool, owner, now
 
     def is_at_work(self, pool: PoolKey, owner: str) -> bool:

@@ -16,15 +16,17 @@ from typing import Any, Final
 from elbowroom.agents.admission.pool import Ticket
 from elbowroom.context.costs import Engine, Moving
 from elbowroom.context.reuse import SentPrompt
-from elbowroom.context.slots import File, Pays, Seat, SlotTable, Standing, Way, standing_after, ways_of
-from elbowroom.errors import (
-    ElbowroomError,
-    ModelUnavailable,
-    StreamCut,
-    UpstreamRejected,
-    UpstreamUnreachable,
+from elbowroom.context.slots import File, Seat, SlotTable, Standing, Way, standing_after, ways_of
+from elbowroom.errors import ElbowroomError, ModelUnavailable, StreamCut, UpstreamRejected, UpstreamUnreachable
+from elbowroom.providers.base import (
+    ModelInfo,
+    Provider,
+    ReadingProgress,
+    SlotFiles,
+    SlotMoved,
+    StreamEvent,
+    UsageReport,
 )
-from elbowroom.providers.base import ModelInfo, Provider, ReadingProgress, SlotFiles, StreamEvent, UsageReport
 
 log = logging.getLogger(__name__)
 PATIENCE: Final = 10.0
@@ -36,7 +38,7 @@ NO_FOLDER: Final = (
     "forgets a conversation when another one takes its slot. Start llama-server with --slot-save-path and a folder, "
     "and elbowroom has it saved and restored; or with a larger --cache-ram"
 )
-NO_EFFECT: Final = "does not go on with what is restored into a slot; elbowroom has nothing saved any more"
+NO_EFFECT: Final = "gains nothing from having its slots saved and restored; elbowroom does neither any more"
 
 
 class Report:
@@ -64,10 +66,16 @@ class Report:
         return None if self.prompt is None else replace(prompt, tokens=self.prompt, answer=self.written)
 
     def _take_usage(self, usage: Mapping[str, Any]) -> None:
-        self.prompt, self.written = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
-        details = usage.get("prompt_tokens_details")
-        if isinstance(details, Mapping):
-            self.cached = details.get("cached_tokens")
+        match usage:
+            case {"prompt_tokens": int(prompt), "completion_tokens": int(written)}:
+                self.prompt, self.written = prompt, written
+            case _:
+                pass
+        match usage.get("prompt_tokens_details"):
+            case {"cached_tokens": int(cached)}:
+                self.cached = cached
+            case _:
+                pass
 
 
 class ModelSlots:
@@ -117,7 +125,7 @@ class ModelSlots:
         self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, of: Hashable
     ) -> AsyncGenerator[list[StreamEvent], None]:
         table, report = self._table, Report()
-        seat = table.seat(prompt, of, self._pays())
+        seat = table.seat(prompt, of, partial(self._moving.pays, self._engine_of()))
         table.taken(seat)
         ticket.prepares()
         try:
@@ -138,7 +146,8 @@ class ModelSlots:
 
         It says so before it reads, so that hardly any time is lost.
         """
-        ways, is_judged, is_refused = deque(ways_of(self.standing, seat, is_alone=self._slots == 1)), False, False
+        is_judged = is_refused = has_begun = False
+        ways = deque(ways_of(self.standing, seat, is_alone=self._slots == 1))
         way = ways[0]
         while ways:
             way = ways.popleft()
@@ -152,15 +161,16 @@ class ModelSlots:
                     async for events in stream:
                         report.take(events)
                         if not is_judged and (has := report.has(seat.expected)) is not None:
-                            if ways and not has:
+                            if ways and not has and not has_begun:
                                 break
                             is_judged = True
                             self._judge(seat, way, has)
+                        has_begun = True
                         yield events
                     else:
                         ways.clear()
             except UpstreamRejected:
-                if not pinned or report.prompt is not None:
+                if not pinned or has_begun:
                     raise
                 ways, is_refused = deque[Way](["anywhere"]), True
         if not is_judged:
@@ -176,13 +186,11 @@ class ModelSlots:
             self._can_save = None
             self.standing = "tried" if self.standing == "pins" else self.standing
             return
-        if way == "file":
-            self._helped += 1 if has else -1
         standing = standing_after(self.standing, way, has, can_save=bool(self._can_save))
-        if way == "file" and self._helped < 0:
-            standing = "pins"
         no_help = NO_EFFECT if self._can_save else NO_FOLDER
         self._stand(standing, {"left_alone": KEEPS, "saves": SAVES}.get(standing, no_help))
+        if way == "file":
+            self._note_help(has_helped=bool(has))
 
     def _stand(self, standing: Standing, told: str) -> None:
         """Do this from now on, and say so, each thing once."""
@@ -191,26 +199,21 @@ class ModelSlots:
             log.info("%s %s.", self._name, told)
         self.standing = standing
 
-    def _pays(self) -> Pays:
-        if self.standing == "pins":
-            return lambda moved, spared: False
-        return partial(self._moving.pays, self._engine_of()) if self._can_save else lambda moved, spared: True
-
     def _patience(self, tokens: int) -> float:
         return max(PATIENCE, tokens / self._engine_of().reading)
 
     async def _save(self, seat: Seat) -> None:
-        """Have saved what leaves the slot; where the engine cannot, it is only remembered that it has left."""
+        """Have saved what leaves the slot; where that is of no use, it is only remembered that it has left."""
         if seat.leaves is None:
             return
         tokens, patience = 0, self._patience(seat.leaves.tokens)
-        if self._can_save:
-            tokens = 0
+        if seat.saves and self._can_save and self.standing != "pins":
             try:
                 moved = await self._files.save(self._info.id, seat.slot, seat.number, patience)
                 tokens, self._moving = moved.tokens, self._moving.after(moved.tokens, moved.seconds)
             except ElbowroomError as error:
-                self._failed("save", error)
+                log.warning("%s could not save a slot: %s", self._name, error.message)
+                self._note_help(has_helped=False)
         self._table.saved(seat, tokens)
 
     async def _restored(self, file: File, slot: int) -> bool:
@@ -218,14 +221,16 @@ class ModelSlots:
         try:
             moved = await self._files.restore(self._info.id, slot, file.number, self._patience(file.tokens))
         except ElbowroomError as error:
-            self._failed("restore", error)
-            self._table.forget(file)
-            return False
+            log.warning("%s could not restore a slot: %s", self._name, error.message)
+            moved = SlotMoved(0, 0)
         self._moving = self._moving.after(moved.tokens, moved.seconds)
-        return self._table.restored(file, moved.tokens)
+        if self._table.restored(file, moved.tokens):
+            return True
+        self._note_help(has_helped=False)
+        return False
 
-    def _failed(self, what: str, error: ElbowroomError) -> None:
-        log.warning("%s could not %s a slot: %s", self._name, what, error.message)
-        self._helped -= 1
+    def _note_help(self, *, has_helped: bool) -> None:
+        """Note whether a file was of use, and have nothing saved any more once it was so less often than not."""
+        self._helped += 1 if has_helped else -1
         if self._helped < 0:
             self._stand("pins", NO_EFFECT)

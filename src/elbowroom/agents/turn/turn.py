@@ -18,6 +18,7 @@ from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
 from elbowroom.agents.turn.sending import Sending
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
+from elbowroom.context.compaction import is_of_person
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import TextDelta
 
@@ -190,9 +191,12 @@ class Turn:
         background, keeping = self._settings.shared.background, self._asking.recall.keeping
         owner = self._asking.request.caller.owner
         if goes_on:
-            background.goes_on(keeping.answer_key(said), sending.pool_key, owner)
+            of_one_order = sum(map(is_of_person, self._asking.request.messages)) == 1
+            background.goes_on(keeping.answer_key(said), sending.pool_key, owner, of_one_order=of_one_order)
         if not is_whole or goes_on or not self._settings.compaction.background or not sending.manager.auto:
             return
+        if background.is_at_work(sending.pool_key, owner):
+            return  # this was a part of that work, which nobody goes on with
         has_one_slot = sending.info.slots == 1
         is_large = sending.answered(reply) >= sending.manager.budget.window // 4
         if not (has_one_slot or is_large):
@@ -200,8 +204,6 @@ class Turn:
         fit = sending.fit.after(reply, said)
         if has_one_slot:
             background.chat_ended(sending.pool_key, partial(read_again, fit, sending.note_prompt))
-        if not is_large or background.is_at_work(sending.pool_key, owner):
-            return  # where it is at work, this was a part of that, which nobody goes on with
-        if (work := compacting_ahead(sending, reply, fit)) is not None:
+        if is_large and (work := compacting_ahead(sending, reply, fit)) is not None:
             of = (self._live.conversation, self._live.owner) if self._live is not None else ()
             background.begin(keeping.answer_key(said), sending.pool_key, work, *of)

@@ -91,26 +91,12 @@ PLACEHOLDERS = frozenset(
 
 
 EMPTY = Unusable("The answer was empty.")
-
-
 ONLY_THOUGHT = Unusable("The answer ended before the thinking did. Answer at once, without thinking first.")
-
-
 CUT_OFF = Unusable("The answer was cut off before its end. Write less.")
-
-
 TOO_SHORT = Unusable("retain and summary were empty or next to it.")
-
-
 ECHO = Unusable("The answer repeated the form it was shown. Fill it with what this conversation holds.")
-
-
 DECLINED = Unusable("The answer was a refusal. Summarising what was said is all that is asked.")
-
-
 CALLED = Unusable("The answer was a tool call. No tools are needed: write the JSON object itself.")
-
-
 NO_JSON = Unusable("The answer was no JSON object with retain, summary and keep.")
 
 

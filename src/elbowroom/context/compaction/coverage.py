@@ -26,6 +26,7 @@ from elbowroom.context.compaction.division import (
     said_in,
     speaker_in,
 )
+from elbowroom.context.divisible import LONGEST_TOKEN
 from elbowroom.context.transcript import Group, Message, called, readable, size_in_bytes, written
 
 Teller = Speaker | Literal["summary"]
@@ -50,8 +51,6 @@ LONGEST: Final = 400
 LONGEST_READ: Final = 40_000
 """Characters at the beginning and at the end of a message that are read: the event loop waits."""
 MOST_MISSES: Final = 32
-LONGEST_TOKEN: Final = 20
-"""Characters; a text with more of them for each token of room is not counted."""
 MOST_ALIKE: Final = 4
 """The rarest names of a unit, and for each the newest units with it, among which one about the same is looked for."""
 LEAST_LINE: Final = 4

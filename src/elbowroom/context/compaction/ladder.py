@@ -28,10 +28,8 @@ from elbowroom.context.compaction.division import (
     state_of,
     tail_starts,
 )
-from elbowroom.context.compaction.drafts import NO_PLAN, Draft, Drafts
-from elbowroom.context.compaction.oldest import condensed
+from elbowroom.context.compaction.drafts import NO_PLAN, Draft, Drafts, condensed, condensed_as
 from elbowroom.context.compaction.order import (
-    LONGEST_TOKEN,
     NO_ANSWER,
     Pruner,
     PruningRequest,
@@ -39,7 +37,7 @@ from elbowroom.context.compaction.order import (
 )
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge, without_made_up
-from elbowroom.context.divisible import LEAST, within
+from elbowroom.context.divisible import LEAST, fits, within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
 from elbowroom.context.transcript import Group, Transcript, messages_of, text_of
 
@@ -108,19 +106,15 @@ class Ladder:
         """
         if before is None:
             before = yield Count(transcript.messages)
-        shorter = condensed(transcript, self.size, self.budget.window)
         said = transcript if not self.foresees else Transcript(transcript.groups[:-1])
-        beside = yield from self._beside_answer(shorter.transcript.groups, before)
-        done = yield from (beside or self).climb_with(shorter.transcript, said, before, shorter.groups)
+        beside = yield from self._beside_answer(transcript.groups, before)
+        done = yield from (beside or self).climb_with(transcript, said, before)
         if beside is not None and not (isinstance(done, Compaction) and done.summary and done.rung != "last messages"):
             by_code = replace(self, asks_pruner=False)
-            done = yield from by_code.climb_with(shorter.transcript, said, before, shorter.groups)
-        if not isinstance(done, Compaction):
+            done = yield from by_code.climb_with(transcript, said, before)
+        if not isinstance(done, Compaction) or not self.foresees:
             return done
-        if self.foresees:
-            done = replace(done, messages=done.messages[:-1], tail=done.tail - 1, groups_kept=done.groups_kept - 1)
-        replaced = done.replaced_groups + shorter.groups
-        return replace(done, replaced_groups=replaced, condensed_groups=shorter.groups)
+        return replace(done, messages=done.messages[:-1], tail=done.tail - 1, groups_kept=done.groups_kept - 1)
 
     def _beside_answer(self, groups: tuple[Group, ...], before: int) -> "Work[Ladder | None]":
         """Return the ladder with a target by which the answer stays that the person has just read, whole or its end.
@@ -154,16 +148,15 @@ class Ladder:
         """Return how many tokens a summary has at least beside the last exchange."""
         return max(LEAST_BESIDE, min(MOST_BESIDE, self.budget.window // SHARE_BESIDE))
 
-    def climb_with(
-        self, transcript: Transcript, said: Transcript, before: int, older: int
-    ) -> Work[Compaction | Cannot]:
-        """Climb once; the transcript has a digest in place of the `older` first groups of what was `said`."""
+    def climb_with(self, transcript: Transcript, said: Transcript, before: int) -> Work[Compaction | Cannot]:
+        """Climb once; the pruning agent sees what was `said`."""
         division, room = yield from self._divide(transcript)
+        division = condensed(division, self.size, self.budget.window)
         drafts = self._drafts(transcript, division, room)
         if division.old or division.summaries:
             carried = yield from self._carried(drafts)
             if self.asks_pruner and self.pruner and division.old and room - carried >= least_room(self.budget):
-                done = yield from self._by_pruner(self.pruner, said, older, drafts, before)
+                done = yield from self._by_pruner(self.pruner, said, drafts, before)
                 if done is not None:
                     return done
             ladder = yield from self._with_room_for(carried, drafts, before)
@@ -221,11 +214,7 @@ class Ladder:
     def _first_request(self, groups: tuple[Group, ...]) -> frozenset[int]:
         """Return the place of the conversation's first request where it is small enough to stay word for word."""
         most = self.budget.window // SHARE_OF_REQUEST
-        return frozenset(
-            place
-            for place in first_request(groups)
-            if len(groups[place].text) <= LONGEST_TOKEN * most and self.size(groups[place].text) <= most
-        )
+        return frozenset(place for place in first_request(groups) if fits(groups[place].text, most, self.size))
 
     def _requests(self, groups: tuple[Group, ...], answer: int) -> list[int]:
         """Return the places of the requests before an answer that it rests on: its own, the task's, and the first."""
@@ -295,9 +284,7 @@ class Ladder:
         known: int = yield Count(messages_of((*division.system, *division.tail[-1:])))
         return max(0, self.budget.room(0, self.target) - known)
 
-    def _by_pruner(
-        self, pruner: Pruner, said: Transcript, older: int, drafts: Drafts, before: int
-    ) -> Work[Compaction | None]:
+    def _by_pruner(self, pruner: Pruner, said: Transcript, drafts: Drafts, before: int) -> Work[Compaction | None]:
         cap = self.cap(drafts.room - drafts.carried)
         if (most := pruner.can_write((yield from self._read_anew(drafts.division)))) is not None:
             cap = min(cap, max(LEAST_SUMMARY, most))
@@ -309,7 +296,6 @@ class Ladder:
             self.wishes,
             cap,
             before,
-            older,
         )
         reasons: tuple[str, ...] = ()
         rungs: tuple[Rung, ...] = ("plan", "retry")
@@ -381,7 +367,7 @@ class Ladder:
         divisions = [divide(transcript, tails_from=start, keeping=keep) for keep, start in product(keepings, starts)]
         if end := last_words(transcript.groups):
             divisions.append((yield from self._in_parts(transcript.groups, starts[-1], tuple(end), 0))[0])
-        for division in divisions:
+        for division in (condensed_as(drafts.division, each) for each in divisions):
             cut = yield from self._compaction(Draft(division, NO_PLAN, (), ""), "last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
@@ -452,6 +438,7 @@ class Ladder:
             draft.summary,
             division.untouched,
             draft.staying,
+            condensed_groups=len(division.oldest),
             parts=parts,
         )
 

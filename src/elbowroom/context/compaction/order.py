@@ -25,6 +25,7 @@ from elbowroom.context.compaction.answer import (
 from elbowroom.context.compaction.coverage import quoted
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
 from elbowroom.context.compaction.to_do import in_a_line
+from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
 from elbowroom.context.transcript import Group, Message, Transcript, called, messages_of, readable, written_out
 
@@ -50,12 +51,11 @@ SHORTER_LISTS = (24, 8, 1)
 """Groups that an order lists where it does not fit with more: a short list leaves room in a nearly full window."""
 FOR_REASONS_AND_TEMPLATE = 128
 LONGEST_REASON = 300  # characters
-USUAL_TOKEN = 4  # characters
-LONGEST_TOKEN = 20  # characters; a text with more of them for each token of room is cut before it is counted
 MOST_PARTS = 10
 """Parts in which a pruning agent is shown the material at most: with a second attempt it is asked eleven times."""
 SHARE_OF_TIER = 8  # of a part, which a group may have at most where there would be too many parts
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
+LEFT_OUT = "[... {} characters left out ...]"
 NO_ANSWER = "There was no answer."
 
 
@@ -105,7 +105,7 @@ class PruningRequest:
     """The order of one compaction to its pruning agent; `cap` is how long a summary may be, in tokens.
 
     It remembers what has been asked, so that a second `ask` goes on from there: of an order in parts only the part that
-    failed is put again. The `older` first groups of the transcript are no groups of the division, which quotes them.
+    failed is put again.
     """
 
     transcript: Transcript
@@ -115,7 +115,6 @@ class PruningRequest:
     wishes: Wishes
     cap: int
     prompt: int
-    older: int = 0
     _attempt: int = 0
     _suffix_works: bool = True
     _estimates: dict[int, int] = field(default_factory=dict)
@@ -143,8 +142,8 @@ class PruningRequest:
             self.cap,
             reasons,
             rows=rows,
-            has_summary=len(self.division.summaries) > bool(self.older),
-            older=self.older,
+            has_summary=len(self.division.summaries) > bool(self.division.oldest),
+            oldest=self.division.oldest,
         )
         return [*messages_of(self._read()), {"role": "user", "content": order}]
 
@@ -227,7 +226,7 @@ class PruningRequest:
             return _told(self._answers[-1])
         earlier = carried_by(self.division.summaries)
         told = f"{earlier.body}\n\n{earlier.to_do}".strip()
-        return _head_and_tail(told, 2 * self._part_cap, self.size)
+        return beginning_and_end(told, 2 * self._part_cap, self.size, LEFT_OUT.format)
 
     def _divided(self) -> list[list[str]]:
         """Return the material in runs that fit the pruner's window beside the order, a summary and the answer."""
@@ -275,7 +274,7 @@ class PruningRequest:
         for numbered in self.division.old:
             group = numbered.group
             whole = written_out(Group(group.unshortened) if group.unshortened else group)
-            text = _head_and_tail(whole, room - LEAST_ROOM // 2, self.size)
+            text = beginning_and_end(whole, room - LEAST_ROOM // 2, self.size, LEFT_OUT.format)
             yield shown(numbered.id, text)
 
 
@@ -298,19 +297,18 @@ def suffix_order(
     *,
     rows: int = MOST_ROWS,
     has_summary: bool = False,
-    older: int = 0,
+    oldest: Sequence[NumberedGroup] = (),
 ) -> str:
     """Return the message that ends the conversation itself, all of which the pruning agent has read already.
 
-    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own; `older` is the
-    number of those before them that have no id at all.
+    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own, and none of the
+    `oldest`, which go too.
     """
     listed = "\n".join(
         f"{each.id} | {each.group.kind} | {_first_words(each.group)} | {sizes[each.id]}" for each in old[-rows:]
     )
-    unlisted = old[:-rows]
-    before = f"the first {older:,} groups | older still, not listed one by one\n" if older else ""
-    before += f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
+    unlisted = [*oldest, *old[:-rows]]
+    before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
     carry = f"\n\n{STANDS}" if has_summary else ""
     return (
         "This is a maintenance order of the system, not a request of the user; do not answer the conversation and do "
@@ -376,17 +374,3 @@ def shown_summary(text: str) -> str:
 def _fenced(text: str) -> str:
     """Return material that cannot open or close the tags that stand around it."""
     return FENCES.sub("<\\\\", text)
-
-
-def _head_and_tail(text: str, room: int, size: Callable[[str], int]) -> str:
-    """Return the text, or the beginning and end of a text that is too large, with a note on what is left out."""
-    length = len(text) if len(text) <= LONGEST_TOKEN * room else USUAL_TOKEN * room
-    cut = text
-    while length < len(text) or size(cut) > room:
-        if length < len(text):
-            left_out = f"\n[... {len(text) - length} characters left out ...]\n"
-            cut = f"{text[: length // 2]}{left_out}{text[len(text) - length // 2 :]}"
-            if not length or size(cut) <= room:
-                return cut
-        length = length * 2 // 3
-    return cut

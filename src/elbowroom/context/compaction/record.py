@@ -13,7 +13,15 @@ from elbowroom.context.compaction.division import (
     tail_starts,
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
-from elbowroom.context.compaction.to_do import Thing, list_in, list_told, told_list, with_client_list, with_news
+from elbowroom.context.compaction.to_do import (
+    Thing,
+    client_list,
+    list_told,
+    told_list,
+    tool_told,
+    with_client_list,
+    with_news,
+)
 from elbowroom.context.transcript import Group, Transcript
 from elbowroom.settings.model import ToolKind
 
@@ -37,13 +45,13 @@ class Record:
         self._kinds = kinds
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._always = staying_in(division)
+        self._oldest = [each.group for each in division.oldest]
         self._removed = [*division.summaries, *(each.group for each in division.old)]
         carried = carried_by(division.summaries)
         self.results = carried.results
-        calls = (call for group in reversed(groups_of(division)) for call in reversed(_told_by(group)))
-        self._lister = next(filter(list_in, calls), None)
-        self._told = list_told(carried.to_do)
-        self._listed = list_in(self._lister) if self._lister else []
+        self._told = carried.to_do
+        calls = [call for group in (*self._oldest, *groups_of(division)) for call in _told_by(group)]
+        self._listed = client_list(calls, carried.to_do)
 
     def changes(self, news: Sequence[Thing] = ()) -> tuple[str, str]:
         """Return the lines about the files that were changed, and of what is to do after a plan with this news."""
@@ -60,12 +68,12 @@ class Record:
 
     def to_do(self, news: Sequence[Thing], staying: Sequence[Group], room: int) -> str:
         """Return the lines of what is to do after a plan with this news, without a list whose call stays."""
-        things: Sequence[Thing] = self._told
-        if self._lister is not None:
-            things = with_client_list(things, self._listed)
-            if any(each is self._lister for each in staying):
-                things = things[: len(things) - len(self._listed)]
-        return told_list(with_news(things, news), self._size, min(self._most_to_do, room))
+        things, tool, listed = list_told(self._told), tool_told(self._told), self._listed
+        if listed is not None:
+            things, tool = with_client_list(things, listed.things), listed.tool
+            if any(each is listed.lister for each in staying):
+                things = things[: len(things) - len(listed.things)]
+        return told_list(with_news(things, news), self._size, min(self._most_to_do, room), tool)
 
     def files(self, removed: Sequence[Group], room: int, *, that_changed: bool = False) -> str:
         """Return the lines about the files of removed groups, in so much room; what stays tells their last state.
@@ -73,7 +81,7 @@ class Record:
         Those `that_changed` alone are what cannot be found out by reading again.
         """
         files: dict[str, State] = {}
-        for group in removed:
+        for group in (*self._oldest, *removed):
             for path, state in self._touched_by(group):
                 files[path] = last_state(files.pop(path, None), state)
         for path, state in (each for group in self._always for each in self._touched_by(group)):

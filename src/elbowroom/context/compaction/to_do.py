@@ -6,6 +6,7 @@ A summary carries both. Of its own things a pruning agent may close one, but non
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 from elbowroom.context.compaction.coverage import words_of
@@ -21,31 +22,71 @@ ALIKE: Final = 0.75
 STATUS: Final = "status"
 LONGEST: Final = 160
 """Characters of a thing."""
+EMPTY: Final = re.compile(r"\[\s*\]")
+KEPT_BY: Final = "({tool} keeps this list.)"
+KEEPER: Final = re.compile(r"^\((\S+) keeps this list\.\)$", re.MULTILINE)
 LISTED: Final = re.compile(r"^- ([^:\n]+): (.+)$", re.MULTILINE)
 
 
-def list_in(group: Group) -> list[Thing]:
-    """Return the last list of what is to do among the calls of a group; nothing where none is one, or it has failed.
+@dataclass(frozen=True, slots=True)
+class ClientList:
+    """A client's list as its calls leave it: the `tool` that keeps it, and the things on it.
 
-    It is known by its form, whatever the client calls it: one list of things that have a status each.
+    `lister` is the group whose call it stands in; None where it was emptied.
     """
-    for use in reversed([*uses_in(group.messages)]):
-        if (things := _things_in(use.arguments)) and error_in(use.text) is None:
-            return things
-    return []
+
+    tool: str
+    things: tuple[Thing, ...] = ()
+    lister: Group | None = None
 
 
-def _things_in(arguments: str) -> list[Thing]:
-    if f'"{STATUS}"' not in arguments:
-        return []
+def client_list(groups: Sequence[Group], told: str) -> ClientList | None:
+    """Return the list that a client has set, or emptied, in these groups; None where it has done neither.
+
+    It is known by its form, whatever the client calls it: one list of things that have a status each. A later call of
+    the same tool with an empty list empties it, also where the list itself stands in what an earlier summary has
+    `told`. A call that has failed changes nothing.
+    """
+    emptied: set[str] = set()
+    for group in reversed(groups):
+        for use in reversed([*uses_in(group.messages)]):
+            given = _parsed(use.arguments)
+            if given is None or error_in(use.text) is not None:
+                continue
+            if things := _things_in(given):
+                return ClientList(use.name) if use.name in emptied else ClientList(use.name, tuple(things), group)
+            if _empties(given):
+                emptied.add(use.name)
+    tool = tool_told(told)
+    return ClientList(tool) if tool in emptied else None
+
+
+def _parsed(arguments: str) -> dict[str, Any] | None:
+    """Return the arguments of a call that may set a list, or empty one; None for all others."""
+    if f'"{STATUS}"' not in arguments and EMPTY.search(arguments) is None:
+        return None
     try:
         given = json.loads(arguments)
     except (ValueError, RecursionError):
-        return []
-    lists = [value for value in given.values() if isinstance(value, list) and value] if isinstance(given, dict) else []
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def _lists_in(given: Mapping[str, Any]) -> list[list[Any]]:
+    return [value for value in given.values() if isinstance(value, list)]
+
+
+def _things_in(given: Mapping[str, Any]) -> list[Thing]:
+    lists = list(filter(None, _lists_in(given)))
     if len(lists) != 1 or not all(isinstance(each, dict) and isinstance(each.get(STATUS), str) for each in lists[0]):
         return []
     return [(one_line(each[STATUS], LONGEST).replace(":", ""), one_line(_told(each), LONGEST)) for each in lists[0]]
+
+
+def _empties(given: Mapping[str, Any]) -> bool:
+    """Tell whether all lists in a call are empty, of which it has one at least."""
+    lists = _lists_in(given)
+    return bool(lists) and not any(lists)
 
 
 def _told(thing: Mapping[str, Any]) -> str:
@@ -92,13 +133,25 @@ def list_told(text: str) -> list[Thing]:
     return LISTED.findall(text)
 
 
+def tool_told(text: str) -> str:
+    """Return the name of the tool that keeps a client's list in an earlier summary; empty where none is told."""
+    found = KEEPER.search(text)
+    return found[1] if found is not None else ""
+
+
 def in_a_line(thing: Thing) -> str:
     """Return a thing as a summary tells it."""
     return f"- {thing[0]}: {thing[1]}"
 
 
-def told_list(things: Sequence[Thing], size: Callable[[str], int], room: int) -> str:
-    """Return a line for each thing; where not all have room, the last, since a list is worked off from its top."""
+def told_list(things: Sequence[Thing], size: Callable[[str], int], room: int, tool: str = "") -> str:
+    """Return a line for each thing, and one that names the tool of a client whose list is among them.
+
+    Where not all have room, the last have, since a list is worked off from its top.
+    """
+    is_of_client = bool(tool) and any(status not in (OPEN, DONE) for status, _ in things)
+    kept_by = [KEPT_BY.format(tool=tool)] if is_of_client else []
+    room -= sum(size(f"{line}\n") for line in kept_by)
     lines: list[str] = []
     for thing in reversed(things):
         line = in_a_line(thing)
@@ -106,4 +159,4 @@ def told_list(things: Sequence[Thing], size: Callable[[str], int], room: int) ->
         if room < 0:
             break
         lines.insert(0, line)
-    return "\n".join(lines)
+    return "\n".join([*lines, *kept_by] if lines else ())

@@ -1,36 +1,13 @@
 """Prunes the history of tool calls by rules: old results become shorter or one line, and no model is asked.
 
-**When.** Pruning changes the prompt's beginning, and the engine has to read everything after the change once more. So
-it waits for need and then does a lot at once: it begins when the calls and results that can be shortened take more than
-the budget (the high mark), and goes on until they take three eighths of it (the low mark). It does nothing where less
-than a quarter of the budget or `minimum_tokens` would come free, or the results of less than seven turns; only where
-they take three times the budget does it wait no longer. While a result that no turn has consumed
-fills the low mark by itself, pruning waits for the turn after it, just as long. Where the prompt has reached the
-compaction's trigger (`must_shrink`), it acts before that, if three fifths of the budget come free: that spares the
-compaction for a while. If less does, the compaction comes, and pruning with it (`at_any_gain`): one change of the
-beginning instead of two.
+When, what and what not stands in docs/tools-tiers.md. The engine reads all that follows a change of the prompt anew:
+so pruning waits for need and then does a lot at once, from the budget (the high mark) down to the low mark. Where the
+prompt has reached the compaction's trigger (`must_shrink`) it waits for nothing, if so much comes free that the
+compaction is spared for a while. If less does, the compaction comes, and pruning with it (`at_any_gain`): one change
+instead of two.
 
-A window with room for `protect_tokens` and `minimum_tokens` together needs no shares: there the low mark is
-`protect_tokens`, the newest results up to it stay whatever their age, and a pruning frees at least `minimum_tokens`.
-
-**What.** From old to new, until the low mark is reached:
-
-1. results older than `clear_after_turns` turns of the assistant become stubs, beyond the low mark too;
-2. results of queries become stubs;
-3. results of over 4,000 characters are trimmed to beginning and end;
-4. any others become stubs.
-
-Tiers 1 to 3 apply where the history holds more than `truncation_threshold` characters; below, a small window's budget
-can still be full, and then tier 4 alone makes room. Arguments of over 500 characters go with their result. With
-`must_shrink` everything that is not protected becomes a stub.
-
-**What not.** A result that no turn of the model has consumed yet. The newest `keep_last_turns` turns and
-`recent_calls_to_keep` calls, as far as they fit the low mark: six calls of a quarter each would exceed the whole budget
-of a small window. Text of user and assistant, images. A result that cannot be read back. Errors: their words stay, and
-only an envelope around them goes. Results of at most 300 characters: a stub would be no shorter.
-
-**State.** There is none but the messages: a stub is known by its form, is never written anew, and counts neither for
-the marks nor for what comes free. Neither do errors, which nothing shortens: they end with the next compaction.
+There is no state but the messages: a stub is known by its form, is never written anew, and counts neither for the marks
+nor for what comes free. Neither do errors, which nothing shortens: they end with the next compaction.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

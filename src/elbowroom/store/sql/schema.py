@@ -4,6 +4,7 @@ Alembic is loaded only where a file has older tables.
 """
 
 import importlib
+from contextlib import closing
 from functools import lru_cache
 from typing import Final
 
@@ -385,8 +386,9 @@ def noted_version(connection: Connection) -> int:
 
 def make_tables(connection: Connection) -> None:
     """Make all tables in a new database, as all migrations together would: that takes a fraction of their time."""
-    for sql in _making(connection.dialect):
-        connection.exec_driver_sql(sql)
+    with closing(connection.connection.cursor()) as cursor:
+        for sql in _making(connection.dialect):
+            cursor.execute(sql)
     connection.execute(insert(alembic_version).values(version_num=str(SCHEMA_VERSION)))
     connection.execute(insert(schema_version).values(version=SCHEMA_VERSION))
 

@@ -23,7 +23,8 @@ CLOSING_SECONDS: Final = 5.0
 """So long the end waits for what a PostgreSQL server is doing, before its connections are broken off."""
 LONGEST_WAIT_SECONDS: Final = 1.0
 """How long the end waits for a check of the file; SQLite before 3.41 cannot be stopped in parts of it."""
-
+CALM_SECONDS: Final = 3.0
+"""So long after the opening the limits and the index wait: the first answers have the disk and the processor."""
 LIMITS_LOCK: Final = 0x656C626F776C696D
 """The advisory lock of the one among several servers that applies the limits."""
 
@@ -48,6 +49,7 @@ class SqlStore:
         self._clock = clock
         self._tasks = TrackedTasks()
         self._limiting: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
         self._limited = clock()
         self._may_delete = True
@@ -56,7 +58,7 @@ class SqlStore:
     async def open(
         cls, place: Place, limits: Limits | None = None, clock: WatchedClock | None = None, server: str = ""
     ) -> Self:
-        """Open the database at this place, or make it, and begin to apply the limits; without one it is in memory.
+        """Open the database at this place, or make it; without one it is in memory.
 
         `server` is which of those that share it this one is, empty for the only one. Raises StoreUnavailable.
         """
@@ -78,8 +80,6 @@ class SqlStore:
         except BaseException:
             await database.aclose()
             raise
-        store._limiting = store._tasks.start(store._apply_limits())
-        store._index_soon(0.0)
         return store
 
     @property
@@ -113,6 +113,11 @@ class SqlStore:
         if self._database.is_unchecked and self._checking is None:
             self._checking = asyncio.create_task(self._check(when_damaged))
 
+    def keep_house_soon(self) -> None:
+        """Apply the limits, and bring the index for searches up to date, once the first answers have begun."""
+        self._later = asyncio.get_running_loop().call_later(CALM_SECONDS, self._limit)
+        self._index_soon(CALM_SECONDS)
+
     def ask_before_deleting(self, may_go: Callable[[str], bool], stays: Callable[[str], object]) -> None:
         """Ask `may_go` before a conversation goes because of the limits, and again once it is gone.
 
@@ -123,13 +128,14 @@ class SqlStore:
 
     def has_grown(self) -> None:
         """Apply the limits in the background, unless that was done a short while ago, and index what is new."""
-        is_limiting = self._limiting and not self._limiting.done()
-        if not is_limiting and abs(self._clock() - self._limited) >= self._limits.again_seconds:
-            self._limiting = self._tasks.start(self._apply_limits())
+        if abs(self._clock() - self._limited) >= self._limits.again_seconds:
+            self._limit()
         self._index_soon(AGAIN_SECONDS)
 
     async def aclose(self) -> None:
         """Finish what is under way, but not the limits, and close the database."""
+        if self._later:
+            self._later.cancel()
         self._output_limits.stop()
         self._conversation_limits.stop()
         self._index.stop()
@@ -142,6 +148,11 @@ class SqlStore:
     async def _end(self) -> None:
         await self._tasks.finished()
         await self._database.aclose()
+
+    def _limit(self) -> None:
+        """Apply the limits in the background, unless that is under way."""
+        if self._limiting is None or self._limiting.done():
+            self._limiting = self._tasks.start(self._apply_limits())
 
     def _index_soon(self, wait: float) -> None:
         """Bring the index for searches up to date in the background after so many seconds, unless that is to come."""

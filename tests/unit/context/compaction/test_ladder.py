@@ -623,7 +623,7 @@ async def test_what_is_to_do_is_carried_until_a_newer_list_stands_in_its_place()
     messages[5:5] = [*listed("pending", "a1"), *listed("in_progress", "a2")]
     agreed = plan("It must hold.", "They talked.")
     once = await climbed(messages, ScriptedPruner(agreed))
-    told = "## To do\n- in_progress: Paint the hull\n- pending: Launch her\n"
+    told = "## To do\n- in_progress: Paint the hull\n- pending: Launch her\n(note_it keeps this list.)\n"
     assert told in once.summary
     [system, *others] = once.messages
     twice = await climbed([system, *others, *long_chat()[1:]], ScriptedPruner(agreed))
@@ -631,6 +631,9 @@ async def test_what_is_to_do_is_carried_until_a_newer_list_stands_in_its_place()
     thrice = await climbed([system, *others, *long_chat()[1:], *listed("completed", "a3")], ScriptedPruner(agreed))
     assert "## To do" not in thrice.summary
     assert "completed" in str(thrice.messages[-2])
+    emptied = used("note_it", {"things": []}, "ok", "a4")
+    cleared = await climbed([system, *others, *emptied, *long_chat()[1:]], ScriptedPruner(agreed))
+    assert "## To do" not in cleared.summary
 
 
 async def test_an_open_to_do_is_carried_until_a_plan_closes_it() -> None:

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 
 import pytest
-from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size
+from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size, used
 
 from elbowroom.context.budget import Budget
-from elbowroom.context.compaction.oldest import MOST_GROUPS
+from elbowroom.context.compaction.drafts import MOST_GROUPS
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192
 MOST_CALLS = 12
+LAST = 3  # messages that stay, besides the system message and the first request
 RULE = "Never write to /srv/ledger/2024.csv before 18:30."
 TASK = "Count all the boats that were named above."
 
@@ -60,7 +61,7 @@ async def test_pruning_agent_is_asked_at_most_twelve_times(count: int, text: str
         assert RULE in done.summary
         assert done.messages[-1] == messages[-1]
         assert done.messages[1] == messages[1]
-        assert done.condensed_groups == count + 2 - MOST_GROUPS - 2
+        assert done.condensed_groups == count + 2 - 2 - LAST - MOST_GROUPS
         assert done.replaced_groups + done.groups_kept == count + 1
 
 
@@ -87,7 +88,7 @@ async def test_own_model_that_has_read_it_all_is_asked_on_top_of_it() -> None:
     done = await climbed(messages, pruner)
     assert (done.rung, len(pruner.asked)) == ("plan", 1)
     assert pruner.asked[0][:-1] == messages[:-1]
-    assert "the first 700 groups | older still" in str(pruner.asked[0][-1]["content"])
+    assert "2 to 1078 | older groups, not listed one by one" in str(pruner.asked[0][-1]["content"])
 
 
 @pytest.mark.parametrize("last", [TASK, "Go on."])
@@ -100,3 +101,12 @@ async def test_task_that_opened_long_ago_stays(last: str) -> None:
     done = await ladder(4096, pruner, messages).climb(Transcript.of(messages))
     assert isinstance(done, Compaction)
     assert said("user", TASK) in done.messages
+
+
+async def test_files_that_were_written_long_ago_are_told() -> None:
+    """Calls that are too many to be looked at one by one have written their files all the same."""
+    messages: list[Message] = [said("user", TASK), *used("write_file", {"path": "src/boats.py"}, "ok", "a1")]
+    messages += [said("assistant", f"Step {number} is done.") for number in range(MOST_GROUPS + 100)]
+    done = await climbed([*messages, said("user", "Which file was that?")], ScriptedPruner(FORGETFUL, window=WINDOW))
+    assert done.condensed_groups > 0
+    assert "- written: `src/boats.py`" in done.summary

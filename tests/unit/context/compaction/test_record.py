@@ -39,7 +39,11 @@ def summary_of(messages: list[Message], *, is_known: bool, files: str = "", to_d
 @pytest.mark.parametrize(
     ("is_known", "files", "to_do"),
     [
-        (True, "- written in `src/`: `00.py`, `01.py`, `02.py`, `07.py`", "- pending: Launch her\n- pending: Rest"),
+        (
+            True,
+            "- written in `src/`: `00.py`, `01.py`, `02.py`, `07.py`",
+            "- pending: Launch her\n- pending: Rest\n(note keeps this list.)",
+        ),
         (False, "- written in `src/`: `02.py`, `07.py`", "- pending: Rest"),
     ],
 )

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from elbowroom.context.compaction.to_do import (
+    ClientList,
     Thing,
-    list_in,
+    client_list,
     list_told,
     things_named,
     told_list,
+    tool_told,
     with_client_list,
     with_news,
 )
@@ -22,10 +24,10 @@ INVOICE, OFFER = "Send the invoice to Dana", "Send the offer to Dana"
 KNOWN = [("completed", "Read part 01"), ("pending", "Edit it")]
 
 
-def calling(*arguments: Any, result: str = "ok") -> Group:
+def calling(*arguments: Any, result: str = "ok", tool: str = "note") -> Group:
     """Return a group of calls with these arguments, and their results."""
     given = [each if isinstance(each, str) else json.dumps(each) for each in arguments]
-    calls = [{"id": f"c{at}", "function": {"name": "note", "arguments": each}} for at, each in enumerate(given)]
+    calls = [{"id": f"c{at}", "function": {"name": tool, "arguments": each}} for at, each in enumerate(given)]
     results = [{"role": "tool", "tool_call_id": call["id"], "content": result} for call in calls]
     return Transcript.of([{"role": "assistant", "content": None, "tool_calls": calls}, *results]).groups[0]
 
@@ -48,12 +50,48 @@ def calling(*arguments: Any, result: str = "ok") -> Group:
 )
 def test_lists_are_known_by_their_form(arguments: Sequence[Any], things: list[tuple[str, str]]) -> None:
     """A call with one list of things that have a status each is one, whatever the client calls it."""
-    assert list_in(calling(*arguments)) == things
+    found = client_list([calling(*arguments)], "")
+    assert (list(found.things) if found is not None else []) == things
 
 
 def test_a_list_that_was_refused_is_none() -> None:
     """What stands in a call that has failed is not how things stand."""
-    assert list_in(calling({"todos": THINGS}, result="Error: only one thing may be in progress")) == []
+    refused = calling({"todos": THINGS}, result="Error: only one thing may be in progress")
+    assert client_list([refused], "") is None
+    kept = calling({"todos": THINGS[:1]})
+    assert client_list([kept, refused], "") == ClientList("note", (KNOWN[0],), kept)
+
+
+OTHER = calling({"plan": [{"step": "Sail", "status": "pending"}]}, tool="plan")
+FULL, EMPTY = calling({"todos": THINGS}), calling({"todos": []})
+TOLD = told_list(KNOWN, len, 1000, "note")
+
+
+@pytest.mark.parametrize(
+    ("groups", "told", "things"),
+    [
+        ([FULL, EMPTY], "", []),
+        ([calling({"todos": THINGS}, {"todos": []})], "", []),
+        ([FULL, calling('{"todos": [\n]}')], "", []),
+        ([FULL, EMPTY, FULL], "", KNOWN),
+        ([FULL, calling({"todos": []}, tool="search")], "", KNOWN),  # another tool
+        ([FULL, calling({"todos": []}, result="Error: there is no such list")], "", KNOWN),
+        ([FULL, calling({"todos": [], "done": [{"id": 1}]})], "", KNOWN),
+        ([FULL, calling({"path": "a.py"})], "", KNOWN),
+        ([FULL, OTHER, EMPTY], "", [("pending", "Sail")]),
+        ([], TOLD, None),
+        ([EMPTY], TOLD, []),
+        ([calling({"todos": []}, tool="search")], TOLD, None),
+        ([EMPTY], "- pending: of a summary that names no tool", None),
+        ([FULL], told_list(KNOWN, len, 1000, "plan"), KNOWN),
+    ],
+)
+def test_an_emptied_list_stands_no_more(
+    groups: Sequence[Group], told: str, things: list[tuple[str, str]] | None
+) -> None:
+    """A later call of the same tool with an empty list empties it, also where the list itself was summarised before."""
+    found = client_list(groups, told)
+    assert (list(found.things) if found is not None else None) == things
 
 
 @pytest.mark.parametrize(("room", "first"), [(1000, 0), (64, 1), (36, 2), (5, 4)])
@@ -63,6 +101,9 @@ def test_the_end_of_a_list_has_room_first(room: int, first: int) -> None:
     told = told_list(things, len, room)
     assert len(told) <= room
     assert list_told(told) == things[first:]
+    kept_by = "(note keeps this list.)\n"
+    named = told_list(things, len, room + len(kept_by), "note")
+    assert (list_told(named), tool_told(named)) == (things[first:], "note" if first < len(things) else "")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +137,8 @@ def test_a_client_lists_its_own_things_alone() -> None:
     """What pruning agents have told stays beside a newer list, unless it is on that."""
     before = [("open", INVOICE), ("open", OFFER), ("completed", "Read part 00")]
     assert with_client_list(before, [*KNOWN, ("pending", OFFER)]) == [("open", INVOICE), *KNOWN, ("pending", OFFER)]
+    assert with_client_list(before, []) == [("open", INVOICE), ("open", OFFER)]
+    assert tool_told(told_list(before[:2], len, 1000, "note")) == ""  # nothing of a client is among them
 
 
 def test_things_are_named_one_a_line() -> None:
