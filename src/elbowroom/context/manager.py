@@ -156,12 +156,12 @@ class AgentContextManager:
 def room_for_results(budget: Budget, rest: int, *, carried: int = 0, now: int | None = None) -> int:
     """Return how many tokens results may take beside `rest`, the size that cannot be freed; never less than 0.
 
-    That is what is free below the trigger beside a summary, of which code carries so many tokens, or where that leaves
+    That is what is free below the trigger beside a summary and the tokens that code carries, or where that leaves
     too little, in the whole window, where the summary takes half of it at most. With `now`, the size of the prompt
     without the results, it is what is free beside that, but at least one part in three of what a compaction would
     leave.
     """
-    summary = max(least_room(budget), carried)
+    summary = least_room(budget) + carried
     room = budget.trigger - budget.occupied(rest) - summary
     if room < budget.window // LEAST_ROOM:
         free = max(0, budget.window - budget.occupied(rest))

@@ -72,10 +72,11 @@ async def test_a_window_that_is_too_small(tmp_path: Path, name: str, window: int
 
 @pytest.mark.parametrize("window", [8192, 16_384])
 async def test_the_list_of_an_agent_outlives_compactions(tmp_path: Path, window: int) -> None:
-    """What is to do is named after compactions, also where nearly all of the window is taken by what always stays."""
+    """What is to do and what was edited is named after compactions, also where nearly all of the window is fixed."""
     agent = AGENTS["opencode"]
     run = await coding_run(agent, installed_for(agent), tmp_path, window, is_long=True, keeps_list=True)
     assert run.task.wrong_files() == [], run.outcome.said[-2000:]
     assert run.own_compactions == 0
     assert run.over_the_window == 0
     assert run.named.things_named >= 0.95 * run.named.things > 0
+    assert run.named.edited_named >= 0.95 * run.named.edited > 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_histories import always_the_same, histories, words_in
 
-from elbowroom.context.budget import Budget
+from elbowroom.context.budget import Budget, Compact, Measure, plan_step
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import CONTINUATIONS, SUMMARY_TAG
 from elbowroom.context.compaction.ladder import Cannot
@@ -669,3 +669,26 @@ async def test_a_pruning_agent_that_reads_parts_is_shown_what_is_open() -> None:
     assert "- open: Row" in str(pruner.asked[0][1]["content"])
     assert "- done: Row" in str(pruner.asked[1][1]["content"])
     assert "- done: Row" in done.summary
+
+
+@pytest.mark.parametrize("free", range(0, 1200, 50))
+async def test_what_code_carries_has_room_where_nearly_all_is_fixed(free: int) -> None:
+    """However little is free beside what cannot go, all files that were changed and all that is to do are told."""
+    paths = [f"/home/dana/harbour/part_{number:02}.py" for number in range(24)]
+    edits = [each for at, path in enumerate(paths) for each in used("edit", {"path": path}, "ok", f"e{at:02}")]
+    things = {"things": [{"content": f"Paint boat {number}", "status": "pending"} for number in range(8)]}
+    listed = used("note_it", things, "ok", "list")
+    last = used("read", {"path": "a"}, "one line after another " * 300, "last")
+    messages = [said("user", "Paint them."), *edits, *listed, *used("read", {"path": "b"}, "a line " * 900, "b"), *last]
+    budget = Budget(WINDOW)
+    rules = said("system", "Rules. " * ((budget.trigger - budget.occupied(size([messages[0], *last])) - free) // 2))
+    messages = [rules, *messages]
+    decision = plan_step(Measure(size(messages), size([rules, messages[1], *last])), budget)
+    assert isinstance(decision, Compact)
+    means = {"target": decision.target, "asks_pruner": decision.asks_pruner}
+    done = await climbed(messages, ScriptedPruner("no plan"), **means)
+    assert budget.occupied(done.after) <= budget.trigger
+    told = str(done.messages)
+    assert [path for path in paths if path not in told and f"`{path.rpartition('/')[2]}`" not in told] == []
+    assert told.count("- pending: Paint boat") == 8 or listed[0] in done.messages
+    assert done.messages[-2:] == (*last,)
