@@ -447,6 +447,15 @@ def test_deep_nesting_is_no_error() -> None:
     assert isinstance(read_prune_answer(deep), Plan)
 
 
+@pytest.mark.parametrize("levels", [70, 225, 330, 400, 460])
+@pytest.mark.parametrize("name", ["summary", "to_do", "keep"])
+def test_sound_json_beyond_the_stack_is_unusable(name: str, levels: int) -> None:
+    """JSON that Python still reads, but that is nested too deep for what reads it then, is no plan and no error."""
+    fields: dict[str, Any] = {"retain": "The user wants short answers.", "summary": "They spoke about the ferry."}
+    plan = json.dumps({**fields, name: "DEEP"}).replace('"DEEP"', "[" * levels + "]" * levels)
+    assert isinstance(read_prune_answer(plan), Unusable)
+
+
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4),
