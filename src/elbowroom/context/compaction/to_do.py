@@ -17,8 +17,8 @@ Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
 OPEN, DONE = "open", "done"
 """The statuses of what a pruning agent has told; a client may have any other."""
-ALIKE: Final = 0.75
-"""The share of a thing's letters that are told where it is done; with fewer it may be another thing."""
+ALIKE: Final = 0.6
+"""The share of letters that a thing has in common with what is told as done; with fewer it may be another thing."""
 STATUS: Final = "status"
 LONGEST: Final = 160
 """Characters of a thing."""
@@ -102,7 +102,7 @@ def things_named(text: str, status: str) -> list[Thing]:
 
 def with_client_list(before: Sequence[Thing], listed: Sequence[Thing]) -> list[Thing]:
     """Return what is to do once a client has listed what it knows of, which it then tells alone."""
-    known = [words_of(what) for _, what in listed]
+    known = {frozenset(words_of(what)) for _, what in listed}
     return [*(each for each in before if each[0] in (OPEN, DONE) and words_of(each[1]) not in known), *listed]
 
 
@@ -112,20 +112,36 @@ def with_news(before: Sequence[Thing], news: Sequence[Thing]) -> list[Thing]:
     What is done is not opened again in the same words. What a client has listed stays as it is.
     """
     things = list(before)
+    known = [words_of(what) for _, what in things]
     for status, what in news:
-        meant = _meant(words_of(what), [words_of(told) for _, told in things], least=ALIKE if status == DONE else 1)
+        words = words_of(what)
+        meant = known.index(words) if words in known else _most_alike(words, known) if status == DONE else None
         if meant is None:
             things.append((status, what))
+            known.append(words)
         elif (status, things[meant][0]) == (DONE, OPEN):
             things[meant] = DONE, things[meant][1]
     return sorted(things, key=lambda thing: thing[0] != DONE)
 
 
-def _meant(words: Set[str], known: Sequence[Set[str]], least: float) -> int | None:
-    """Return which thing is meant: the most alike, if these words have this share of its letters; None without one."""
-    shares = [sum(map(len, words & each)) / max(1, sum(map(len, each))) for each in known]
-    alike = max(range(len(known)), key=lambda at: (known[at] == words, shares[at]), default=None)
-    return alike if alike is not None and shares[alike] >= least else None
+def _most_alike(words: Set[str], known: Sequence[Set[str]]) -> int | None:
+    """Return which thing has the largest share of its letters in common with these words; None where none is alike."""
+    letters = _letters(words)
+    shares = [_share(words, letters, each) for each in known]
+    alike = max(range(len(known)), key=shares.__getitem__, default=None)
+    return alike if alike is not None and shares[alike] >= ALIKE else None
+
+
+def _share(words: Set[str], letters: int, other: Set[str]) -> float:
+    """Return which share of all letters two things have in common; 0 where it is small, or their numbers differ."""
+    common = _letters(words & other)
+    if common < ALIKE * letters or any(char.isdigit() for word in words ^ other for char in word):
+        return 0
+    return common / (letters + _letters(other) - common)
+
+
+def _letters(words: Set[str]) -> int:
+    return sum(map(len, words))
 
 
 def list_told(text: str) -> list[Thing]:
