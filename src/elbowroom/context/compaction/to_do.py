@@ -16,7 +16,7 @@ from elbowroom.context.transcript import Group, uses_in
 Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
 OPEN, DONE = "open", "done"
-"""The statuses of what a pruning agent has told; a client may have any other."""
+"""The statuses of what a pruning agent has told; those of a client's things are in quotation marks where they are so."""
 ALIKE: Final = 0.6
 """The share of letters that a thing has in common with what is told as done; with fewer it may be another thing."""
 STATUS: Final = "status"
@@ -80,7 +80,13 @@ def _things_in(given: Mapping[str, Any]) -> list[Thing]:
     lists = list(filter(None, _lists_in(given)))
     if len(lists) != 1 or not all(isinstance(each, dict) and isinstance(each.get(STATUS), str) for each in lists[0]):
         return []
-    return [(one_line(each[STATUS], LONGEST).replace(":", ""), one_line(_told(each), LONGEST)) for each in lists[0]]
+    return [(_clients_status(each[STATUS]), one_line(_told(each), LONGEST)) for each in lists[0]]
+
+
+def _clients_status(status: str) -> str:
+    """Return a client's status as a summary tells it: never one that says that a pruning agent has told the thing."""
+    told = one_line(status, LONGEST).replace(":", "")
+    return f'"{told}"' if told in (OPEN, DONE) else told
 
 
 def _empties(given: Mapping[str, Any]) -> bool:

@@ -136,7 +136,11 @@ def test_the_end_of_a_list_has_room_first(room: int, first: int) -> None:
             [("open", "Write the parser tests")],
             [("done", "Write the parser"), ("open", "Write the parser tests")],
         ),
-        ([("open", "Fix login")], [("open", "Fix login in the app")], [("open", "Fix login"), ("open", "Fix login in the app")]),
+        (
+            [("open", "Fix login")],
+            [("open", "Fix login in the app")],
+            [("open", "Fix login"), ("open", "Fix login in the app")],
+        ),
         ([("pending", "Tests")], [("open", "Write tests")], [("pending", "Tests"), ("open", "Write tests")]),
         (
             [("open", "Fix issue 12")],
@@ -180,6 +184,23 @@ def test_a_client_lists_its_own_things_alone() -> None:
     assert with_client_list(before, [*KNOWN, ("pending", OFFER)]) == [("open", INVOICE), *KNOWN, ("pending", OFFER)]
     assert with_client_list(before, []) == [("open", INVOICE), ("open", OFFER)]
     assert tool_told(told_list(before[:2], len, 1000, "note")) == ""  # nothing of a client is among them
+
+
+def test_statuses_of_a_client_may_be_those_of_pruning_agents() -> None:
+    """Such a list is told, shortened and emptied as any other; what pruning agents have told stays beside it."""
+    listed = [{"content": INVOICE, "status": "open"}, {"content": OFFER, "status": "done"}]
+    first = client_list([calling({"todos": listed})], "")
+    assert first is not None
+    told = told_list(with_client_list([("open", "Rest")], first.things), len, 1000, first.tool)
+    assert tool_told(told) == "note"
+    shorter = client_list([calling({"todos": listed[:1]})], told)
+    assert shorter is not None
+    for now in (with_client_list(list_told(told), shorter.things), with_news(list_told(told), [("done", "Rest")])):
+        assert now[0][1] == "Rest"
+        assert [what for _, what in now[1:]] == [INVOICE, OFFER][: len(now) - 1]
+    assert [what for _, what in with_client_list(list_told(told), shorter.things)] == ["Rest", INVOICE]
+    assert client_list([EMPTY], told) == ClientList("note")
+    assert with_client_list(list_told(told), []) == [("open", "Rest")]
 
 
 def test_things_are_named_one_a_line() -> None:
