@@ -16,7 +16,7 @@ from elbowroom.context.transcript import Group, uses_in
 Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
 OPEN, DONE = "open", "done"
-"""The statuses of what a pruning agent has told; those of a client's things are in quotation marks where they are so."""
+"""The statuses of what a pruning agent has told; a client's are in quotation marks where they are the same."""
 ALIKE: Final = 0.6
 """The share of letters that a thing has in common with what is told as done; with fewer it may be another thing."""
 STATUS: Final = "status"
@@ -100,10 +100,27 @@ def _told(thing: Mapping[str, Any]) -> str:
     return max((value for key, value in thing.items() if key != STATUS and isinstance(value, str)), key=len, default="")
 
 
-def things_named(text: str, status: str) -> list[Thing]:
-    """Return the things that a text names, one in each line, with this status."""
-    lines = (one_line(line.strip("- \t"), LONGEST) for line in text.splitlines())
+def things_named(value: Any, status: str) -> list[Thing]:
+    """Return the things that a pruning agent names with this status: one in each line of a text, and in each object.
+
+    An object names it with its longest text, and may have a status of its own; without one it can also hold the things.
+    """
+    if isinstance(value, list):
+        return [thing for each in value for thing in (_thing_of(each, status) or things_named(each, status))]
+    if isinstance(value, dict):
+        own = _thing_of(value, status) if STATUS in value else []
+        return own or things_named([*value.values()], status)
+    if not isinstance(value, str):
+        return []
+    lines = (one_line(line.strip("- \t"), LONGEST) for line in value.splitlines())
     return [(status, what) for what in lines if what]
+
+
+def _thing_of(value: Any, status: str) -> list[Thing]:
+    """Return the thing that an object is; none for all else."""
+    what = one_line(_told(value), LONGEST) if isinstance(value, dict) else ""
+    is_done = what and str(value.get(STATUS)).casefold() in (DONE, "completed")
+    return [(DONE if is_done else status, what)] if what else []
 
 
 def with_client_list(before: Sequence[Thing], listed: Sequence[Thing]) -> list[Thing]:

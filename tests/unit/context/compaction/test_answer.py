@@ -218,6 +218,13 @@ def test_lists_and_objects_become_lines() -> None:
         ({"toDo": "- Row\n- Sail"}, (("open", "Row"), ("open", "Sail"))),
         ({"to-do": ["what is open"], "done": ["what is done", "none"]}, ()),
         ({"to_do": None, "done": []}, ()),
+        (
+            {"to_do": [{"task": "Sail", "status": "pending"}, {"status": "Done", "task": "Row"}, "Rest"]},
+            (("open", "Sail"), ("done", "Row"), ("open", "Rest")),
+        ),
+        ({"to_do": {"items": [{"id": 1, "title": "Ship it", "owner": "Bob"}, {"id": 2}]}}, (("open", "Ship it"),)),
+        ({"to_do": {"1": "Row", "2": ["Sail"]}, "done": [True, None]}, (("open", "Row"), ("open", "Sail"))),
+        ({"to_do": {"task": "Sail", "status": "pending"}}, (("open", "Sail"),)),
     ],
 )
 def test_what_is_to_do(fields: dict[str, Any], to_do: tuple[tuple[str, str], ...]) -> None:
