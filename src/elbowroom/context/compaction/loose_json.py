@@ -23,6 +23,9 @@ DEPTH_OF: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 END: Final = "\ue000"
 """Stands behind a text while it is read, more often than in it: the string with so many is that in which it ends."""
 ESCAPED_END: Final = ascii(END).strip("'")
+IN_APOSTROPHES: Final = re.compile(r"[\[\s]*+\{\s*+'")
+DOUBLED: Final = re.compile(r"(?<=\w)''(?=\w)")
+"""An apostrophe in a string between apostrophes, as some languages write it."""
 
 OPENING = re.compile(r"\s*+(?:<(think|thinking|thought|reasoning|seed:think)>|\[(THINK)\]|◁(think)▷)", re.IGNORECASE)
 CLOSING = re.compile(r"</(think|thinking|thought|reasoning|seed:think)>|\[/(THINK)\]|◁/(think)▷", re.IGNORECASE)
@@ -87,6 +90,8 @@ def _mended(text: str) -> Iterator[Found]:
     """Yield what broken JSON means, without the string in which it ends, if it does."""
     if _is_too_deep(text):
         return
+    if IN_APOSTROPHES.match(text):
+        text = DOUBLED.sub("'", text)
     from json_repair import repair_json
 
     with suppress(ValueError, RecursionError):

@@ -446,6 +446,14 @@ def test_garbage_is_read_in_linear_time() -> None:
         assert isinstance(read_prune_answer(text), Plan | Unusable), unit
 
 
+def test_doubled_apostrophes_stand_for_one() -> None:
+    """Where strings are between apostrophes, as in some languages, two of them within a word end none."""
+    text = "{'retain': 'The user''s rule: be brief.', 'summary': 'It''s done, they didn't say more.', 'keep': [3]}"
+    assert read_prune_answer(text) == Plan("The user's rule: be brief.", "It's done, they didn't say more.", (3,))
+    told = "They wrote 'It''s' in it."
+    assert read_prune_answer(f'{{"retain": "{RETAIN}", "summary": "{told}",, "keep": []}}') == Plan(RETAIN, told)
+
+
 @pytest.mark.parametrize("sign", ["\ue000", "\ue000\ue000", "\\uE000", "\\ue000 \ue000"])
 def test_any_sign_may_be_in_broken_json(sign: str) -> None:
     """Signs of private use, as fonts with pictures have them, leave the string whole, cut off or not."""
