@@ -89,21 +89,27 @@ def fits(text: str, room: int, size: Callable[[str], int]) -> bool:
 def _longest(most: int, room: int, taken: Callable[[int], int]) -> int:
     """Return about the largest length up to the most that takes so many tokens; 0 where none was found.
 
-    A guess says how many characters a token has in what was tried. What is too long by less than half after a guess is
-    halved instead: a text whose ends are denser than its middle would stay too long in guess after guess.
+    It lies where a line between what fits and what is too long says. After two that are too long it is looked for in
+    the middle: a text whose ends are denser than what is between them would stay too long in guess after guess.
     """
-    longest, over, length = 0, most + 1, min(most, 4 * max(0, room))
+    longest, fitting, over, too_many = 0, 0, most + 1, 0
+    length, was_over = min(most, 4 * max(0, room)), False
     for _ in range(TRIES):
         if not longest < length < over:
             break
         tokens = taken(length)
-        guess = min(most, length * room // max(1, tokens) - (tokens > room) * NEAR // 4)
-        if tokens <= room:
-            longest, is_sound = length, guess < over
+        is_over = tokens > room
+        if is_over:
+            over, too_many = length, tokens
         else:
-            is_sound = longest < guess <= (length if over > most else length // 2)
-            over = length
-        length = guess if is_sound else (longest + over) // 2
+            longest, fitting = length, tokens
+        if not too_many:
+            length = min(most, longest * room // max(1, fitting))
+        elif is_over and was_over:
+            length = (longest + over) // 2
+        else:
+            length = longest + (over - longest) * (room - fitting) // (too_many - fitting) - NEAR // 4
+        was_over = is_over
     return longest
 
 
