@@ -17,6 +17,7 @@ from serving import Served, serve, settings_for
 
 from elbowroom.agents.admission import slots as admission_slots
 from elbowroom.providers.openai_compatible import OpenAICompatible
+from elbowroom.providers.slot_files import file_name
 from elbowroom.providers.upstream import open_session
 
 CHAT = "/v1/chat/completions"
@@ -237,3 +238,11 @@ async def test_whether_a_server_can_save(status: int, can_save: bool) -> None:
         assert await provider.slot_files.can_save(info.id) is can_save
         [asked] = fake.asked_at("/slots/0")
     assert asked.json == {"model": "m"}
+
+
+def test_servers_with_one_folder_share_no_file() -> None:
+    """The files of two servers, or of two models, have different names, which are the same after a restart."""
+    places = [(address, model) for address in ("http://a:8080", "http://a:8081") for model in ("m", "n")]
+    names = [file_name(*place, number) for place in places for number in range(2)]
+    assert len({*names}) == 8
+    assert names == [file_name(*place, number) for place in places for number in range(2)]

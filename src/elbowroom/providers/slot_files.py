@@ -19,7 +19,7 @@ UNKNOWN_ACTION: Final = 400
 class LlamaCppSlots:
     """The slots of the server at one address; a router in front of several models is told the model's name.
 
-    A file is named after this machine, the model and a number: its name tells nothing of a conversation.
+    A file is named after this machine, the address, the model and a number: its name tells nothing of a conversation.
     """
 
     def __init__(self, upstream: Upstream, root: str) -> None:
@@ -42,7 +42,7 @@ class LlamaCppSlots:
         return await self._moved(model, slot, "restore", number, seconds, "n_restored")
 
     async def _moved(self, model: str, slot: int, action: str, number: int, seconds: float, key: str) -> SlotMoved:
-        reply = await self._ask(model, slot, action, {"filename": file_name(model, number)}, seconds)
+        reply = await self._ask(model, slot, action, {"filename": file_name(self._root, model, number)}, seconds)
         if reply.status != 200:
             raise failure_of_response(reply.status, reply.body, reply.headers, self._upstream.source)
         try:
@@ -56,7 +56,7 @@ class LlamaCppSlots:
         return await self._upstream.exchange("POST", url, {**body, "model": model}, seconds=seconds)
 
 
-def file_name(model: str, number: int) -> str:
-    """Return the name of a file with a saved slot of a model, the same after a restart."""
-    of = hashlib.blake2b(f"{socket.gethostname()}\n{model}".encode(), digest_size=4).hexdigest()
+def file_name(address: str, model: str, number: int) -> str:
+    """Return the name of a file with a saved slot of a model at an address, the same after a restart."""
+    of = hashlib.blake2b(f"{socket.gethostname()}\n{address}\n{model}".encode(), digest_size=4).hexdigest()
     return f"elbowroom-{of}-{number}.slot"
