@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 DEEPEST: Final = 64
-"""Levels of broken JSON that are read; deeper ones would take the library long."""
+"""Levels of JSON that are read; deeper ones would take the library long, and go beyond Python's own stack."""
 MOST_BROKEN: Final = 16
 """Values that are found broken, after which no sound one is looked for."""
 START = re.compile(r"""(?:\[\s*+)?\{(?=\s*+["'“„‘\w/}])""")
@@ -65,12 +65,16 @@ class Found:
 
 
 def find_values(text: str) -> Iterator[Found]:
-    """Yield each object, and each array that begins with an object, in order; what is broken comes last, as one."""
+    """Yield each object, and each array that begins with an object, in order; what is broken comes last, as one.
+
+    What is nested deeper than `DEEPEST` is left out.
+    """
     at, broken = 0, list[int]()
     while len(broken) < MOST_BROKEN and (start := START.search(text, at)):
         try:
             value, at = DECODER.raw_decode(text, start.start())
-            yield Found(_sendable(value), is_whole=True, is_cut=False)
+            if not _is_too_deep(text[start.start() : at]):
+                yield Found(_sendable(value), is_whole=True, is_cut=False)
         except (ValueError, RecursionError):
             at = start.start() + 1
             broken.append(start.start())
@@ -80,15 +84,18 @@ def find_values(text: str) -> Iterator[Found]:
 
 def _mended(text: str) -> Iterator[Found]:
     """Yield what broken JSON means, without the string in which it ends, if it does."""
-    depths = depths_in(text)
-    if max(depths, default=0) > DEEPEST:
+    if _is_too_deep(text):
         return
     from json_repair import repair_json
 
     with suppress(ValueError, RecursionError):
         value = _sendable(repair_json(text + END, return_objects=True, skip_json_loads=True))
-        is_cut = depths[-1:] > [0]
+        is_cut = depths_in(text)[-1:] > [0]
         yield Found(_without_end(value), not is_cut, is_cut, _open_field(value))
+
+
+def _is_too_deep(text: str) -> bool:
+    return max(depths_in(text), default=0) > DEEPEST
 
 
 def depths_in(text: str) -> list[int]:

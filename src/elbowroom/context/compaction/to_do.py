@@ -16,9 +16,9 @@ from elbowroom.context.transcript import Group, uses_in
 Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
 OPEN, DONE = "open", "done"
-"""The statuses of what a pruning agent has told; a client may have any other."""
-ALIKE: Final = 0.75
-"""The share of a thing's letters that are told where it is done; with fewer it may be another thing."""
+"""The statuses of what a pruning agent has told; a client's are in quotation marks where they are the same."""
+ALIKE: Final = 0.6
+"""The share of letters that a thing has in common with what is told as done; with fewer it may be another thing."""
 STATUS: Final = "status"
 LONGEST: Final = 160
 """Characters of a thing."""
@@ -80,7 +80,13 @@ def _things_in(given: Mapping[str, Any]) -> list[Thing]:
     lists = list(filter(None, _lists_in(given)))
     if len(lists) != 1 or not all(isinstance(each, dict) and isinstance(each.get(STATUS), str) for each in lists[0]):
         return []
-    return [(one_line(each[STATUS], LONGEST).replace(":", ""), one_line(_told(each), LONGEST)) for each in lists[0]]
+    return [(_clients_status(each[STATUS]), one_line(_told(each), LONGEST)) for each in lists[0]]
+
+
+def _clients_status(status: str) -> str:
+    """Return a client's status as a summary tells it: never one that says that a pruning agent has told the thing."""
+    told = one_line(status, LONGEST).replace(":", "")
+    return f'"{told}"' if told in (OPEN, DONE) else told
 
 
 def _empties(given: Mapping[str, Any]) -> bool:
@@ -94,15 +100,32 @@ def _told(thing: Mapping[str, Any]) -> str:
     return max((value for key, value in thing.items() if key != STATUS and isinstance(value, str)), key=len, default="")
 
 
-def things_named(text: str, status: str) -> list[Thing]:
-    """Return the things that a text names, one in each line, with this status."""
-    lines = (one_line(line.strip("- \t"), LONGEST) for line in text.splitlines())
+def things_named(value: Any, status: str) -> list[Thing]:
+    """Return the things that a pruning agent names with this status: one in each line of a text, and in each object.
+
+    An object names it with its longest text, and may have a status of its own; without one it can also hold the things.
+    """
+    if isinstance(value, list):
+        return [thing for each in value for thing in (_thing_of(each, status) or things_named(each, status))]
+    if isinstance(value, dict):
+        own = _thing_of(value, status) if STATUS in value else []
+        return own or things_named([*value.values()], status)
+    if not isinstance(value, str):
+        return []
+    lines = (one_line(line.strip("- \t"), LONGEST) for line in value.splitlines())
     return [(status, what) for what in lines if what]
+
+
+def _thing_of(value: Any, status: str) -> list[Thing]:
+    """Return the thing that an object is; none for all else."""
+    what = one_line(_told(value), LONGEST) if isinstance(value, dict) else ""
+    is_done = what and str(value.get(STATUS)).casefold() in (DONE, "completed")
+    return [(DONE if is_done else status, what)] if what else []
 
 
 def with_client_list(before: Sequence[Thing], listed: Sequence[Thing]) -> list[Thing]:
     """Return what is to do once a client has listed what it knows of, which it then tells alone."""
-    known = [words_of(what) for _, what in listed]
+    known = {frozenset(words_of(what)) for _, what in listed}
     return [*(each for each in before if each[0] in (OPEN, DONE) and words_of(each[1]) not in known), *listed]
 
 
@@ -112,20 +135,36 @@ def with_news(before: Sequence[Thing], news: Sequence[Thing]) -> list[Thing]:
     What is done is not opened again in the same words. What a client has listed stays as it is.
     """
     things = list(before)
+    known = [words_of(what) for _, what in things]
     for status, what in news:
-        meant = _meant(words_of(what), [words_of(told) for _, told in things], least=ALIKE if status == DONE else 1)
+        words = words_of(what)
+        meant = known.index(words) if words in known else _most_alike(words, known) if status == DONE else None
         if meant is None:
             things.append((status, what))
+            known.append(words)
         elif (status, things[meant][0]) == (DONE, OPEN):
             things[meant] = DONE, things[meant][1]
     return sorted(things, key=lambda thing: thing[0] != DONE)
 
 
-def _meant(words: Set[str], known: Sequence[Set[str]], least: float) -> int | None:
-    """Return which thing is meant: the most alike, if these words have this share of its letters; None without one."""
-    shares = [sum(map(len, words & each)) / max(1, sum(map(len, each))) for each in known]
-    alike = max(range(len(known)), key=lambda at: (known[at] == words, shares[at]), default=None)
-    return alike if alike is not None and shares[alike] >= least else None
+def _most_alike(words: Set[str], known: Sequence[Set[str]]) -> int | None:
+    """Return which thing has the largest share of its letters in common with these words; None where none is alike."""
+    letters = _letters(words)
+    shares = [_share(words, letters, each) for each in known]
+    alike = max(range(len(known)), key=shares.__getitem__, default=None)
+    return alike if alike is not None and shares[alike] >= ALIKE else None
+
+
+def _share(words: Set[str], letters: int, other: Set[str]) -> float:
+    """Return which share of all letters two things have in common; 0 where it is small, or their numbers differ."""
+    common = _letters(words & other)
+    if common < ALIKE * letters or any(char.isdigit() for word in words ^ other for char in word):
+        return 0
+    return common / (letters + _letters(other) - common)
+
+
+def _letters(words: Set[str]) -> int:
+    return sum(map(len, words))
 
 
 def list_told(text: str) -> list[Thing]:

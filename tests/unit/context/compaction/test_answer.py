@@ -218,6 +218,13 @@ def test_lists_and_objects_become_lines() -> None:
         ({"toDo": "- Row\n- Sail"}, (("open", "Row"), ("open", "Sail"))),
         ({"to-do": ["open"], "done": ["done", "none"]}, ()),
         ({"to_do": None, "done": []}, ()),
+        (
+            {"to_do": [{"task": "Sail", "status": "pending"}, {"status": "Done", "task": "Row"}, "Rest"]},
+            (("open", "Sail"), ("done", "Row"), ("open", "Rest")),
+        ),
+        ({"to_do": {"items": [{"id": 1, "title": "Ship it", "owner": "Bob"}, {"id": 2}]}}, (("open", "Ship it"),)),
+        ({"to_do": {"1": "Row", "2": ["Sail"]}, "done": [True, None]}, (("open", "Row"), ("open", "Sail"))),
+        ({"to_do": {"task": "Sail", "status": "pending"}}, (("open", "Sail"),)),
     ],
 )
 def test_what_is_to_do(fields: dict[str, Any], to_do: tuple[tuple[str, str], ...]) -> None:
@@ -445,6 +452,15 @@ def test_deep_nesting_is_no_error() -> None:
     assert isinstance(read_prune_answer("[" * 100_000 + "{"), Unusable)
     deep = f'{{"summary": {"[" * 40}"A summary that hides in many lists."{"]" * 40}}}'
     assert isinstance(read_prune_answer(deep), Plan)
+
+
+@pytest.mark.parametrize("levels", [70, 225, 330, 400, 460])
+@pytest.mark.parametrize("name", ["summary", "to_do", "keep"])
+def test_sound_json_beyond_the_stack_is_unusable(name: str, levels: int) -> None:
+    """JSON that Python still reads, but that is nested too deep for what reads it then, is no plan and no error."""
+    fields: dict[str, Any] = {"retain": "The user wants short answers.", "summary": "They spoke about the ferry."}
+    plan = json.dumps({**fields, name: "DEEP"}).replace('"DEEP"', "[" * levels + "]" * levels)
+    assert isinstance(read_prune_answer(plan), Unusable)
 
 
 JSON_VALUES = st.recursive(

@@ -643,7 +643,7 @@ async def test_an_open_to_do_is_carried_until_a_plan_closes_it() -> None:
     plans: list[dict[str, list[str]] | None] = [
         {"to_do": ["Paint the hull", "Launch her"], "done": []},
         {"to_do": [], "done": []},
-        {"to_do": [], "done": ["The hull is painted: paint the hull"]},
+        {"to_do": [], "done": ["paint the hull."]},
         None,
     ]
     for news in plans:
