@@ -21,7 +21,11 @@ DECODER = json.JSONDecoder(strict=False)
 STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 DEPTH_OF: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 END: Final = "\ue000"
-"""Stands behind a text while it is read: the string that has it then is the one in which the text ends."""
+"""Stands behind a text while it is read, more often than in it: the string with so many is that in which it ends."""
+ESCAPED_END: Final = ascii(END).strip("'")
+IN_APOSTROPHES: Final = re.compile(r"[\[\s]*+\{\s*+'")
+DOUBLED: Final = re.compile(r"(?<=\w)''(?=\w)")
+"""An apostrophe in a string between apostrophes, as some languages write it."""
 
 OPENING = re.compile(r"\s*+(?:<(think|thinking|thought|reasoning|seed:think)>|\[(THINK)\]|◁(think)▷)", re.IGNORECASE)
 CLOSING = re.compile(r"</(think|thinking|thought|reasoning|seed:think)>|\[/(THINK)\]|◁/(think)▷", re.IGNORECASE)
@@ -86,12 +90,15 @@ def _mended(text: str) -> Iterator[Found]:
     """Yield what broken JSON means, without the string in which it ends, if it does."""
     if _is_too_deep(text):
         return
+    if IN_APOSTROPHES.match(text):
+        text = DOUBLED.sub("'", text)
     from json_repair import repair_json
 
     with suppress(ValueError, RecursionError):
-        value = _sendable(repair_json(text + END, return_objects=True, skip_json_loads=True))
+        end = END * (1 + text.count(END) + text.casefold().count(ESCAPED_END))
+        value = _sendable(repair_json(text + end, return_objects=True, skip_json_loads=True))
         is_cut = depths_in(text)[-1:] > [0]
-        yield Found(_without_end(value), not is_cut, is_cut, _open_field(value))
+        yield Found(_without_end(value, end), not is_cut, is_cut, _open_field(value, end))
 
 
 def _is_too_deep(text: str) -> bool:
@@ -103,24 +110,25 @@ def depths_in(text: str) -> list[int]:
     return list(accumulate(DEPTH_OF.get(found[0], 0) for found in STRING_OR_BRACKET.finditer(text)))
 
 
-def _without_end(value: Any) -> Any:
+def _without_end(value: Any, end: str) -> Any:
     if isinstance(value, dict):
-        return {key: _without_end(item) for key, item in value.items() if END not in key and not _is_open(item)}
-    return [_without_end(item) for item in value if not _is_open(item)] if isinstance(value, list) else value
+        items = value.items()
+        return {key: _without_end(item, end) for key, item in items if end not in key and not _is_open(item, end)}
+    return [_without_end(item, end) for item in value if not _is_open(item, end)] if isinstance(value, list) else value
 
 
-def _open_field(value: Any, key: str = "") -> tuple[str, str] | None:
+def _open_field(value: Any, end: str, key: str = "") -> tuple[str, str] | None:
     """Return the key of the string in which a text ends, and what there is of it."""
-    if _is_open(value):
-        return key, value.partition(END)[0]
+    if _is_open(value, end):
+        return key, value.rpartition(end)[0]
     items = (
         value.items() if isinstance(value, dict) else ((key, each) for each in value) if isinstance(value, list) else ()
     )
-    return next((found for name, item in items if (found := _open_field(item, name)) is not None), None)
+    return next((found for name, item in items if (found := _open_field(item, end, name)) is not None), None)
 
 
-def _is_open(value: Any) -> bool:
-    return isinstance(value, str) and END in value
+def _is_open(value: Any, end: str) -> bool:
+    return isinstance(value, str) and end in value
 
 
 def _sendable(value: Any) -> Any:

@@ -5,6 +5,7 @@ A summary carries both. Of its own things a pruning agent may close one, but non
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
@@ -45,20 +46,25 @@ def client_list(groups: Sequence[Group], told: str) -> ClientList | None:
 
     It is known by its form, whatever the client calls it: one list of things that have a status each. A later call of
     the same tool with an empty list empties it, also where the list itself stands in what an earlier summary has
-    `told`. A call that has failed changes nothing.
+    `told`. A call that has failed changes nothing. Of several tools that keep one, that counts which was called most,
+    where to be told before is as good as a call; then the told one, and the newest.
     """
-    emptied: set[str] = set()
-    for group in reversed(groups):
-        for use in reversed([*uses_in(group.messages)]):
+    tool = tool_told(told)
+    lists: dict[str, ClientList | None] = {tool: None} if tool else {}
+    calls = Counter([tool])
+    for group in groups:
+        for use in uses_in(group.messages):
             given = _parsed(use.arguments)
             if given is None or error_in(use.text) is not None:
                 continue
             if things := _things_in(given):
-                return ClientList(use.name) if use.name in emptied else ClientList(use.name, tuple(things), group)
-            if _empties(given):
-                emptied.add(use.name)
-    tool = tool_told(told)
-    return ClientList(tool) if tool in emptied else None
+                lists.pop(use.name, None)
+                lists[use.name] = ClientList(use.name, tuple(things), group)
+                calls[use.name] += 1
+            elif use.name in lists and _empties(given):
+                lists[use.name] = ClientList(use.name)
+    standing = [name for name, each in lists.items() if each is None or each.things] or [*lists]
+    return lists[max(reversed(standing), key=lambda name: (calls[name], name == tool))] if standing else None
 
 
 def _parsed(arguments: str) -> dict[str, Any] | None:

@@ -446,6 +446,27 @@ def test_garbage_is_read_in_linear_time() -> None:
         assert isinstance(read_prune_answer(text), Plan | Unusable), unit
 
 
+def test_doubled_apostrophes_stand_for_one() -> None:
+    """Where strings are between apostrophes, as in some languages, two of them within a word end none."""
+    text = "{'retain': 'The user''s rule: be brief.', 'summary': 'It''s done, they didn't say more.', 'keep': [3]}"
+    assert read_prune_answer(text) == Plan("The user's rule: be brief.", "It's done, they didn't say more.", (3,))
+    told = "They wrote 'It''s' in it."
+    assert read_prune_answer(f'{{"retain": "{RETAIN}", "summary": "{told}",, "keep": []}}') == Plan(RETAIN, told)
+
+
+@pytest.mark.parametrize("sign", ["\ue000", "\ue000\ue000", "\\uE000", "\\ue000 \ue000"])
+def test_any_sign_may_be_in_broken_json(sign: str) -> None:
+    """Signs of private use, as fonts with pictures have them, leave the string whole, cut off or not."""
+    told = f"They typed {sign} and spoke about the ferry."
+    meant = json.loads(f'"{told}"')
+    assert read_prune_answer(f'{{"retain": "{RETAIN}", "summary": "{told}",, "keep": [3],}}') == Plan(
+        RETAIN, meant, (3,)
+    )
+    cut = read_prune_answer(f'{{"retain": "{RETAIN}", "summary": "{told}\\nAnd th')
+    assert isinstance(cut, Unusable)
+    assert cut.so_far == Plan(RETAIN, meant)
+
+
 def test_deep_nesting_is_no_error() -> None:
     """Nesting far deeper than Python's own stack is read as far as it makes sense."""
     assert isinstance(read_prune_answer('{"summary":' * 100_000), Unusable)

@@ -84,7 +84,6 @@ TOLD = told_list(KNOWN, len, 1000, "note")
         ([EMPTY], TOLD, []),
         ([calling({"todos": []}, tool="search")], TOLD, None),
         ([EMPTY], "- pending: of a summary that names no tool", None),
-        ([FULL], told_list(KNOWN, len, 1000, "plan"), KNOWN),
     ],
 )
 def test_an_emptied_list_stands_no_more(
@@ -93,6 +92,29 @@ def test_an_emptied_list_stands_no_more(
     """A later call of the same tool with an empty list empties it, also where the list itself was summarised before."""
     found = client_list(groups, told)
     assert (list(found.things) if found is not None else None) == things
+
+
+TOLD_BY_PLAN = told_list([("pending", "Sail")], len, 1000, "plan")
+
+
+@pytest.mark.parametrize(
+    ("groups", "told", "found"),
+    [
+        ([FULL, FULL, OTHER], "", FULL),
+        ([OTHER, OTHER, FULL], "", OTHER),
+        ([FULL, OTHER], "", OTHER),  # as often: the newest
+        ([OTHER, FULL, FULL, OTHER, EMPTY], "", OTHER),
+        ([OTHER], TOLD, None),  # what was told stays
+        ([OTHER, OTHER], TOLD, OTHER),
+        ([FULL], TOLD_BY_PLAN, None),
+        ([FULL, OTHER], TOLD_BY_PLAN, OTHER),
+        ([EMPTY, OTHER], TOLD, OTHER),
+    ],
+)
+def test_each_tool_keeps_a_list_of_its_own(groups: Sequence[Group], told: str, found: Group | None) -> None:
+    """A tool that sets statuses now and then takes nothing from the list that another one keeps."""
+    listed = client_list(groups, told)
+    assert (listed.lister if listed is not None else None) is found
 
 
 @pytest.mark.parametrize(("room", "first"), [(1000, 0), (64, 1), (36, 2), (5, 4)])
