@@ -79,7 +79,7 @@ async def test_what_is_read_ahead_belongs_to_its_conversation(tmp_path: Path, mo
         await eventually(lambda: len(turns_of(studio)) == 2, "the engine has not read what was compacted")
         await ask_whole(served, body_of(after(first, answer["choices"][0]["message"]["content"])))
     assert [question.body["max_tokens"] == 1 for question in asked] == [False, True, False]
-    assert asked[0].conversation
+    assert asked[0].conversation is not None
     assert len({question.conversation for question in asked}) == 1
 
 
