@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from chatting import eventually
 from fake_upstream import Asked, FakeUpstream, chunk, fake_upstream, says, streams
 from serving import Served, serve, settings_for
 
+from elbowroom.agents.admission import Admission
 from elbowroom.agents.admission import slots as admission_slots
 from elbowroom.context.costs import Moving
+from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.providers.slot_files import file_name
 from elbowroom.providers.upstream import open_session
+from elbowroom.server.state import SHARED
+from elbowroom.store.base import Servers
 
 CHAT = "/v1/chat/completions"
 Body = dict[str, Any]
@@ -67,12 +72,13 @@ def slot(request: web.Request, sizes: dict[str, int], last: list[int]) -> web.Re
 
 @asynccontextmanager
 async def llama(
-    folder: Path, slots: int, chat: Any, move: Any, busy: Collection[int] = ()
+    folder: Path, slots: int, chat: Any, move: Any, busy: Collection[int] = (), slots_status: int = 200
 ) -> AsyncIterator[tuple[FakeUpstream, Served]]:
     """Run elbowroom before a server with so many slots."""
     answers = {"/v1/models": says(LISTING), "/props": says({"total_slots": slots}), CHAT: chat}
     answers |= {f"/slots/{number}": move for number in range(slots)}
-    answers["/slots"] = says([{"id": number, "is_processing": number in busy} for number in range(slots)])
+    rows = [{"id": number, "is_processing": number in busy} for number in range(slots)]
+    answers["/slots"] = says(rows, status=slots_status)
     async with fake_upstream(answers) as fake:
         settings = settings_for(fake.url, kind="openai", provider="manage_context = true")
         async with serve(folder, settings) as served:
@@ -285,6 +291,49 @@ async def test_a_refusal_that_is_about_something_else(tmp_path: Path) -> None:
         assert len(fake.asked_at(CHAT)) == 1
 
 
+async def test_a_server_that_does_not_tell_of_its_slots(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of several it chooses one itself, and it is said once how it would tell; a single slot is known."""
+    caplog.set_level(logging.INFO)
+    for slots in (1, 2):
+        folder = tmp_path / str(slots)
+        folder.mkdir()
+        async with llama(folder, slots, reads(lambda body: 0), says(NO_ACTION, status=400), slots_status=501) as (
+            fake,
+            served,
+        ):
+            await take_turns(served, 1)
+            assert len(moves(fake)) == (1 if slots == 1 else 0)
+            assert not [one for one in fake.asked_at(CHAT) if "id_slot" in one.json]
+    [line] = [line for line in told(caplog) if "--no-slots" in line]
+    assert "left the choice" in line
+
+
+async def test_who_leaves_while_a_slot_is_saved_takes_nothing_from_it(tmp_path: Path) -> None:
+    """The conversation that is there goes on, and is saved when it leaves the slot indeed."""
+    last, sizes, hangs = [0], dict[str, int](), asyncio.Event()
+
+    def cached(body: Body) -> int:
+        before = last[-1]
+        last.append(size_of(body) + 2)
+        return before
+
+    async def move(request: web.Request) -> web.Response:
+        if request.query["action"] == "save" and not hangs.is_set():
+            hangs.set()
+            await asyncio.sleep(60)
+        return slot(request, sizes, last)
+
+    async with llama(tmp_path, 1, reads(cached), move) as (fake, served):
+        await ask(served, "A", 0)
+        leaving = asyncio.create_task(ask(served, "B", 0))
+        await hangs.wait()
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        await eventually(lambda: not served.app[SHARED].admission.held(("openai", "m")), "it still waits")
+        await ask(served, "B", 0)
+        assert [one.json["filename"] for one in moves(fake)] == [moves(fake)[0].json["filename"]] * 2
+
+
 async def test_an_engine_that_was_started_anew(tmp_path: Path) -> None:
     """One that was left alone is looked at again after it was away: it may have a folder now."""
     answers = {"is_there": True}
@@ -330,3 +379,14 @@ def test_servers_with_one_folder_share_no_file() -> None:
     names = [file_name(*place, number) for place in places for number in range(2)]
     assert len({*names}) == 8
     assert names == [file_name(*place, number) for place in places for number in range(2)]
+
+
+@pytest.mark.parametrize(("own", "has_slots"), [("", True), ("server-1", False)])
+async def test_servers_that_share_a_database_choose_no_slots(own: str, has_slots: bool) -> None:
+    """None of them sees where the others have their prompts read, and each would wait for another's slot."""
+    servers = Servers()
+    servers.id = own
+    info = ModelInfo("m", "llama", "m", loaded_context=8192, slots=2)
+    async with open_session() as http:
+        provider = OpenAICompatible("llama", "http://127.0.0.1:9/v1", http, manages_context=True)
+        assert (Admission(servers=servers).slots(provider, info) is not None) is has_slots

@@ -34,7 +34,11 @@ REFUSES: Final = "refuses to be told a slot; elbowroom leaves its slots alone"
 SAVES: Final = "forgets what it takes out of a slot; elbowroom has conversations saved that leave one, and restored"
 CANNOT: Final = (
     "cannot save its slots, and elbowroom leaves them alone. Where conversations are read anew whenever they go on, "
-    "start llama-server with --slot-save-path and a folder, and without --no-slots; or with a larger --cache-ram"
+    "start llama-server with --slot-save-path and a folder, or with a larger --cache-ram"
+)
+UNTOLD: Final = (
+    "did not tell which of its slots are busy, and was left the choice of one. Where that is always so, start "
+    "llama-server without --no-slots"
 )
 NO_EFFECT: Final = "gains nothing from having its slots saved and restored; elbowroom leaves them alone"
 
@@ -130,7 +134,7 @@ class ModelSlots:
     ) -> AsyncGenerator[list[StreamEvent], None]:
         """Return the events of a prompt, in the slot that is for it, or in the one that the engine chooses."""
         if self._can_save is None:
-            self._can_save = await self._files.can_save(self._info.id) and await self._busy() is not None
+            self._can_save = await self._files.can_save(self._info.id)
             if not self._can_save:
                 self._stand("left_alone", CANNOT)
         if self.standing == "left_alone" or "id_slot" in body or body.get("cache_prompt") is False:
@@ -151,7 +155,11 @@ class ModelSlots:
     async def _busy(self) -> frozenset[int] | None:
         """Return the slots that the engine says are busy; a single one needs no telling."""
         told = await self._files.busy(self._info.id)
-        return told if told is not None or self._slots > 1 else frozenset()
+        if told is None and self._slots == 1:
+            return frozenset()
+        if told is None:
+            self._say(UNTOLD)
+        return told
 
     async def _landed(self, table: SlotTable, before: frozenset[int] | None, seat: Seat) -> Seat | None:
         """Return the seat in the slot that the engine has chosen for what it reads now, None where it is not known."""
@@ -255,11 +263,15 @@ class ModelSlots:
             self._note_help(has_helped=bool(has))
 
     def _stand(self, standing: Standing, told: str) -> None:
-        """Do this from now on, and say so, each thing once."""
-        if standing != self.standing and told not in self._said:
+        """Do this from now on, and say so."""
+        if standing != self.standing:
+            self._say(told)
+        self.standing = standing
+
+    def _say(self, told: str) -> None:
+        if told not in self._said:
             self._said.add(told)
             log.info("%s %s.", self._name, told)
-        self.standing = standing
 
     async def _save(self, table: SlotTable, seat: Seat) -> None:
         """Have saved what leaves the slot; where that is of no use, it is only remembered that it has left."""
