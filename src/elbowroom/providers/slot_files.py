@@ -14,6 +14,8 @@ from elbowroom.providers.upstream import ANSWER_SECONDS, Reply, Upstream, parse_
 NO_ACTION: Final = "none"
 """A server without a folder for saved slots does not even look which action it is asked for."""
 UNKNOWN_ACTION: Final = 400
+TELLS_WITHIN: Final = 1.0
+"""Seconds in which a server tells which of its slots are busy; chats wait for it."""
 
 
 class LlamaCppSlots:
@@ -32,6 +34,16 @@ class LlamaCppSlots:
             return (await self._ask(model, 0, NO_ACTION, {}, ANSWER_SECONDS)).status == UNKNOWN_ACTION
         except UpstreamError:
             return False
+
+    async def busy(self, model: str) -> frozenset[int] | None:
+        """Return the slots in which something is read or written now; None where the server does not tell soon."""
+        url = f"{self._root}/slots?model={quote(model, safe='')}"
+        try:
+            reply = await self._upstream.exchange("GET", url, seconds=TELLS_WITHIN)
+            rows = parse_upstream_json(reply.body) if reply.status == 200 else []
+            return frozenset(int(row["id"]) for row in rows if row["is_processing"]) if rows else None
+        except (UpstreamError, ValueError, TypeError, LookupError):
+            return None
 
     async def save(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:
         """Write what the slot has into the file with this number, over what that had; within so many seconds."""
