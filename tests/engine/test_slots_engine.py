@@ -152,22 +152,41 @@ async def test_an_engine_that_keeps_by_itself_is_left_alone(
     assert turns.moves("restore") == 0
     assert not [one for about in ABOUT for one in turns.chats(about)[1:] if "id_slot" in one.json()]
     assert len(told(caplog)) == 1
-    assert "keeps by itself" in told(caplog)[0]
+    assert ("keeps by itself" if folder else "cannot save its slots") in told(caplog)[0]
 
 
-async def test_without_a_folder_conversations_keep_their_slots(
+async def test_without_a_folder_slots_are_left_alone(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said once what to start the server with; conversations that begin alike have each its own slot."""
+    """It is said once what to start the server with, which chooses its slots itself."""
     caplog.set_level(logging.INFO)
     engine = start_engine(Options(context_length=WINDOW * 2, slots=2))
-    turns = await take_turns(engine, tmp_path / "elbowroom", ABOUT, 3)
+    turns = await take_turns(engine, tmp_path / "elbowroom", ABOUT[:2], 3)
+    assert all(turns.returns())
     assert len(told(caplog)) == 1
     assert "--slot-save-path" in told(caplog)[0]
     assert turns.moves("save") == turns.moves("restore") == 0
-    turns = await take_turns(engine, tmp_path / "elbowroom-2", (ABOUT[0], ABOUT[0] * 2), 3)
+    assert not [one for about in ABOUT for one in turns.chats(about) if "id_slot" in one.json()]
+
+
+@pytest.mark.usefixtures("_pays")
+async def test_after_a_restart_conversations_find_their_slots(
+    start_engine: Callable[[Options], LlamaServer], tmp_path: Path
+) -> None:
+    """What elbowroom no longer knows is found by the engine, and has its slot and its file from then on."""
+    more = {"slot_save_path": f"{tmp_path}/"}
+    engine = start_engine(Options(context_length=WINDOW * 2, slots=2, more=more))
+    async with RecordingRelay(engine.base_url) as relay:
+        settings = settings_for(relay.base_url, kind="openai", provider="manage_context = true")
+        histories: dict[str, list[dict[str, Any]]] = {}
+        turns = None
+        for number, abouts in enumerate((ABOUT[:2], (*ABOUT[1::-1], *ABOUT, *ABOUT, *ABOUT))):
+            async with serve(made(tmp_path / f"elbowroom-{number}"), settings) as served:
+                turns = Turns(served, relay, histories)
+                for about in abouts:
+                    await turns.ask(about)
+    assert turns is not None
     assert all(turns.returns())
-    assert {one.json().get("id_slot") for one in turns.chats(ABOUT[0])} <= {0, None}
 
 
 @pytest.mark.usefixtures("_pays")
@@ -196,7 +215,10 @@ async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
 async def test_conversations_at_once_of_which_some_are_left(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path, slots: int
 ) -> None:
-    """Clients that leave while they wait, read or are answered hold no slot, and the others are answered."""
+    """Clients that leave while they wait, read or are answered hold no slot, and the others are answered.
+
+    One at a time, they find again what was read of them.
+    """
     more = {"slot_save_path": f"{tmp_path}/"}
     engine = start_engine(Options(context_length=WINDOW * slots, slots=slots, more=more))
     async with RecordingRelay(engine.base_url) as relay:
@@ -211,6 +233,8 @@ async def test_conversations_at_once_of_which_some_are_left(
                     task.cancel()
                 await asyncio.gather(*left, return_exceptions=True)
                 await asyncio.gather(*asked)
+            for about in ABOUT:
+                await turns.ask(about)
             for about in ABOUT:
                 await turns.ask(about)
                 assert turns.readings(about)[-1].cached >= turns.readings(about)[-2].prompt

@@ -10,6 +10,7 @@ from chatting import RAW_MODEL, eventually, function_spec
 from patient_counting import wait_for_counts
 from small_window import ask_whole, small_window, turns_of
 
+from elbowroom.agents.admission.turns import Turns
 from elbowroom.demo import Script, ToolCall
 from elbowroom.demo.journal import RecordedRequest
 
@@ -17,8 +18,6 @@ Message = dict[str, Any]
 WINDOW: Final = 16_384
 CALLS: Final = 8
 READ: Final = function_spec("read", part={"type": "integer"})
-REMINDER: Final = {"role": "user", "content": "Keep the list of what is to do."}
-"""What some clients put behind each result."""
 TASKS: Final = {name: f"{name} reads every part. " + f"{name} keeps to the rules of the port. " * 200 for name in "ab"}
 
 
@@ -54,10 +53,36 @@ async def test_an_engine_with_one_slot_reads_less(
                     return
                 await asyncio.sleep(0.01)
                 result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "Nothing new here."}
-                messages = [*messages, said, result, REMINDER]
+                messages = [*messages, said, result]
 
         await asyncio.gather(*map(work, TASKS))
         await eventually(lambda: studio.open_requests == 0, "something is still asked")
         chats = turns_of(studio)
     assert len([chat for chat in chats if chat.body["max_tokens"] != 1]) == 2 * (CALLS + 1)
     assert least <= switches(chats) <= most
+
+
+@pytest.mark.parametrize("words", [None, "Stop. What have you found so far?"])
+async def test_words_that_come_with_results_wait_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str | None
+) -> None:
+    """What a person adds to the results of a tool is answered at once; results alone wait for another chat's turn."""
+    waits = list[bool]()
+    taken = Turns.taken
+
+    def noted(turns: Turns, pool: Any, owner: str, chat: Any, on_wait: Any) -> Any:
+        waits.append(on_wait is not None)
+        return taken(turns, pool, owner, chat, on_wait)
+
+    monkeypatch.setattr(Turns, "taken", noted)
+    call = {"id": "call-1", "type": "function", "function": {"name": "read", "arguments": '{"part": 1}'}}
+    messages: list[Message] = [
+        {"role": "user", "content": "Read it."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-1", "content": "Nothing new here."},
+        *([{"role": "user", "content": words}] if words is not None else []),
+    ]
+    async with small_window(tmp_path, lambda body: "It is read.", window=WINDOW, slots=1) as (served, _):
+        status, answer = await ask_whole(served, {"model": RAW_MODEL, "messages": messages, "tools": [READ]})
+        assert status == 200, answer
+    assert waits == [words is None]

@@ -12,6 +12,8 @@ from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
 
 from elbowroom.agents.admission import pool
+from elbowroom.agents.ask import Question, ask
+from elbowroom.agents.turn import background, sending
 from elbowroom.agents.turn import pruner as pruning
 from elbowroom.context.budget import Budget
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall, WaitFor
@@ -59,6 +61,26 @@ async def test_the_next_turn_finds_it_done(tmp_path: Path) -> None:
         sent = turns_of(studio)[-1].body["messages"]
     assert sent[:-1] == warm["messages"][:-1]
     assert len(sent) < len(first)
+
+
+async def test_what_is_read_ahead_belongs_to_its_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine with several slots reads it where the next turn will go on, and takes no other conversation's slot."""
+    asked = list[Question]()
+
+    def noted(question: Question, *given: Any, **more: Any) -> Any:
+        asked.append(question)
+        return ask(question, *given, **more)
+
+    monkeypatch.setattr(sending, "ask", noted)
+    monkeypatch.setattr(background, "ask", noted)
+    first = history(NEARLY_FULL)
+    async with small_window(tmp_path, lambda body: LONG_ANSWER, window=WINDOW, timing=QUICK) as (served, studio):
+        _, answer = await ask_whole(served, body_of(first))
+        await eventually(lambda: len(turns_of(studio)) == 2, "the engine has not read what was compacted")
+        await ask_whole(served, body_of(after(first, answer["choices"][0]["message"]["content"])))
+    assert [question.body["max_tokens"] == 1 for question in asked] == [False, True, False]
+    assert asked[0].conversation is not None
+    assert len({question.conversation for question in asked}) == 1
 
 
 async def test_a_title_afterwards_takes_nothing_away(tmp_path: Path) -> None:

@@ -161,6 +161,20 @@ async def test_a_smaller_window_compacts_more_and_the_larger_one_stays(tmp_path:
         assert len(orders_of(studio)) == orders
 
 
+async def test_a_model_that_had_the_whole_still_has_it(tmp_path: Path) -> None:
+    """More than half of the large window is full: what was compacted for the small one is not for the other."""
+    models = [other(SMALL)]
+    async with small_window(tmp_path, says, compaction=IN_TURN, window=LARGE, prune=SignedPlans(), others=models) as (
+        served,
+        studio,
+    ):
+        chat = history(75)
+        for model, question in ((RAW_MODEL, "And tomorrow?"), (RAW_OTHER, "And on Sunday?"), (RAW_MODEL, "And then?")):
+            chat += [await ask(served, model, chat), {"role": "user", "content": question}]
+        assert orders_of(studio)
+        assert prompts_of(studio, MODEL)[-1] == chat[:-2]
+
+
 @pytest.mark.parametrize("windows", [(SMALL, SMALL), (LARGE, SMALL)], ids=["alike", "large and small"])
 @pytest.mark.parametrize("headers", [{}, CHAT], ids=["known by its words", "named"])
 async def test_two_models_side_by_side(tmp_path: Path, windows: tuple[int, int], headers: dict[str, str]) -> None:

@@ -1,5 +1,6 @@
 """The windows of servers of the kind `openai` whose context is managed: each server tells them in its own form."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ from aiohttp import web
 from fake_upstream import Answer, chunk, fake_upstream, says, streams
 from outcome import chat
 from serving import Served, serve, settings_for
+
+from elbowroom.providers.openai_compatible import OpenAICompatible
+from elbowroom.providers.upstream import open_session
+from elbowroom.providers.windows import SLOTS_WITHIN
 
 CHAT = "/v1/chat/completions"
 REPLY = streams(chunk({"content": "Hi"}), chunk({}, "stop"), b"data: [DONE]\n\n")
@@ -156,3 +161,29 @@ async def test_a_server_that_is_passed_through_is_asked_for_its_list_alone(tmp_p
         async with serve(tmp_path, settings_for(upstream.url, kind="openai")) as served:
             assert await window_of(served) is None
         assert {one.path for one in upstream.asked} == {"/v1/models"}
+
+
+async def test_slots_that_are_not_told_keep_nobody_waiting() -> None:
+    """Models are listed a second later at most, and at once after that, where llama.cpp does not tell its slots."""
+    release, asked = asyncio.Event(), list[str]()
+
+    async def hangs(request: web.Request) -> web.Response:
+        asked.append(request.query["model"])
+        await release.wait()
+        return web.json_response({"total_slots": 4})
+
+    fields = {"status": {"value": "loaded"}, "meta": {"n_ctx": 8192}}
+    owners = {"m": "llamacpp", "n": "llamacpp", "o": "you"}
+    rows = [{"id": name, "owned_by": owner, **fields} for name, owner in owners.items()]
+    answers: dict[str, Answer] = {"/v1/models": says({"data": rows}), "/props": hangs}
+    async with fake_upstream(answers) as upstream, open_session() as http:
+        provider = OpenAICompatible("llama", f"{upstream.url}/v1", http, manages_context=True)
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            began = loop.time()
+            infos = await provider.models()
+            assert [(info.loaded_context, info.slots) for info in infos] == [(8192, None)] * 3
+            assert loop.time() - began < 2 * SLOTS_WITHIN
+            provider._models.forget()
+        assert sorted(asked) == ["m", "n"]
+        release.set()

@@ -248,10 +248,10 @@ async def ask(
         try:
             reader.begin(body)
             # In a task of its own: each piece wakes all coroutines that wait for each other there, and above are many.
-            if not now.slots or admission is None or ticket is None or provider.slot_files is None:
+            slots = admission.slots(provider, now) if admission is not None and now.slots else None
+            if slots is None or ticket is None:
                 stream = provider.stream(body, now)
             else:
-                slots = admission.slots(provider, provider.slot_files, now)
                 stream = slots.stream(body, ticket, question.conversation)
             await asyncio.create_task(_read(reader, stream, ticket, reading))
             await reader.end()

@@ -12,6 +12,8 @@ Way = Literal["mask", "plan", "code"]
 ORDER: Final = 600
 """Tokens that an order for a plan takes, about."""
 USUAL_PLAN: Final = 500
+SHORTEST_MOVE: Final = 1.0
+LONGEST_MOVE: Final = 5.0
 LEAST_TOLD: Final = 2.0
 """Seconds: nobody is told how long a shorter wait takes."""
 
@@ -106,3 +108,11 @@ class Moving:
     def pays(self, engine: Engine, moved: int, spared: int) -> bool:
         """Tell whether moving so many tokens takes less time than reading those that are spared; the first try does."""
         return self.seconds * moved / max(1, self.tokens) < spared / engine.reading
+
+    @staticmethod
+    def patience(engine: Engine, tokens: int) -> float:
+        """Return for how many seconds it is waited while so many tokens are moved: no longer than to read them.
+
+        Nobody is told of that wait, so that it is a few at most; at least one, in which an engine finds the time.
+        """
+        return min(LONGEST_MOVE, max(SHORTEST_MOVE, tokens / engine.reading))

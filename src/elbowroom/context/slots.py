@@ -2,24 +2,30 @@
 
 A slot keeps the prompt that it has read last, so that the next one is read only from where it differs. Whoever asks:
 
-    seat = table.seat(prompt, of, pays)          # which slot; what to save of it first, which file to restore into it
+    seat = table.seat(prompt, of, pays, is_new)  # which slot; what to save of it first, which file to restore into it
     table.taken(seat)
     table.saved(seat, tokens)                    # where something leaves the slot
     table.left(seat, prompt)                     # once the prompt has been read and answered there
 
+Where there is no seat, the engine chooses the slot, and it may be found out which:
+
+    table.strayed()
+    seat = table.landed(before, now, seat)       # once the prompt is read, by which slots were busy before and are now
+    table.left(seat, prompt)                     # or table.lost() where that is not known
+
 What the engine then says that it had not to read again tells whether that helps: `standing_after`.
 """
 
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from elbowroom.context.reuse import SentPrompt
 
-Standing = Literal["tried", "saves", "pins", "left_alone"]
-"""What is done for a model: it is found out what helps; conversations have slots and files; they have slots alone;
-nothing, since the engine itself keeps what it takes out of a slot."""
+Standing = Literal["tried", "saves", "left_alone"]
+"""What is done for a model: it is found out what helps; conversations have slots and files; nothing, since the engine
+itself keeps what it takes out of a slot, or saving that does not help."""
 Way = Literal["slot", "anywhere", "file"]
 """How a prompt is sent: to its slot, to whichever the engine chooses, or to a slot into which a file was restored."""
 FILES: Final = 8
@@ -86,51 +92,99 @@ Pays = Callable[[int, int], bool]
 
 
 class SlotTable:
-    """What is in each slot of a model and in its files, as far as this server has put it there."""
+    """What is in each slot of a model and in its files, as far as this server has put it there.
+
+    What a slot has is not known, None, until a prompt was read there.
+    """
 
     def __init__(self, slots: int) -> None:
         self.held: list[Held | None] = [None] * slots
         self._used = [0] * slots
         self._uses = 0
-        self._busy: set[int] = set()
+        self._busy: Counter[int] = Counter()
+        self._astray = 0
         self._files: dict[int, File] = {}
+        self._moved: set[int] = set()
+        """The files that are written or read now."""
         self._fates: deque[bool] = deque(maxlen=FATES)
 
-    def seat(self, prompt: SentPrompt, of: Hashable, pays: Pays) -> Seat:
-        """Return the place of a prompt of the conversation `of`, None where it has none; one slot is not busy.
+    def seat(
+        self, prompt: SentPrompt, of: Hashable, pays: Pays, *, is_new: bool = False, busy: Set[int] = frozenset()
+    ) -> Seat | None:
+        """Return the place of a prompt of the conversation `of`, None where it has none; `is_new` without an answer.
 
         A conversation stays where it is, and what belongs to none, such as an order for a summary, goes where it goes
-        on with most of what is there. Else the slot is taken that was used least lately: one that shares a long
-        beginning with the prompt is the place of another conversation.
+        on with most of what is there. Else the slot is taken of which nothing is known, which belongs to none, or that
+        was used least lately: one that shares a long beginning with the prompt is the place of another conversation.
+
+        None where no slot is idle, since others are `busy` too, or where it is not known which slot has the prompt, or
+        which of them the engine has just chosen for another one.
         """
-        idle = [slot for slot in range(len(self.held)) if slot not in self._busy]
+        idle = [slot for slot in self._slots if not self._busy[slot] and slot not in busy]
+        if self._astray or not idle:
+            return None
         own = [slot for slot in idle if of is not None and self._of(slot) == of]
         near = [slot for slot in idle if of is None and self._goes_on(slot, prompt)]
         if own or near:
             slot, leaves = max(own or near, key=lambda one: self._shared(one, prompt)), None
         else:
-            slot = min(idle, key=lambda one: self._used[one])
+            slot = min(idle, key=lambda one: (self._of(one) is not None, self._used[one]))
             leaves = self._leaving(slot)
-        saves = leaves is not None and pays(2 * leaves.tokens, round(self._chance * leaves.prompt.tokens))
         file = self._file_for(prompt, of, self._shared(slot, prompt), pays)
+        if not (own or near or file or is_new or len(self.held) == 1 or None not in self.held):
+            return None
+        number = self._number_for(leaves, file) if leaves is not None else None
+        leaves = leaves if number is not None else None
+        saves = leaves is not None and pays(2 * leaves.tokens, round(self._chance * leaves.prompt.tokens))
         source = file.held if file is not None else self.held[slot]
         expected = source.prompt.tokens if source is not None and prompt.continues(source.prompt) else 0
         if of is None and source is not None and source.goes_on_with(prompt):
             of = source.of
-        return Seat(slot, of, expected, leaves, saves, self._number_for(leaves, file), file)
+        return Seat(slot, of, expected, leaves, saves, number or 0, file)
+
+    def strayed(self) -> None:
+        """Note that the engine chooses the slot of a prompt."""
+        self._astray += 1
+
+    def landed(self, before: Set[int], now: Set[int], seat: Seat) -> Seat | None:
+        """Take the slot that was chosen for a prompt that strayed, and return the seat there.
+
+        It is found by which slots were busy before and are now. None where that can be several, or one that has another
+        prompt of this server.
+        """
+        chosen = [slot for slot in self._slots if slot in now and slot not in before and not self._busy[slot]]
+        if len(self.held) == 1:
+            chosen = [0]
+        if len(chosen) != 1:
+            return None
+        self._astray -= 1
+        self.taken(there := replace(seat, slot=chosen[0]))
+        return there
+
+    def lost(self) -> None:
+        """Note that a prompt that strayed has ended, of which it is not known where it was: it may be in each slot."""
+        self._astray -= 1
+        self.held = [None for _ in self.held]
 
     def taken(self, seat: Seat) -> None:
-        """Note that a prompt is read in a slot from now on; what is there is not known until it is left."""
+        """Note that a slot is busy with a prompt from now on; what is there is not known once that is read."""
         self._uses += 1
         self._used[seat.slot] = self._uses
-        self._busy.add(seat.slot)
-        if seat.file is not None and not seat.file.is_back:
+        self._busy[seat.slot] += 1
+        self._moved |= _moved(seat)
+        file = self._files.get(seat.file.number) if seat.file is not None else None
+        if file is not None and not file.is_back:
             self._fates.append(True)
-            self._files[seat.file.number] = replace(self._files[seat.file.number], is_back=True)
+            self._files[file.number] = replace(file, is_back=True)
+
+    def given_back(self, seat: Seat) -> None:
+        """Note that a slot is idle again, with what it had before."""
+        self._busy[seat.slot] -= 1
+        self._moved -= _moved(seat)
 
     def left(self, seat: Seat, prompt: SentPrompt | None) -> None:
         """Note that a slot is idle again, and what it has; None where that is not known."""
-        self._busy.discard(seat.slot)
+        self.given_back(seat)
         self.held[seat.slot] = Held(prompt, seat.of) if prompt is not None else None
 
     def saved(self, seat: Seat, tokens: int) -> None:
@@ -153,6 +207,10 @@ class SlotTable:
         return tokens == file.tokens
 
     @property
+    def _slots(self) -> range:
+        return range(len(self.held))
+
+    @property
     def _chance(self) -> float:
         """Return how likely what leaves a slot is back in time."""
         return (1 + sum(self._fates)) / (1 + len(self._fates))
@@ -172,22 +230,24 @@ class SlotTable:
         files = [
             file
             for file in self._files.values()
-            if file.held.of == of or (of is None and file.held.goes_on_with(prompt))
+            if file.number not in self._moved
+            and (file.held.of == of or (of is None and file.held.goes_on_with(prompt)))
         ]
         file = max(files, key=lambda one: one.held.shared_with(prompt), default=None)
         if file is None or (gain := file.held.shared_with(prompt) - there) <= 0:
             return None
         return file if pays(file.tokens, gain) else replace(file, tokens=0)
 
-    def _number_for(self, leaves: Held | None, restored: File | None) -> int:
-        """Return the file for what leaves: that of its conversation, else a new one or the one used least lately."""
-        if leaves is None:
-            return 0
-        spared = restored.number if restored is not None else None
-        others = {number: file.held.of for number, file in self._files.items() if number != spared}
+    def _number_for(self, leaves: Held, restored: File | None) -> int | None:
+        """Return the file for what leaves: that of its conversation, else a new one or the one used least lately.
+
+        None where each is written or read now.
+        """
+        spared = {*self._moved, *([restored.number] if restored is not None else [])}
+        others = {number: file.held.of for number, file in self._files.items() if number not in spared}
         own = [number for number, of in others.items() if of == leaves.of]
-        new = [number for number in range(FILES) if number not in self._files]
-        return [*own, *new, *others][0]
+        new = [number for number in range(FILES) if number not in self._files and number not in spared]
+        return next(iter([*own, *new, *others]), None)
 
     def _of(self, slot: int) -> Hashable:
         held = self.held[slot]
@@ -202,25 +262,31 @@ class SlotTable:
         return held.shared_with(prompt) if held is not None else 0
 
 
-def ways_of(standing: Standing, seat: Seat, *, is_alone: bool) -> list[Way]:
+def _moved(seat: Seat) -> set[int]:
+    """Return the files that are written or read for a seat."""
+    return {
+        *([seat.number] if seat.leaves is not None else []),
+        *([seat.file.number] if seat.file is not None else []),
+    }
+
+
+def ways_of(standing: Standing, seat: Seat) -> list[Way]:
     """Return the ways in which a prompt is sent, each as soon as the engine says that it lacks what is expected.
 
-    A slot that `is_alone` need not be told. While it is not known whether the engine keeps by itself what has left a
-    slot, it is left the choice: some look for that only then.
+    While it is not known whether the engine keeps by itself what has left a slot, it is left the choice: some look for
+    that only then.
     """
     has_file = seat.file is not None and seat.file.tokens > 0
-    if standing == "tried" and seat.expected:
+    if standing == "tried" and seat.file is not None and seat.expected:
         return ["anywhere", "file"] if has_file else ["anywhere"]
-    return ["file"] if standing == "saves" and has_file else ["anywhere" if is_alone else "slot"]
+    return ["file"] if has_file else ["slot"]
 
 
-def standing_after(standing: Standing, way: Way, has: bool | None, *, can_save: bool) -> Standing:
+def standing_after(standing: Standing, way: Way, has: bool | None) -> Standing:
     """Return what is done from now on, after a conversation was back whose slot another one had taken.
 
     The engine `has` had it when it was sent in the last of its ways; None where it does not say.
     """
     if standing != "tried":
         return standing
-    if way != "file" and has:
-        return "left_alone"
-    return "saves" if has or (way != "file" and has is False and can_save) else "pins"
+    return "saves" if (way == "file") is has else "left_alone"

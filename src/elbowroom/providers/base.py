@@ -165,6 +165,9 @@ class SlotFiles(Protocol):
     async def can_save(self, model: str) -> bool:
         """Return whether the engine was started with a folder for such files."""
 
+    async def busy(self, model: str) -> frozenset[int] | None:
+        """Return the slots in which something is read or written now; None where the engine does not tell."""
+
     async def save(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:
         """Write what the slot has into the file with this number, over what that had; within so many seconds."""
 

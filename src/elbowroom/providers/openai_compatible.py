@@ -118,11 +118,8 @@ class OpenAICompatible:
             raise UpstreamError(f"{self.name} at {self._base}/models does not list its models.")
         rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
         windows = await self._windows.of(rows) if self.manages_context else {}
-        slots = (
-            await self._windows.slots(rows)
-            if self.manages_context and any(row.get("owned_by") == LLAMA_CPP for row in rows)
-            else {}
-        )
+        with_slots = [row for row in rows if self.manages_context and row.get("owned_by") == LLAMA_CPP]
+        slots = await self._windows.slots(with_slots)
         return [self._model(row, windows.get(row["id"]) or window_in_row(row), slots.get(row["id"])) for row in rows]
 
     def _is_named(self, info: ModelInfo, name: str) -> bool:

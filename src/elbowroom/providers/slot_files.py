@@ -14,12 +14,14 @@ from elbowroom.providers.upstream import ANSWER_SECONDS, Reply, Upstream, parse_
 NO_ACTION: Final = "none"
 """A server without a folder for saved slots does not even look which action it is asked for."""
 UNKNOWN_ACTION: Final = 400
+TELLS_WITHIN: Final = 1.0
+"""Seconds in which a server tells which of its slots are busy; chats wait for it."""
 
 
 class LlamaCppSlots:
     """The slots of the server at one address; a router in front of several models is told the model's name.
 
-    A file is named after this machine, the model and a number: its name tells nothing of a conversation.
+    A file is named after this machine, the address, the model and a number: its name tells nothing of a conversation.
     """
 
     def __init__(self, upstream: Upstream, root: str) -> None:
@@ -33,6 +35,16 @@ class LlamaCppSlots:
         except UpstreamError:
             return False
 
+    async def busy(self, model: str) -> frozenset[int] | None:
+        """Return the slots in which something is read or written now; None where the server does not tell soon."""
+        url = f"{self._root}/slots?model={quote(model, safe='')}"
+        try:
+            reply = await self._upstream.exchange("GET", url, seconds=TELLS_WITHIN)
+            rows = parse_upstream_json(reply.body) if reply.status == 200 else []
+            return frozenset(int(row["id"]) for row in rows if row["is_processing"]) if rows else None
+        except (UpstreamError, ValueError, TypeError, LookupError):
+            return None
+
     async def save(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:
         """Write what the slot has into the file with this number, over what that had; within so many seconds."""
         return await self._moved(model, slot, "save", number, seconds, "n_saved")
@@ -42,7 +54,7 @@ class LlamaCppSlots:
         return await self._moved(model, slot, "restore", number, seconds, "n_restored")
 
     async def _moved(self, model: str, slot: int, action: str, number: int, seconds: float, key: str) -> SlotMoved:
-        reply = await self._ask(model, slot, action, {"filename": file_name(model, number)}, seconds)
+        reply = await self._ask(model, slot, action, {"filename": file_name(self._root, model, number)}, seconds)
         if reply.status != 200:
             raise failure_of_response(reply.status, reply.body, reply.headers, self._upstream.source)
         try:
@@ -56,7 +68,7 @@ class LlamaCppSlots:
         return await self._upstream.exchange("POST", url, {**body, "model": model}, seconds=seconds)
 
 
-def file_name(model: str, number: int) -> str:
-    """Return the name of a file with a saved slot of a model, the same after a restart."""
-    of = hashlib.blake2b(f"{socket.gethostname()}\n{model}".encode(), digest_size=4).hexdigest()
+def file_name(address: str, model: str, number: int) -> str:
+    """Return the name of a file with a saved slot of a model at an address, the same after a restart."""
+    of = hashlib.blake2b(f"{socket.gethostname()}\n{address}\n{model}".encode(), digest_size=4).hexdigest()
     return f"elbowroom-{of}-{number}.slot"

@@ -7,6 +7,7 @@ requests share.
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +20,10 @@ Row = Mapping[str, Any]
 NUM_CTX: Final = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
 MOST_SHOWN: Final = 64
 """Models of an Ollama whose settings are asked for and kept."""
+SLOTS_WITHIN: Final = 1.0
+"""Seconds in which a server tells its slots; they are not needed, and chats wait for them."""
+NOT_ASKED_FOR: Final = 60.0
+"""Seconds for which a model whose slots were not told is not asked for them."""
 
 
 def size(value: Any) -> int | None:
@@ -45,6 +50,7 @@ class Windows:
         self._shown = Recent[tuple[str, Any], int | None]("ollama_windows", MOST_SHOWN)
         self._ways = (self._llama_cpp, self._tabby, self._ollama, self._lm_studio)
         self._known: int | None = None
+        self._silent = Recent[str, float]("silent_about_slots", MOST_SHOWN)
 
     async def of(self, rows: Sequence[Row]) -> dict[str, int]:
         """Return the windows of these rows of `/v1/models` by id, as far as the server tells them."""
@@ -61,26 +67,24 @@ class Windows:
 
     async def _llama_cpp(self, rows: Sequence[Row]) -> dict[str, int]:
         """Ask for the window of one slot."""
-        told = {name: _part(props, "default_generation_settings") for name, props in (await self._props(rows)).items()}
+        props = await self._props(_props_paths(rows))
+        told = {name: _part(answer, "default_generation_settings") for name, answer in props.items()}
         return {name: window for name, part in told.items() if (window := size(part.get("n_ctx"))) is not None}
 
     async def slots(self, rows: Sequence[Row]) -> dict[str, int]:
         """Return how many requests llama.cpp reads side by side for each loaded model, each with its own cache."""
-        told = await self._props(rows)
+        now = asyncio.get_running_loop().time()
+        paths = _props_paths(rows)
+        asked = {name: path for name, path in paths.items() if now - (self._silent.get(name) or -inf) >= NOT_ASKED_FOR}
+        told = await self._props(asked, within=SLOTS_WITHIN)
+        for name in asked.keys() - told.keys():
+            self._silent.put(name, now)
         return {name: slots for name, props in told.items() if (slots := size(props.get("total_slots"))) is not None}
 
-    async def _props(self, rows: Sequence[Row]) -> dict[str, Row]:
-        """Return llama.cpp's `/props` of loaded models; it is asked by name where the server has several to load."""
-        found: dict[str, Row] = {}
-        is_router = any(isinstance(row.get("status"), dict) for row in rows)
-        for row in rows if is_router else rows[:1] if len(rows) == 1 else ():
-            if is_router and _part(row, "status").get("value") != "loaded":
-                continue
-            query = f"?model={quote(row['id'], safe='')}&autoload=false" if is_router else ""
-            answer = await self._ask("GET", f"props{query}")
-            if isinstance(answer, dict):
-                found[row["id"]] = answer
-        return found
+    async def _props(self, paths: Mapping[str, str], within: float | None = None) -> dict[str, Row]:
+        """Return llama.cpp's `/props` of models, as far as it answers within so many seconds."""
+        answers = await asyncio.gather(*(self._ask("GET", path, within=within) for path in paths.values()))
+        return {name: answer for name, answer in zip(paths, answers, strict=True) if isinstance(answer, dict)}
 
     async def _tabby(self, rows: Sequence[Row]) -> dict[str, int]:
         """Ask TabbyAPI for its one loaded model; `cache_size` is what all requests share."""
@@ -125,12 +129,23 @@ class Windows:
                 return {name: window for name, window in windows.items() if name in names}
         return {}
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the answer of a route, None where the server does not have it or does not answer."""
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, within: float | None = None
+    ) -> Any:
+        """Return the answer of a route, None where the server does not have it or does not answer, in time."""
         try:
-            return await self._upstream.ask(method, f"{self._root}/{path}", body)
-        except ElbowroomError:
+            async with asyncio.timeout(within):
+                return await self._upstream.ask(method, f"{self._root}/{path}", body)
+        except (ElbowroomError, TimeoutError):
             return None
+
+
+def _props_paths(rows: Sequence[Row]) -> dict[str, str]:
+    """Return where llama.cpp tells of loaded models; it is asked by name where the server has several to load."""
+    if any(isinstance(row.get("status"), dict) for row in rows):
+        loaded = [row["id"] for row in rows if _part(row, "status").get("value") == "loaded"]
+        return {name: f"props?model={quote(name, safe='')}&autoload=false" for name in loaded}
+    return {rows[0]["id"]: "props"} if len(rows) == 1 else {}
 
 
 def _part(value: Any, name: str) -> Row:

@@ -105,6 +105,23 @@ async def test_a_chat_that_waits_for_another_one(
     assert not background.is_at_work(POOL, "dana")
 
 
+async def test_a_chat_that_was_abandoned_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many others go on meanwhile, after an hour nobody is taken to come back to it."""
+    background, loop = Background(lambda pool: True), asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    background.goes_on("the abandoned", POOL, "dana")
+    at_work = list[bool]()
+    for call in range(30):
+        now += jobs.GOES_ON_WITHIN * 0.4
+        background.goes_on(f"call {call}", POOL, "dana", of_one_order=True)
+        background.claim([f"call {call}"])
+        at_work.append(background.is_at_work(POOL, "dana"))
+    assert at_work == sorted(at_work, reverse=True)
+    assert at_work[0]
+    assert not at_work[-1]
+
+
 async def test_work_that_two_wait_for_does_not_give_way_when_one_leaves() -> None:
     """Two windows show the same conversation; one is closed."""
     admission = Admission()

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
+from math import inf
 from typing import Final
 
 import pytest
@@ -124,3 +125,35 @@ async def test_who_leaves_while_it_waits_keeps_nobody() -> None:
     await engine.ask("a", goes_on=False)
     assert engine.asked == ["a", "a"]
     assert not engine.turns._lines
+
+
+async def test_requests_of_a_chat_are_counted() -> None:
+    """A chat that has the engine again before its first request has ended has it until the last one ends."""
+    turns = Turns()
+    async with AsyncExitStack() as stack:
+        first, other, again = AsyncExitStack(), AsyncExitStack(), stack
+        for one, chat in ((first, "a"), (other, "b"), (again, "a")):
+            await one.enter_async_context(turns.taken(POOL, "", chat, None))
+        [line] = turns._lines.values()
+        await first.aclose()
+        assert line.is_anothers("b", inf)
+        await other.aclose()
+        assert line.is_anothers("b", inf)
+    assert not line.is_anothers("b", inf)
+    assert not turns._lines
+
+
+async def test_who_waits_keeps_its_place() -> None:
+    """A chat that has waited for another one's end is waited for in its turn."""
+    engine = Engine()
+    holding = asyncio.create_task(engine.ask("a", goes_on=False, seconds=0.05))
+    await asyncio.sleep(0)
+    [line] = engine.turns._lines.values()
+    line.reading = 10.0
+    waiting = asyncio.create_task(engine.ask("b", seconds=0.1))
+    await holding
+    await asyncio.sleep(0.01)
+    await engine.ask("c", goes_on=False)
+    await waiting
+    assert engine.asked == ["a", "b", "c"]
+    assert list(engine.turns._lines.values()) == [line]

@@ -26,9 +26,16 @@ def always(moved: int, spared: int) -> bool:
     return True
 
 
-def read(table: SlotTable, of: str | None, *said: str, pays: Pays = always) -> Seat:
+def seated(table: SlotTable, of: str | None, *said: str, pays: Pays = always, is_new: bool = False) -> Seat:
+    """Return the seat of a prompt, which has one; a single message begins a conversation."""
+    seat = table.seat(prompt(*said), of, pays, is_new=is_new or len(said) == 1)
+    assert seat is not None
+    return seat
+
+
+def read(table: SlotTable, of: str | None, *said: str, pays: Pays = always, is_new: bool = False) -> Seat:
     """Have a prompt read to its end, save what leaves its slot, and restore the file that is for it."""
-    seat = table.seat(prompt(*said), of, pays)
+    seat = seated(table, of, *said, pays=pays, is_new=is_new)
     table.taken(seat)
     if seat.leaves is not None:
         table.saved(seat, seat.leaves.tokens if seat.saves else 0)
@@ -41,9 +48,10 @@ def read(table: SlotTable, of: str | None, *said: str, pays: Pays = always) -> S
 def seats(slots: int, *asked: tuple[str | None, str]) -> list[tuple[int, str, str, int]]:
     """Return for each prompt its slot, what is saved and what restored for it, and the tokens expected in messages."""
     table = SlotTable(slots)
-    found = []
+    found, seen = [], set[str | None]()
     for of, said in asked:
-        seat = read(table, of, *said)
+        seat = read(table, of, *said, is_new=of not in seen)
+        seen.add(of)
         leaves = str(seat.leaves.of) if seat.leaves is not None else ""
         back = str(seat.file.held.of) if seat.file is not None else ""
         found.append((seat.slot, leaves, back, seat.expected // TOKENS))
@@ -117,9 +125,9 @@ def test_seats(slots: int, asked: list[tuple[str | None, str]], expected: list[t
 def test_a_busy_slot_is_not_taken() -> None:
     """A second request of a conversation that is being answered gets another slot."""
     table = SlotTable(2)
-    first = table.seat(prompt("a"), "A", always)
+    first = seated(table, "A", "a")
     table.taken(first)
-    assert table.seat(prompt("a", "b"), "A", always).slot != first.slot
+    assert seated(table, "A", "a", "b", is_new=True).slot != first.slot
 
 
 def test_tools_stand_before_all_messages() -> None:
@@ -167,10 +175,11 @@ def test_a_slot_that_has_something_else(tokens: int, is_kept: bool) -> None:
     """Where the engine saves less than the prompt, the conversation is out of its slot and in no file."""
     table = SlotTable(1)
     read(table, "A", "a")
-    seat = table.seat(prompt("x"), "B", always)
+    seat = seated(table, "B", "x")
+    table.taken(seat)
     table.saved(seat, tokens)
     table.left(seat, prompt("x"))
-    back = table.seat(prompt("a", "b"), "A", always)
+    back = seated(table, "A", "a", "b")
     assert back.file is not None
     assert (back.file.tokens > 0) is is_kept
     assert back.expected == TOKENS
@@ -181,20 +190,20 @@ def test_a_file_that_was_written_over() -> None:
     table = SlotTable(1)
     read(table, "A", "a")
     read(table, "B", "x")
-    back = table.seat(prompt("a", "b"), "A", always)
+    back = seated(table, "A", "a", "b")
     assert back.file is not None
     assert not table.restored(back.file, back.file.tokens + 1)
-    assert table.seat(prompt("a", "b"), "A", always).file is None
+    assert seated(table, "A", "a", "b").file is None
 
 
 def test_what_failed_is_not_known() -> None:
     """After a request that has failed nothing is taken to be in the slot, so that nothing of it is saved."""
     table = SlotTable(1)
     read(table, "A", "a")
-    seat = table.seat(prompt("a", "b"), "A", always)
+    seat = seated(table, "A", "a", "b")
     table.taken(seat)
     table.left(seat, None)
-    assert table.seat(prompt("x"), "B", always).leaves is None
+    assert seated(table, "B", "x").leaves is None
 
 
 def test_files_are_few() -> None:
@@ -215,42 +224,138 @@ NOT_SAVED = replace(IN_FILE, file=File(0, Held(prompt("a"), "A"), 0))
 
 
 @pytest.mark.parametrize(
-    ("standing", "seat", "alone", "several"),
+    ("standing", "seat", "expected"),
     [
-        ("tried", SEAT, ["anywhere"], ["slot"]),
-        ("tried", IN_SLOT, ["anywhere"], ["anywhere"]),
-        ("tried", IN_FILE, ["anywhere", "file"], ["anywhere", "file"]),
-        ("tried", NOT_SAVED, ["anywhere"], ["anywhere"]),
-        ("saves", IN_SLOT, ["anywhere"], ["slot"]),
-        ("saves", IN_FILE, ["file"], ["file"]),
-        ("saves", NOT_SAVED, ["anywhere"], ["slot"]),
-        ("pins", IN_FILE, ["anywhere"], ["slot"]),
+        ("tried", SEAT, ["slot"]),
+        ("tried", IN_SLOT, ["slot"]),
+        ("tried", IN_FILE, ["anywhere", "file"]),
+        ("tried", NOT_SAVED, ["anywhere"]),
+        ("saves", IN_SLOT, ["slot"]),
+        ("saves", IN_FILE, ["file"]),
+        ("saves", NOT_SAVED, ["slot"]),
     ],
 )
-def test_ways(standing: Standing, seat: Seat, alone: list[Way], several: list[Way]) -> None:
-    """Until it is known what helps, the engine is asked first whether it has the conversation by itself."""
-    assert ways_of(standing, seat, is_alone=True) == alone
-    assert ways_of(standing, seat, is_alone=False) == several
+def test_ways(standing: Standing, seat: Seat, expected: list[Way]) -> None:
+    """Until it is known what helps, the engine is asked first whether it has what has left its slot by itself."""
+    assert ways_of(standing, seat) == expected
 
 
 @pytest.mark.parametrize(
-    ("standing", "way", "has", "can_save", "expected"),
+    ("standing", "way", "has", "expected"),
     [
-        ("tried", "anywhere", True, True, "left_alone"),
-        ("tried", "anywhere", True, False, "left_alone"),
-        ("tried", "anywhere", False, False, "pins"),
-        ("tried", "anywhere", False, True, "saves"),
-        ("tried", "anywhere", None, True, "pins"),
-        ("tried", "file", True, True, "saves"),
-        ("tried", "file", False, True, "pins"),
-        ("tried", "file", None, True, "pins"),
-        ("saves", "file", False, True, "saves"),
-        ("pins", "slot", True, True, "pins"),
+        ("tried", "anywhere", True, "left_alone"),
+        ("tried", "anywhere", False, "saves"),
+        ("tried", "anywhere", None, "left_alone"),
+        ("tried", "file", True, "saves"),
+        ("tried", "file", False, "left_alone"),
+        ("tried", "file", None, "left_alone"),
+        ("saves", "file", False, "saves"),
+        ("left_alone", "anywhere", False, "left_alone"),
     ],
 )
-def test_standing(standing: Standing, way: Way, has: bool | None, can_save: bool, expected: Standing) -> None:
+def test_standing(standing: Standing, way: Way, has: bool | None, expected: Standing) -> None:
     """The first conversation that is back tells what is done from then on; what cannot be verified is not done."""
-    assert standing_after(standing, way, has, can_save=can_save) == expected
+    assert standing_after(standing, way, has) == expected
+
+
+def test_a_conversation_of_which_nothing_is_known_has_no_seat() -> None:
+    """After a restart the engine chooses for what goes on; it has a seat where it landed, as has what begins."""
+    table = SlotTable(2)
+    assert table.seat(prompt("a", "b", "c"), "A", always) is None
+    table.strayed()
+    assert table.seat(prompt("x"), "B", always, is_new=True) is None  # it may be the very slot
+    there = table.landed(frozenset(), {1}, Seat(0, "A"))
+    assert there == Seat(1, "A")
+    assert seated(table, "B", "x").slot == 0
+    table.left(there, prompt("a", "b", "c"))
+    assert seated(table, "A", "a", "b", "c", "d", "e").slot == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "slot"), [({0}, {0, 2}, 2), (set(), {1, 2}, None), (set(), set(), None), ({2}, {0, 2}, None)]
+)
+def test_where_a_prompt_landed(before: set[int], now: set[int], slot: int | None) -> None:
+    """It is in the one slot that has become busy; of a slot with another prompt of this server that cannot be told."""
+    table = SlotTable(3)
+    table.taken(Seat(0, "A"))
+    table.strayed()
+    there = table.landed(before, now, Seat(0, "B"))
+    assert (there.slot if there is not None else None) == slot
+
+
+def test_a_prompt_that_is_lost_may_be_anywhere() -> None:
+    """Where it is not known which slot the engine has chosen, it is not known what any of them has."""
+    table = SlotTable(2)
+    read(table, "A", "a")
+    read(table, "B", "x")
+    table.strayed()
+    table.lost()
+    assert table.seat(prompt("a", "b"), "A", always) is None
+    assert seated(table, "C", "m").leaves is None
+
+
+@pytest.mark.parametrize(("slots", "busy"), [(1, {0}), (2, {0, 1})])
+def test_where_all_slots_are_busy_nothing_waits_for_one(slots: int, busy: set[int]) -> None:
+    """The engine itself queues a prompt then, which is not said to be in a slot."""
+    table = SlotTable(slots)
+    assert table.seat(prompt("a"), "A", always, is_new=True, busy=busy) is None
+    for slot in range(slots):
+        table.taken(Seat(slot, slot))
+    assert table.seat(prompt("a"), "A", always, is_new=True) is None
+
+
+def test_what_belongs_to_nobody_goes_first() -> None:
+    """Titles and tags take the slot of which nothing is known, and then each other's, and no conversation's."""
+    table = SlotTable(3)
+    read(table, "A", "a")
+    read(table, "B", "x")
+    assert [read(table, None, name).slot for name in ("title", "tags", "follow-ups")] == [2, 2, 2]
+
+
+def test_two_at_once_have_files_of_their_own() -> None:
+    """What is written or read now is nobody else's file until that has ended."""
+    table = SlotTable(2)
+    read(table, "A", "a")
+    read(table, "B", "x")
+    first = seated(table, "C", "m")
+    table.taken(first)
+    second = seated(table, "D", "n")
+    table.taken(second)
+    assert first.leaves is not None
+    assert second.leaves is not None
+    assert first.number != second.number
+    for seat in (first, second):
+        table.saved(seat, TOKENS)
+        table.left(seat, prompt("m"))
+    assert seated(table, "A", "a", "b").file is not None
+
+
+def test_a_file_that_is_restored_is_not_written_over() -> None:
+    """Nor where all files are used, and it is the one that was back longest ago."""
+    table = SlotTable(2)
+    for number in range(FILES + 2):
+        read(table, f"talk-{number}", f"It begins with {number}.")
+    back = seated(table, "talk-0", "It begins with 0.", "On.")
+    table.taken(back)
+    assert back.file is not None
+    other = seated(table, "another", "It begins anew.")
+    assert len({back.file.number, back.number, other.number}) == 3
+
+
+def test_what_was_not_sent_leaves_all_as_it_was() -> None:
+    """Where a person leaves while a slot is saved, the conversation there goes on in it."""
+    table = SlotTable(1)
+    read(table, "A", "a")
+    seat = seated(table, "B", "x")
+    table.taken(seat)
+    table.given_back(seat)
+    assert seated(table, "A", "a", "b").expected == TOKENS
+
+
+@pytest.mark.parametrize(("tokens", "seconds"), [(10, 1.0), (900, 3.0), (100_000, 5.0)])
+def test_patience(tokens: int, seconds: float) -> None:
+    """It is waited for a slot to be moved no longer than it takes to read, and for a few seconds at most."""
+    assert Moving().patience(Engine(300, 20), tokens) == seconds
 
 
 @pytest.mark.parametrize(

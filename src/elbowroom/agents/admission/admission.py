@@ -34,7 +34,7 @@ from elbowroom.agents.admission.turns import Turns
 from elbowroom.agents.running import ChatKey, Running
 from elbowroom.context.costs import Engine
 from elbowroom.errors import ElbowroomError, TooManyRequests, UpstreamTimeout
-from elbowroom.providers.base import ModelInfo, Provider, SlotFiles
+from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.store import ALONE, Servers
 
 log = logging.getLogger(__name__)
@@ -204,11 +204,16 @@ class Admission:
         reading = pool.rate.usual if pool.rate.is_known else DEFAULT_RATE
         return Engine(reading, pool.writing.tokens_per_second)
 
-    def slots(self, provider: Provider, files: SlotFiles, info: ModelInfo) -> ModelSlots:
-        """Return the slots of a model as it is loaded now, by the routes that save and restore them."""
+    def slots(self, provider: Provider, info: ModelInfo) -> ModelSlots | None:
+        """Return the slots of a model as it is loaded now, None where it has none that this server may choose.
+
+        Where several servers share a store, none sees which slots the others have given to their prompts.
+        """
+        if provider.slot_files is None or self.servers.id:
+            return None
         key, load = (provider.id, info.id), (provider, info.loaded_context, info.slots)
         if key not in self._slots or self._slots[key].load != load:
-            self._slots[key] = ModelSlots(provider, files, info, partial(self.engine, key))
+            self._slots[key] = ModelSlots(provider, provider.slot_files, info, partial(self.engine, key))
         return self._slots[key]
 
     def load(self, pool_key: PoolKey) -> Load:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from elbowroom.agents.admission.pool import PoolKey, Priority
 from elbowroom.context.compaction import Cannot, Compaction
@@ -17,6 +17,8 @@ MOST_TRIES: Final = 5
 PATIENCE_SECONDS: Final = 900.0
 GOES_ON_WITHIN: Final = 600.0
 """Seconds: a chat that has not brought the results of its tools by then is taken to have been left."""
+LONGEST_ORDER: Final = 3600.0
+"""Seconds for which a chat is waited for at most while others go on, which may do a part of its work."""
 
 Outcome = Compaction | Cannot
 
@@ -103,6 +105,19 @@ class Job:
 Work = Callable[[Job], Awaitable[None]]
 
 
+class GoingOn(NamedTuple):
+    """A chat of an owner with a model that is about to bring results, since it `began`; it was there `last` then."""
+
+    pool: PoolKey
+    owner: str
+    last: float
+    began: float
+
+    def is_there(self, now: float) -> bool:
+        """Tell whether it is not taken to have been left."""
+        return now - self.last < GOES_ON_WITHIN and now - self.began < LONGEST_ORDER
+
+
 @dataclass(slots=True)
 class Background:
     """The jobs of one server, by the key of their conversation up to the answer after which they began.
@@ -117,7 +132,7 @@ class Background:
     quiet_seconds: float = QUIET_SECONDS
     _jobs: dict[str | PoolKey, Job] = field(default_factory=dict)
     _last_prompts: dict[PoolKey, Work] = field(default_factory=dict)
-    _going_on: dict[str, tuple[PoolKey, str, float]] = field(default_factory=dict)
+    _going_on: dict[str, GoingOn] = field(default_factory=dict)
 
     def begin(self, key: str | PoolKey, pool: PoolKey, work: Work, conversation: str = "", owner: str = "") -> Job:
         """Begin `work` once the model is quiet; it is cancelled where others need the model, and tried again later.
@@ -162,18 +177,17 @@ class Background:
         do a part of their work.
         """
         now = asyncio.get_running_loop().time()
-        there = {each: chat for each, chat in self._going_on.items() if now - chat[2] < GOES_ON_WITHIN}
         self._going_on = {
-            each: (*chat[:2], now) if of_one_order and chat[:2] == (pool, owner) else chat
-            for each, chat in there.items()
+            each: chat._replace(last=now) if of_one_order and chat[:2] == (pool, owner) else chat
+            for each, chat in self._going_on.items()
+            if chat.is_there(now)
         }
-        self._going_on[key] = pool, owner, now
+        self._going_on[key] = GoingOn(pool, owner, now, now)
 
     def is_at_work(self, pool: PoolKey, owner: str) -> bool:
         """Tell whether a chat of this owner with a model goes on soon, and needs its place in the engine's cache."""
         now = asyncio.get_running_loop().time()
-        chats = self._going_on.values()
-        return any(chat[:2] == (pool, owner) and now - chat[2] < GOES_ON_WITHIN for chat in chats)
+        return any(chat[:2] == (pool, owner) and chat.is_there(now) for chat in self._going_on.values())
 
     def chat_begins(self, pool: PoolKey) -> None:
         """Forget what the last chat with a model has left to be read again: this one takes its place in the engine."""

@@ -1,10 +1,10 @@
-"""Gives each prompt for a llama.cpp server a slot of the model, and has what leaves a slot saved and restored.
+"""Gives each prompt for a llama.cpp server that can save slots one of them, and has what leaves it saved and restored.
 
+A server that cannot, or gains nothing from it, is left alone: it chooses the slot that shares most with a prompt.
 What to do is decided in `context/slots.py`, by what the engine says that it had in its cache. Nothing that fails here
 fails a request: the engine reads the prompt as a whole then.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
@@ -29,25 +29,32 @@ from elbowroom.providers.base import (
 )
 
 log = logging.getLogger(__name__)
-PATIENCE: Final = 10.0
-"""Seconds that saving or restoring a slot may take, unless it takes longer to read what is in it."""
 KEEPS: Final = "keeps by itself what it takes out of a slot; elbowroom leaves its slots alone"
 REFUSES: Final = "refuses to be told a slot; elbowroom leaves its slots alone"
 SAVES: Final = "forgets what it takes out of a slot; elbowroom has conversations saved that leave one, and restored"
-NO_FOLDER: Final = (
-    "forgets a conversation when another one takes its slot. Start llama-server with --slot-save-path and a folder, "
-    "and elbowroom has it saved and restored; or with a larger --cache-ram"
+CANNOT: Final = (
+    "cannot save its slots, and elbowroom leaves them alone. Where conversations are read anew whenever they go on, "
+    "start llama-server with --slot-save-path and a folder, or with a larger --cache-ram"
 )
-NO_EFFECT: Final = "gains nothing from having its slots saved and restored; elbowroom does neither any more"
+UNTOLD: Final = (
+    "did not tell which of its slots are busy, and was left the choice of one. Where that is always so, start "
+    "llama-server without --no-slots"
+)
+NO_EFFECT: Final = "gains nothing from having its slots saved and restored; elbowroom leaves them alone"
 
 
 class Report:
-    """What an engine says of a prompt: how many tokens it has, were in the cache, and were written after it."""
+    """What an engine says of a prompt: how many tokens it has, were in the cache, and were written after it.
 
-    def __init__(self) -> None:
+    Its `seat` is None where it is not known; once something `is_sent`, what was in that slot is no longer there.
+    """
+
+    def __init__(self, seat: Seat | None = None) -> None:
+        self.seat = seat
         self.prompt: int | None = None
         self.cached: int | None = None
         self.written = 0
+        self.is_sent = False
 
     def take(self, events: list[StreamEvent]) -> None:
         """Take what has come."""
@@ -64,6 +71,15 @@ class Report:
     def read(self, prompt: SentPrompt) -> SentPrompt | None:
         """Return the prompt with its sizes; None where the engine may not have read it."""
         return None if self.prompt is None else replace(prompt, tokens=self.prompt, answer=self.written)
+
+    def end(self, table: SlotTable, prompt: SentPrompt) -> None:
+        """Note what a slot has now that a prompt has been read and answered, or given up."""
+        if self.seat is None:
+            table.lost()
+        elif self.is_sent:
+            table.left(self.seat, self.read(prompt))
+        else:
+            table.given_back(self.seat)
 
     def _take_usage(self, usage: Mapping[str, Any]) -> None:
         match usage:
@@ -88,7 +104,6 @@ class ModelSlots:
         self._provider, self._files, self._info = provider, files, info
         self._engine_of = engine_of
         self._slots = info.slots or 1
-        self._idle = asyncio.Semaphore(self._slots)
         self._said = set[str]()
         self._begin_anew()
 
@@ -104,79 +119,135 @@ class ModelSlots:
     async def stream(
         self, body: Mapping[str, Any], ticket: Ticket, of: Hashable
     ) -> AsyncGenerator[list[StreamEvent], None]:
-        """Have a prompt of the conversation `of` read and answered, and yield the events, as `Provider.stream` does.
-
-        It waits here for an idle slot, as it would in the engine: what is there can be saved only then.
-        """
-        if self.standing == "left_alone" or "id_slot" in body or body.get("cache_prompt") is False:
-            async with aclosing(self._provider.stream(body, self._info)) as stream:
-                async for events in stream:
-                    yield events
-            return
-        async with self._idle:
-            if self._can_save is None:
-                self._can_save = await self._files.can_save(self._info.id)
-            prompt = SentPrompt.of(self._name, self._info.loaded_context, body, {}, tokens=ticket.prompt)
-            async with aclosing(self._seated(body, prompt, ticket, of)) as stream:
-                async for events in stream:
-                    yield events
-
-    async def _seated(
-        self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, of: Hashable
-    ) -> AsyncGenerator[list[StreamEvent], None]:
-        table, report = self._table, Report()
-        seat = table.seat(prompt, of, partial(self._moving.pays, self._engine_of()))
-        table.taken(seat)
+        """Have a prompt of the conversation `of` read and answered, and yield the events, as `Provider.stream` does."""
         ticket.prepares()
         try:
-            await self._save(seat)
-            async with aclosing(self._sent(body, seat, ticket, report)) as stream:
+            async with aclosing(await self._begun(body, ticket, of)) as stream:
                 async for events in stream:
                     yield events
         except (UpstreamUnreachable, StreamCut, ModelUnavailable):
             self._begin_anew()
             raise
+
+    async def _begun(
+        self, body: Mapping[str, Any], ticket: Ticket, of: Hashable
+    ) -> AsyncGenerator[list[StreamEvent], None]:
+        """Return the events of a prompt, in the slot that is for it, or in the one that the engine chooses."""
+        if self._can_save is None:
+            self._can_save = await self._files.can_save(self._info.id)
+            if not self._can_save:
+                self._stand("left_alone", CANNOT)
+        if self.standing == "left_alone" or "id_slot" in body or body.get("cache_prompt") is False:
+            ticket.begins()
+            return self._provider.stream(body, self._info)
+        prompt = SentPrompt.of(self._name, self._info.loaded_context, body, {}, tokens=ticket.prompt)
+        busy = await self._busy()
+        seat = None
+        if busy is not None:
+            is_new = all(message.get("role") != "assistant" for message in body["messages"])
+            pays = partial(self._moving.pays, self._engine_of())
+            seat = self._table.seat(prompt, of, pays, is_new=is_new, busy=busy)
+        if seat is None:
+            return self._unseated(body, prompt, ticket, of, busy)
+        self._table.taken(seat)
+        return self._seated(body, prompt, ticket, seat, busy or frozenset())
+
+    async def _busy(self) -> frozenset[int] | None:
+        """Return the slots that the engine says are busy; a single one needs no telling."""
+        told = await self._files.busy(self._info.id)
+        if told is None and self._slots == 1:
+            return frozenset()
+        if told is None:
+            self._say(UNTOLD)
+        return told
+
+    async def _landed(self, table: SlotTable, before: frozenset[int] | None, seat: Seat) -> Seat | None:
+        """Return the seat in the slot that the engine has chosen for what it reads now, None where it is not known."""
+        now = await self._busy() if before is not None else None
+        return table.landed(before, now, seat) if before is not None and now is not None else None
+
+    async def _unseated(
+        self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, of: Hashable, busy: frozenset[int] | None
+    ) -> AsyncGenerator[list[StreamEvent], None]:
+        """Send a prompt for which the engine chooses the slot, and find out which it has chosen."""
+        table, report = self._table, Report()
+        table.strayed()
+        ticket.begins()
+        try:
+            async with aclosing(self._provider.stream(body, self._info)) as stream:
+                async for events in stream:
+                    report.take(events)
+                    if not report.is_sent:
+                        report.is_sent, report.seat = True, await self._landed(table, busy, Seat(0, of))
+                    yield events
         finally:
-            table.left(seat, report.read(prompt))
+            report.end(table, prompt)
+
+    async def _seated(
+        self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, seat: Seat, busy: frozenset[int]
+    ) -> AsyncGenerator[list[StreamEvent], None]:
+        table, report = self._table, Report(seat)
+        try:
+            await self._save(table, seat)
+            async with aclosing(self._sent(body, table, seat, ticket, report, busy)) as stream:
+                async for events in stream:
+                    yield events
+        finally:
+            report.end(table, prompt)
 
     async def _sent(
-        self, body: Mapping[str, Any], seat: Seat, ticket: Ticket, report: Report
+        self,
+        body: Mapping[str, Any],
+        table: SlotTable,
+        seat: Seat,
+        ticket: Ticket,
+        report: Report,
+        busy: frozenset[int],
     ) -> AsyncGenerator[list[StreamEvent], None]:
         """Send the prompt in one way after another until the engine says that it has what is expected, or in the last.
 
         It says so before it reads, so that hardly any time is lost.
         """
-        is_judged = is_refused = has_begun = False
-        ways = deque(ways_of(self.standing, seat, is_alone=self._slots == 1))
+        is_judged = has_begun = False
+        ways = deque(ways_of(self.standing, seat))
         way = ways[0]
         while ways:
-            way = ways.popleft()
-            if way == "file" and seat.file is not None and not await self._restored(seat.file, seat.slot):
+            way, report.is_sent, report.cached = ways.popleft(), True, None
+            if way == "anywhere":
+                table.given_back(seat)
+                table.strayed()
+                report.seat = None
+            elif way == "file" and seat.file is not None and not await self._restored(table, seat.file, seat.slot):
                 seat = replace(seat, expected=0)
             pinned = {"id_slot": seat.slot} if way != "anywhere" and self._slots > 1 else {}
-            report.cached = None
             ticket.begins()
             try:
                 async with aclosing(self._provider.stream({**body, **pinned}, self._info)) as stream:
                     async for events in stream:
                         report.take(events)
+                        if report.seat is None and not has_begun:
+                            report.seat = await self._landed(table, busy, seat)
+                        has_begun = has_begun or not all(isinstance(event, ReadingProgress) for event in events)
                         if not is_judged and (has := report.has(seat.expected)) is not None:
                             if ways and not has and not has_begun:
                                 break
                             is_judged = True
                             self._judge(seat, way, has)
-                        has_begun = True
                         yield events
                     else:
                         ways.clear()
-            except UpstreamRejected:
-                if not pinned or has_begun:
+            except UpstreamRejected as error:
+                if not pinned or has_begun or "slot" not in error.message.lower():
                     raise
-                ways, is_refused = deque[Way](["anywhere"]), True
+                self._stand("left_alone", REFUSES)
+                ways = deque[Way](["anywhere"])
+            if ways and report.seat is None:
+                table.lost()
+                table.taken(seat)
+                report.seat = seat
+            seat = report.seat or seat
         if not is_judged:
             self._judge(seat, way, None)
-        if is_refused:
-            self._stand("left_alone", REFUSES)
 
     def _judge(self, seat: Seat, way: Way, has: bool | None) -> None:
         """Learn from whether the engine had what a conversation goes on with."""
@@ -184,47 +255,48 @@ class ModelSlots:
             return
         if seat.file is None:  # it has forgotten what nobody has taken the place of: it may have been started anew
             self._can_save = None
-            self.standing = "tried" if self.standing == "pins" else self.standing
             return
-        standing = standing_after(self.standing, way, has, can_save=bool(self._can_save))
-        no_help = NO_EFFECT if self._can_save else NO_FOLDER
-        self._stand(standing, {"left_alone": KEEPS, "saves": SAVES}.get(standing, no_help))
+        standing = standing_after(self.standing, way, has)
+        no_use = KEEPS if has and way != "file" else NO_EFFECT
+        self._stand(standing, SAVES if standing == "saves" else no_use)
         if way == "file":
             self._note_help(has_helped=bool(has))
 
     def _stand(self, standing: Standing, told: str) -> None:
-        """Do this from now on, and say so, each thing once."""
-        if standing != self.standing and told not in self._said:
-            self._said.add(told)
-            log.info("%s %s.", self._name, told)
+        """Do this from now on, and say so."""
+        if standing != self.standing:
+            self._say(told)
         self.standing = standing
 
-    def _patience(self, tokens: int) -> float:
-        return max(PATIENCE, tokens / self._engine_of().reading)
+    def _say(self, told: str) -> None:
+        if told not in self._said:
+            self._said.add(told)
+            log.info("%s %s.", self._name, told)
 
-    async def _save(self, seat: Seat) -> None:
+    async def _save(self, table: SlotTable, seat: Seat) -> None:
         """Have saved what leaves the slot; where that is of no use, it is only remembered that it has left."""
         if seat.leaves is None:
             return
-        tokens, patience = 0, self._patience(seat.leaves.tokens)
-        if seat.saves and self._can_save and self.standing != "pins":
+        tokens, patience = 0, self._moving.patience(self._engine_of(), seat.leaves.tokens)
+        if seat.saves:
             try:
                 moved = await self._files.save(self._info.id, seat.slot, seat.number, patience)
                 tokens, self._moving = moved.tokens, self._moving.after(moved.tokens, moved.seconds)
             except ElbowroomError as error:
                 log.warning("%s could not save a slot: %s", self._name, error.message)
                 self._note_help(has_helped=False)
-        self._table.saved(seat, tokens)
+        table.saved(seat, tokens)
 
-    async def _restored(self, file: File, slot: int) -> bool:
+    async def _restored(self, table: SlotTable, file: File, slot: int) -> bool:
         """Have a file restored into a slot; return whether the slot has now what was saved."""
         try:
-            moved = await self._files.restore(self._info.id, slot, file.number, self._patience(file.tokens))
+            patience = self._moving.patience(self._engine_of(), file.tokens)
+            moved = await self._files.restore(self._info.id, slot, file.number, patience)
         except ElbowroomError as error:
             log.warning("%s could not restore a slot: %s", self._name, error.message)
             moved = SlotMoved(0, 0)
         self._moving = self._moving.after(moved.tokens, moved.seconds)
-        if self._table.restored(file, moved.tokens):
+        if table.restored(file, moved.tokens):
             return True
         self._note_help(has_helped=False)
         return False
@@ -233,4 +305,4 @@ class ModelSlots:
         """Note whether a file was of use, and have nothing saved any more once it was so less often than not."""
         self._helped += 1 if has_helped else -1
         if self._helped < 0:
-            self._stand("pins", NO_EFFECT)
+            self._stand("left_alone", NO_EFFECT)

@@ -5,6 +5,7 @@ the results of its tools is waited for, for a moment, before another one that br
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -36,12 +37,14 @@ class TakenTurn:
 class Line:
     """The chats of one owner with one engine, which has read the prompt of the `holder` last.
 
-    Of the holder `running` requests are under way; after them it is waited for `until` a time. The last prompt takes
-    `reading` seconds. Of each chat it is known when it `ended` a request with calls, and how long it `paused` then.
+    Of each chat so many requests are `running`; after those of the holder it is waited for `until` a time. So many
+    requests are `waiting`. The last prompt takes `reading` seconds. Of each chat it is known when it `ended` a request
+    with calls, and how long it `paused` then.
     """
 
     holder: Hashable = None
-    running: int = 0
+    running: Counter[Hashable] = field(default_factory=Counter)
+    waiting: int = 0
     until: float = 0.0
     reading: float = 0.0
     ended: dict[Hashable, float] = field(default_factory=dict)
@@ -59,11 +62,11 @@ class Line:
 
     def is_anothers(self, chat: Hashable, now: float) -> bool:
         """Tell whether another chat has the engine, or is waited for."""
-        return self.holder != chat and (self.running > 0 or now < self.until)
+        return self.holder != chat and (self.holder in self.running or now < self.until)
 
     def begin(self, chat: Hashable) -> None:
         """Let a chat have the engine."""
-        self.running = self.running + 1 if self.holder == chat else 1
+        self.running[chat] += 1
         self.holder = chat
 
     def end(self, chat: Hashable, reading: float, now: float) -> None:
@@ -73,9 +76,10 @@ class Line:
         else:
             self.ended.pop(chat, None)
             self.paused.pop(chat, None)
+        self.running[chat] -= 1
+        self.running = +self.running  # without those at 0
         if self.holder != chat:
             return  # others were not kept waiting for so long
-        self.running -= 1
         pause = min(LONGEST_PAUSE, reading)
         self.until = now + pause if self.paused.get(chat, 0.0) <= pause else now
         self.changed.set_result(None)
@@ -100,15 +104,17 @@ class Turns:
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault((pool, owner), Line())
         line.arrive(chat, loop.time())
-        if on_wait is not None:
-            await _wait(line, chat, on_wait)
-        line.begin(chat)
-        turn = TakenTurn()
         try:
-            yield turn
+            if on_wait is not None:
+                await _wait(line, chat, on_wait)
+            line.begin(chat)
+            turn = TakenTurn()
+            try:
+                yield turn
+            finally:
+                line.end(chat, turn.reading, loop.time())
         finally:
-            line.end(chat, turn.reading, loop.time())
-            if not (line.running or line.ended):
+            if not (line.running or line.waiting or line.ended):
                 self._lines.pop((pool, owner), None)
 
 
@@ -116,10 +122,15 @@ async def _wait(line: Line, chat: Hashable, on_wait: Callable[[], Awaitable[None
     loop = asyncio.get_running_loop()
     began, is_told = loop.time(), False
     last = began + MOST_READINGS * line.reading
-    while line.is_anothers(chat, now := loop.time()) and now < last:
-        if not is_told and now - began >= QUIET_SECONDS:
-            is_told = True
-            await on_wait()
-            continue
-        ends = [last, *([] if line.running else [line.until]), *([] if is_told else [began + QUIET_SECONDS])]
-        await asyncio.wait([line.changed], timeout=max(0.0, min(ends) - now))
+    line.waiting += 1
+    try:
+        while line.is_anothers(chat, now := loop.time()) and now < last:
+            if not is_told and now - began >= QUIET_SECONDS:
+                is_told = True
+                await on_wait()
+                continue
+            pause = [] if line.holder in line.running else [line.until]
+            ends = [last, *pause, *([] if is_told else [began + QUIET_SECONDS])]
+            await asyncio.wait([line.changed], timeout=max(0.0, min(ends) - now))
+    finally:
+        line.waiting -= 1

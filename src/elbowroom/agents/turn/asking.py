@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, Final
 
 from elbowroom.agents.admission import Job, Placement, PromptToPlace
@@ -125,8 +124,8 @@ class Asking:
     async def _in_turn(self, step: ManagedStep, sending: Sending) -> Reply:
         """Take a step in an engine with one slot, where chats of one owner that alternate take turns."""
         admission, pool = self.settings.shared.admission, sending.pool_key
-        roles = (item.message.get("role") for item in reversed(self.manager.history.items))
-        brings_results = "tool" in takewhile(lambda role: role != "assistant", roles)
+        last = next(reversed(self.manager.history.items), None)
+        brings_results = last is not None and last.message.get("role") == "tool"  # and no words of a person after them
         on_wait = sending.tell_of_turn if brings_results else None
         async with admission.turns.taken(pool, self.request.caller.owner, sending.talk().kept[0], on_wait) as turn:
             reply = await step.run()
@@ -253,7 +252,8 @@ class Asking:
             model, talk = f"{self.target.provider.id}/{fit.info.id}", _talk(self.request, self._live)
             before = self.settings.shared.prompts.last_of(talk, model)
             if before is not None and before.window == fit.info.loaded_context:
-                self.recall.sent_with, _ = before.compacted
+                key, changes = before.compacted
+                self.recall.sent_with = key if key or not changes else None
             await fit.recall_compactions(waits=self._live is None or self._live.is_patient)
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)

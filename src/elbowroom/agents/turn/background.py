@@ -1,9 +1,9 @@
 """Compacts a conversation in the background, after an answer that has brought it near the trigger."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.agents.admission import Job, Work
 from elbowroom.agents.ask import Question, ReplyReader, ask
@@ -20,8 +20,6 @@ from elbowroom.context.transcript import Message, calls_of, text_of, written
 log = logging.getLogger(__name__)
 USUAL_TURNS: Final = (9, 10)
 """Of how many turns how many are no longer than what is expected."""
-NotePrompt = Callable[[Mapping[str, Any], int], object]
-"""Takes the body of a request that the engine has read, and the size of its prompt in tokens."""
 
 
 def usual_question(messages: Sequence[Message]) -> Message:
@@ -91,21 +89,22 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
             job.compacted(outcome)
         if is_news:
             await note_fill(fit)
-            await read_again(fit, sending.note_prompt, job)
+            await read_again(fit, sending, job)
 
     return work
 
 
-async def read_again(fit: PromptFit, note_prompt: NotePrompt, job: Job) -> None:
+async def read_again(fit: PromptFit, sending: Sending, job: Job) -> None:
     """Ask for one token after a conversation: the engine has it in its cache then when the person writes again."""
     job.compacted(None)  # nobody waits for it
     target, admission = fit.compactor.target, fit.compactor.settings.shared.admission
     sent = await fit.counter.sent([*fit.manager.history.messages, NEXT])
     body = {**without_answer_fields(fit.shape.body(sent)), "max_tokens": 1}
     prompt = (await fit.counter.size(body)).count.at_most
-    question = Question(target.provider, fit.info, body, prompt, fit.manager.budget.window)
+    window, conversation = fit.manager.budget.window, tuple(sending.talk().kept)
+    question = Question(target.provider, fit.info, body, prompt, window, conversation=conversation)
     await ask(question, ReplyReader(), admission, rank=job)
-    note_prompt({**body, "messages": sent[:-1]}, prompt)
+    sending.note_prompt({**body, "messages": sent[:-1]}, prompt)
     log.info("%s has read the conversation ahead of its next message.", fit.info.id)
 
 

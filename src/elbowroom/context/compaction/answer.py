@@ -79,7 +79,7 @@ class Unusable:
 PruneAnswer = Plan | Rewrite | Unusable
 
 
-EXAMPLE = Plan("what must hold", "what happened", to_do=((OPEN, "what is open"), (DONE, "what is done")))
+EXAMPLE = Plan("what must hold", "what happened", to_do=((OPEN, "open"), (DONE, "done")))
 """The form that the pruning agent is shown: an answer that repeats its words says nothing."""
 
 
