@@ -126,6 +126,20 @@ async def test_an_agent_shares_nothing_with_its_model(tmp_path: Path) -> None:
         assert len(await conversations(served)) == 2
 
 
+async def test_a_conversation_that_was_made_shares_nothing_with_raw_chats(tmp_path: Path) -> None:
+    """What another program asks a raw model after the same words is not written into what a program has made."""
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    async with small_window(tmp_path, says, window=SMALL) as (served, _):
+        items = {"items": [{"type": "message", **message} for message in said]}
+        async with served.http.post(f"{served.url}/v1/conversations", json=items) as response:
+            made = (await response.json())["id"]
+        await ask(served, RAW_MODEL, [*said, {"role": "user", "content": "Which pier?"}])
+        rows = {row["id"]: row["agent"] for row in await conversations(served)}
+        assert (len(rows), rows[made]) == (2, "")
+        async with served.http.get(f"{served.url}/v1/conversations/{made}/items") as response:
+            assert len((await response.json())["data"]) == len(said)
+
+
 async def test_a_smaller_window_compacts_more_and_the_larger_one_stays(tmp_path: Path) -> None:
     """A model with a smaller window has its own compaction, and the one with the larger keeps what it had."""
     async with small_window(
@@ -145,6 +159,20 @@ async def test_a_smaller_window_compacts_more_and_the_larger_one_stays(tmp_path:
         await ask(served, RAW_OTHER, chat)
         assert prompts_of(studio, OTHER)[-1] == [*small, *chat[-4:]]
         assert len(orders_of(studio)) == orders
+
+
+async def test_a_model_that_had_the_whole_still_has_it(tmp_path: Path) -> None:
+    """More than half of the large window is full: what was compacted for the small one is not for the other."""
+    models = [other(SMALL)]
+    async with small_window(tmp_path, says, compaction=IN_TURN, window=LARGE, prune=SignedPlans(), others=models) as (
+        served,
+        studio,
+    ):
+        chat = history(75)
+        for model, question in ((RAW_MODEL, "And tomorrow?"), (RAW_OTHER, "And on Sunday?"), (RAW_MODEL, "And then?")):
+            chat += [await ask(served, model, chat), {"role": "user", "content": question}]
+        assert orders_of(studio)
+        assert prompts_of(studio, MODEL)[-1] == chat[:-2]
 
 
 @pytest.mark.parametrize("windows", [(SMALL, SMALL), (LARGE, SMALL)], ids=["alike", "large and small"])

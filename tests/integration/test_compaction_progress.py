@@ -316,6 +316,27 @@ async def test_parts_that_were_answered_outlive_a_client_that_leaves(tmp_path: P
         assert len(gates.made) == 2 + parts - 1
 
 
+@pytest.mark.parametrize("answer", ["I go on with the conversation.", '{"retain": "The user wa'])
+async def test_an_answer_about_a_part_that_is_of_no_use_is_not_kept(tmp_path: Path, answer: str) -> None:
+    """The client leaves after it: the next request asks about the first part again, as if nothing had been answered."""
+    orders: list[dict[str, Any]] = []
+
+    def prune(body: dict[str, Any]) -> Script:
+        orders.append(body)
+        return Script(answer) if len(orders) == 1 else Script(*([] if is_open else [WaitFor(gate)]), valid_plan(body))
+
+    gate, is_open = asyncio.Event(), False
+    async with small_window(tmp_path, prune=prune) as (served, studio):
+        async with watched(served, LONG) as stream:
+            await stream.next_status()
+            await eventually(lambda: len(orders) == 2, "it is not asked again", seconds=30)
+        await eventually(lambda: studio.disconnects, "the order is answered for nobody", seconds=10)
+        is_open, before = True, len(orders)
+        async with watched(served, LONG) as stream:
+            assert text_of(chunks_of(await stream.rest())) == ANSWER
+        assert orders[before]["messages"] == orders[0]["messages"]
+
+
 def assert_closed(stream: bytes, error: str | None) -> None:
     """Check that what was opened is closed before the error frame, which is the last."""
     assert [status["done"] for status in statuses_of(stream)][-2:] == [False, True]

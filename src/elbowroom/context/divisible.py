@@ -87,14 +87,23 @@ def fits(text: str, room: int, size: Callable[[str], int]) -> bool:
 
 
 def _longest(most: int, room: int, taken: Callable[[int], int]) -> int:
-    """Return about the largest length up to the most that takes so many tokens; 0 where none was found."""
-    longest, length = 0, min(most, 4 * max(0, room))
+    """Return about the largest length up to the most that takes so many tokens; 0 where none was found.
+
+    A guess says how many characters a token has in what was tried. What is too long by less than half after a guess is
+    halved instead: a text whose ends are denser than its middle would stay too long in guess after guess.
+    """
+    longest, over, length = 0, most + 1, min(most, 4 * max(0, room))
     for _ in range(TRIES):
-        if length <= longest:
+        if not longest < length < over:
             break
         tokens = taken(length)
-        longest = length if tokens <= room else longest
-        length = min(most, length * room // max(1, tokens) - (tokens > room) * NEAR // 4)
+        guess = min(most, length * room // max(1, tokens) - (tokens > room) * NEAR // 4)
+        if tokens <= room:
+            longest, is_sound = length, guess < over
+        else:
+            is_sound = longest < guess <= (length if over > most else length // 2)
+            over = length
+        length = guess if is_sound else (longest + over) // 2
     return longest
 
 

@@ -42,10 +42,10 @@ class Chain:
     def of(cls, owner: str, agent: str, messages: Sequence[Message], *, of_one_model: bool = False) -> "Chain":
         """Return the chain of a history, from which our own notices have been removed already.
 
-        `agent` is an agent's id or the name of a raw model. With `of_one_model` a raw model has a seed of its own, as
-        in conversations that were begun before all of them shared one.
+        `agent` is an agent's id, the name of a raw model, or empty until somebody has answered. With `of_one_model` a
+        raw model has a seed of its own, as in conversations that were begun before all of them shared one.
         """
-        seed_of = agent if of_one_model or RAW not in agent else ""
+        seed_of = RAW if RAW in agent and not of_one_model else agent
         key = hashlib.blake2b(json_form([VERSION, owner, seed_of]).encode(), digest_size=KEY_BYTES).digest()
         seed, keys, ends, open_calls = key.hex(), list[str](), list[int](), OpenCalls()
         for end, message in enumerate(messages, 1):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -241,20 +242,24 @@ class Use:
 
 
 def uses_in(messages: Sequence[Message]) -> Iterator[Use]:
-    """Yield the calls of functions in messages, from old to new; ids of clients may be anything."""
+    """Yield the calls of functions in messages, from old to new.
+
+    Ids of clients may be anything: calls of one message with the same id have its results in their order.
+    """
     for caller, message in enumerate(messages):
         if not (calls := calls_of(message)):
             continue
-        results: dict[str, int] = {}
+        results: dict[str, deque[int]] = {}
         at = caller + 1
         while at < len(messages) and messages[at].get("role") == "tool":
-            results.setdefault(str(messages[at].get("tool_call_id")), at)
+            results.setdefault(str(messages[at].get("tool_call_id")), deque()).append(at)
             at += 1
         for position, call in enumerate(calls):
+            places = results.get(str(call.get("id")))
+            result = places.popleft() if places else None
             if isinstance(function := call.get("function"), Mapping):
                 name, arguments = str(function.get("name") or UNKNOWN_TOOL), function.get("arguments") or ""
                 arguments = arguments if isinstance(arguments, str) else as_json(arguments)
-                result = results.get(str(call.get("id")))
                 text = "" if result is None else text_of(messages[result])
                 yield Use(call, name, arguments, caller, position, result, text)
 

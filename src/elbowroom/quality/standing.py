@@ -58,8 +58,14 @@ def artifacts_in(text: str, states: Mapping[str, State]) -> list[str]:
     return [
         path
         for path, state in states.items()
-        if any(path in segment and STATES[state].search(segment) for segment in segments)
+        if any(_names(segment, path) and STATES[state].search(segment) for segment in segments)
     ]
+
+
+def _names(segment: str, path: str) -> bool:
+    """Tell whether a segment names a file, be it beside the folder that it shares with others."""
+    folder, slash, name = path.rpartition("/")
+    return path in segment or (f"{folder}{slash}" in segment and bool(folder) and stands_in(name, segment))
 
 
 def made_up_in(prompt: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:

@@ -49,6 +49,8 @@ async def test_where_the_entry_ends(covered: int, sent: int) -> None:
         (4096, (4096, 16_384), None, 4000, 3),
         (16_384, (4096, 4096), None, 6000, None),
         (16_384, (4096, 4096), None, 10_000, 3),
+        (16_384, (4096, 4096), 0, 10_000, None),  # it had the whole
+        (16_384, (4096, 4096), 0, 15_000, 3),
         (16_384, (4096, 4096), 1, 10_000, 1),
         (16_384, (4096, 4096), 1, 15_000, 3),
         (4096, (16_384, 16_384), None, 1000, 3),
@@ -68,7 +70,7 @@ async def test_which_window_it_was_made_for(
         return tokens
 
     recall = Recall(rows, CompactionNotes(), Caller("ada"), "coder", WHOLE)
-    recall.sent_with = keys[sent_with - 1] if sent_with is not None else ""
+    recall.sent_with = ("", *keys)[sent_with] if sent_with is not None else None
     prompt, _ = await recall.recall(Prompt.of(WHOLE), Budget(window), measured)
     summaries = [message["content"] for message in prompt.messages if message["content"].startswith("A summary")]
     assert summaries == ([f"A summary of {taken}."] if taken is not None else [])

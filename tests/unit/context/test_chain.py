@@ -181,8 +181,10 @@ def test_owners_and_agents_share_no_key(one: tuple[str, str], other: tuple[str, 
 
 def test_raw_models_share_all_keys() -> None:
     """What one raw model has answered is found for another, of any provider; in old stores each has its own keys."""
-    one, other, made_for_any = (Chain.of("ada", name, [ASK, ANSWER]) for name in ("lmstudio/qwen", "desk/mistral", ""))
-    assert one == other == made_for_any
+    one, other, made = (Chain.of("ada", name, [ASK, ANSWER]) for name in ("lmstudio/qwen", "desk/mistral", ""))
+    assert one == other
+    assert not {made.seed, *made.keys} & {one.seed, *one.keys}
+    assert made == Chain.of("ada", "", [ASK, ANSWER], of_one_model=True)
     old = Chain.of("ada", "lmstudio/qwen", [ASK, ANSWER], of_one_model=True)
     assert old.seed == "83570ea99333ef67fc9cff38cd5446e0"
     assert not {old.seed, *old.keys} & {one.seed, *one.keys}

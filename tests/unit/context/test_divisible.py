@@ -5,7 +5,7 @@ from compacting import qwen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elbowroom.context.divisible import LEAST, divided, ends, within
+from elbowroom.context.divisible import LEAST, beginning_and_end, divided, ends, within
 from elbowroom.context.transcript import Message, text_of
 
 LINE = "The boat left the harbour at noon, day {}. "
@@ -27,6 +27,21 @@ def test_as_much_of_an_answer_stays_as_has_room(room: int) -> None:
     assert text_of(parts.rest) + end == TEXT
     assert end.startswith("The boat")
     assert 0.9 * room - 20 < qwen().count_text(end) <= room
+
+
+HEX = "".join(f"0x{at * 2654435761 % 65536:04x},{at * 40503 % 65536:04x};" for at in range(150))
+MINUTES = "会议记录：渡船晚点，海面有风，码头工人罢工，下一班船改到第九码头。"
+
+
+@pytest.mark.parametrize("room", [500, 1000, 2000, 4000])
+@pytest.mark.parametrize("dense", [HEX[:520], HEX, MINUTES * 10, MINUTES * 80])
+def test_ends_that_are_denser_than_the_middle_are_shown(dense: str, room: int) -> None:
+    """Nearly all of the room is used also where characters take more tokens at the ends than between them."""
+    size = qwen().count_text
+    for middle in (TEXT, TEXT * 4):
+        text = f"{dense}{middle}{dense}"
+        shown = beginning_and_end(text, room, size, "[{} characters]".format)
+        assert shown == text or 0.5 * room < size(shown) <= room
 
 
 def test_beginning_of_a_users_message_stays_too() -> None:

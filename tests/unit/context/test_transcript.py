@@ -7,7 +7,7 @@ from hypothesis import given
 from random_histories import Json, always_the_same, histories
 
 from elbowroom.context.templates.repair import repair
-from elbowroom.context.transcript import Group, Message, Transcript, text_of
+from elbowroom.context.transcript import Group, Message, Transcript, text_of, uses_in
 
 CALLS: Json = {"role": "assistant", "content": "Both.", "tool_calls": [{"id": "a"}, {"id": "b"}]}
 RESULTS: list[Json] = [{"role": "tool", "tool_call_id": call_id, "content": f"Result {call_id}"} for call_id in "ab"]
@@ -65,3 +65,14 @@ def test_group_knows_its_kind(message: Message, kind: str) -> None:
 def test_text_of_message_is_its_text_alone(content: object, text: str) -> None:
     """Text comes from a string and from text parts; anything else has none."""
     assert text_of({"role": "user", "content": content}) == text
+
+
+@pytest.mark.parametrize("ids", ["ab", ["", ""], [None, None], ["call_0", "call_0"]])
+def test_calls_with_the_same_id_have_their_results_in_order(ids: list[str | None]) -> None:
+    """No result of another call, as an error, is taken for one's own; a call without one has none."""
+    calls = [{"id": each, "function": {"name": f"tool_{at}"}} for at, each in enumerate([*ids, ids[0]])]
+    results: list[Json] = [
+        {"role": "tool", "tool_call_id": each, "content": text} for each, text in zip(ids, ("ok", "Error"), strict=True)
+    ]
+    told = [(use.name, use.text) for use in uses_in([{"role": "assistant", "tool_calls": calls}, *results])]
+    assert told == [("tool_0", "ok"), ("tool_1", "Error"), ("tool_2", "")]

@@ -252,7 +252,8 @@ class Asking:
             model, talk = f"{self.target.provider.id}/{fit.info.id}", _talk(self.request, self._live)
             before = self.settings.shared.prompts.last_of(talk, model)
             if before is not None and before.window == fit.info.loaded_context:
-                self.recall.sent_with, _ = before.compacted
+                key, changes = before.compacted
+                self.recall.sent_with = key if key or not changes else None
             await fit.recall_compactions(waits=self._live is None or self._live.is_patient)
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)

@@ -16,7 +16,16 @@ from elbowroom.agents.turn.entries import Entries, key_of_part
 from elbowroom.agents.turn.pruner import PLANS, Conversation, PruningAgent, choose_pruner, wishes_of
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.budget import Budget, Compact
-from elbowroom.context.compaction import Cannot, Compaction, Ladder, RemovedCalls, TaskState, inner_summary
+from elbowroom.context.compaction import (
+    Cannot,
+    Compaction,
+    Ladder,
+    Plan,
+    RemovedCalls,
+    TaskState,
+    inner_summary,
+    read_prune_answer,
+)
 from elbowroom.context.conversation import CompactionDetails, StepUsage
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
 from elbowroom.context.masking import Chosen
@@ -42,7 +51,8 @@ class ConversationSource:
 
     `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
     the compaction takes out. With `foresees` the last message stands for the one that the person will write next. A
-    preview is not logged as a compaction. A last answer that `is_unfinished` was stopped, or ended by a limit.
+    preview is not logged as a compaction; of it and a rehearsal nothing `is_kept`. A last answer that `is_unfinished`
+    was stopped, or ended by a limit.
     """
 
     shape: StepRequest
@@ -52,6 +62,7 @@ class ConversationSource:
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
     is_preview: bool = False
+    is_kept: bool = True
     is_unfinished: bool = False
 
 
@@ -60,12 +71,13 @@ class Work:
     """The progress of one compaction: the size of the prompt, once it is counted, and the pruning agent's work.
 
     `closing` is the last notice for the person, whatever the outcome. `reason` is why the last rung failed. `entries`
-    have what was answered about parts of this `owner`'s material, which a compaction that `begins_anew` asks for again.
+    have what was answered about parts of this `owner`'s material, which a compaction that `begins_anew` asks for again;
+    None where nothing is kept.
     """
 
     name: str
     before: "asyncio.Future[int]"
-    entries: Entries
+    entries: Entries | None
     owner: str
     begins_anew: bool = False
     is_preview: bool = False
@@ -82,20 +94,22 @@ class Work:
                 return await counter.prompt(messages)
             case AskPruner():
                 self.asked = effect.progress
-                return await self._answer_of(pruner, effect)
+                return await self._answer_of(pruner, effect, counter)
             case RungFailed(reason):
                 self._fail(reason)
                 return None
 
-    async def _answer_of(self, pruner: PruningAgent, asked: AskPruner) -> str:
+    async def _answer_of(self, pruner: PruningAgent, asked: AskPruner, counter: StepCounter) -> str:
         """Return the pruning agent's answer; where it has told of a part before, that one."""
-        if not asked.rests_on:
+        if self.entries is None or not asked.rests_on:
             return await pruner.ask(asked.messages, asked.cap)
-        key = key_of_part(self.owner, pruner.name, asked.rests_on)
-        if not self.begins_anew and (known := await self.entries.part_answered(key)) is not None:
+        key = key_of_part(self.owner, pruner.ways, asked.cap, asked.rests_on)
+        may_know = not self.begins_anew and asked.progress.attempt == 1
+        if may_know and (known := await self.entries.part_answered(key)) is not None:
             return known
         answer = await pruner.ask(asked.messages, asked.cap)
-        self.entries.keep_part(key, answer)
+        if isinstance(read_prune_answer(answer), Plan) and counter.text(answer) <= 2 * asked.cap:
+            self.entries.keep_part(key, answer)
         return answer
 
     def _fail(self, reason: str) -> None:
@@ -227,9 +241,8 @@ class Compactor:
         """
         counting = asyncio.ensure_future(counter.prompt(transcript.messages))
         shared, owner = self.settings.shared, source.shape.request.caller.keeps_as
-        entries = Entries(shared.store.ledger, shared.notes)
-        begins_anew = decision.is_wanted or source.is_preview
-        work = Work(self.target.name, counting, entries, owner, begins_anew, source.is_preview)
+        entries = Entries(shared.store.ledger, shared.notes) if source.is_kept else None
+        work = Work(self.target.name, counting, entries, owner, decision.is_wanted, source.is_preview)
         try:
             await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
             opening = work.notice()

@@ -111,9 +111,12 @@ def key_of_forgotten(chain: Chain) -> str:
     return _beside("forgotten", chain.keys[0] if chain.keys else chain.seed)
 
 
-def key_of_part(owner: str, pruner: str, rests_on: str) -> str:
-    """Return the key of the entry that has what this pruning agent has answered about a part of a conversation."""
-    return _beside("part", json_form([owner, pruner, rests_on]))
+def key_of_part(owner: str, ways: object, cap: int, rests_on: str) -> str:
+    """Return the key of the entry that has what a pruning agent has answered about a part, in at most `cap` tokens.
+
+    `ways` are what its answers depend on besides the part, as JSON holds it.
+    """
+    return _beside("part", json_form([owner, ways, cap, rests_on]))
 
 
 def _beside(name: str, key: str) -> str:

@@ -245,6 +245,7 @@ class PromptFit:
             await self.compactor.removed_calls(self.keeper, messages),
             foresees,
             is_preview=effect.purpose == PREVIEW,
+            is_kept=effect.purpose.is_kept,
             is_unfinished=is_unfinished,
         )
         return await self.compactor.compact(transcript, effect.decision, self.manager.budget, self.counter, source)

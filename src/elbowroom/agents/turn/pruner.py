@@ -193,6 +193,11 @@ class PruningAgent:
         return "/".join(self._key)
 
     @property
+    def ways(self) -> list[Any]:
+        """Return what its answers depend on besides what it is asked: its name, instructions and sampling."""
+        return [self.name, self.instructions, dict(self.sampling)]
+
+    @property
     def window(self) -> int:
         """Return its window in tokens, as far as overflows have not shown that it is smaller."""
         return min(self.known_window, self._shared_window)

@@ -64,8 +64,8 @@ class Recall:
         self._turns: Sequence[KeptTurn] = ()  # that were put back, the oldest first
         self._lost: KeptTurn | None = None
         self._has_begun = False
-        self.sent_with = ""
-        """The key of the compaction with which the model was asked last; empty where that is not known."""
+        self.sent_with: str | None = None
+        """The key of the compaction with which the model was asked last; empty for the whole, None where unknown."""
         self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
         self.items = items_of(messages, self.chain)
         self.keeping = Keeping(self.entries, self.chain, messages, may_have_hidden=caller.may_have_hidden)
@@ -203,6 +203,8 @@ class Recall:
                 break
         if not found or _are_alike(found[0][1].window, budget.window):
             return found[0] if found else None
+        if self.sent_with == "" and await self._fits(budget, size, None, budget.trigger - 1):
+            return None
         standing = self._standing(budget, found)
         if standing is not None and await self._fits(budget, size, standing, budget.trigger - 1):
             return standing

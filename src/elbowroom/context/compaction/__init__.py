@@ -1,6 +1,6 @@
 """How is a conversation made shorter? The ladder, the pruning agent's order and answer, and summaries made by code."""
 
-from elbowroom.context.compaction.answer import CALLED, CUT_OFF, EMPTY, ONLY_THOUGHT, Unusable, read_prune_answer
+from elbowroom.context.compaction.answer import CALLED, CUT_OFF, EMPTY, ONLY_THOUGHT, Plan, Unusable, read_prune_answer
 from elbowroom.context.compaction.calls import (
     RemovedCalls,
     index_of,
@@ -50,6 +50,7 @@ __all__ = [
     "Cannot",
     "Compaction",
     "Ladder",
+    "Plan",
     "RemovedCalls",
     "Rung",
     "Seal",

@@ -79,7 +79,7 @@ class Unusable:
 PruneAnswer = Plan | Rewrite | Unusable
 
 
-EXAMPLE = Plan("what must hold", "what happened", to_do=((OPEN, "what is open"), (DONE, "what is done")))
+EXAMPLE = Plan("what must hold", "what happened", to_do=((OPEN, "open"), (DONE, "done")))
 """The form that the pruning agent is shown: an answer that repeats its words says nothing."""
 
 
@@ -196,7 +196,7 @@ def _plan(found: Found, fields: dict[str, Any]) -> PruneAnswer:
         if is_unfinished or summary is None:
             return Unusable("The JSON was broken before the end of the summary.")
     keep = next((fields[name] for name in ("keep", "keepids", "keepgroups") if name in fields), None)
-    to_do = [*things_named(_text(fields.get("todo")), OPEN), *things_named(_text(fields.get("done")), DONE)]
+    to_do = [*things_named(fields.get("todo"), OPEN), *things_named(fields.get("done"), DONE)]
     return Plan(_text(retain), _text(summary), tuple(dict.fromkeys(_ids(keep))), tuple(to_do))
 
 

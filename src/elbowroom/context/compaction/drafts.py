@@ -150,22 +150,24 @@ class Drafts:
         text = summary_message("", "", (), self._state, self._results) if self._results else ""
         return Draft(division, Plan("", ""), (), text)
 
-    def shrunk(self, draft: Draft) -> Draft | None:
-        """Return a draft with only the newer half of the groups that it keeps, or of the lines that it quotes.
+    def shrunk(self, draft: Draft, over: int) -> Draft | None:
+        """Return a draft without about so many tokens, which are too many: of its quotations, where these have them.
 
-        One without any goes on without the part of a message that it has shown. None where it can get no smaller.
+        Where they have not, only the newer half of the groups stays that it keeps, then it goes on without the part of
+        a message that it has shown. None where it can get no smaller.
         """
         if draft.is_whole:
             return None
-        if not (draft.kept or draft.lines):
-            parts = [part for id_, part in draft.division.parts.items() if id_ not in self.division.parts]
-            if parts:
-                return self._draft(self.division, draft.plan, (), draft.most + sum(map(self._size_shown, parts)))
-            smaller = self._draft(draft.division, draft.plan, (), _less(draft.most))
-            return smaller if len(smaller.summary) < len(draft.summary) else None
-        kept = draft.kept[(len(draft.kept) + 1) // 2 :]
-        room = draft.most if draft.kept else _less(draft.most)
-        return self._draft(draft.division, draft.plan, kept, room)
+        room = draft.most - max(0, self._left(draft)) - max(LEAST_LEFT // 8, over)
+        smaller = self._draft(draft.division, draft.plan, draft.kept, room)
+        if len(smaller.summary) < len(draft.summary):
+            return smaller
+        if draft.kept:
+            return self._draft(draft.division, draft.plan, draft.kept[(len(draft.kept) + 1) // 2 :], draft.most)
+        parts = [part for id_, part in draft.division.parts.items() if id_ not in self.division.parts]
+        if not parts:
+            return None
+        return self._draft(self.division, draft.plan, (), draft.most + sum(map(self._size_shown, parts)))
 
     def _filled(self, plan: Plan, room: int) -> Draft:
         """Return the plan's draft with as many groups as there is room for: its own, then a few of the newest.
@@ -299,7 +301,3 @@ def condensed_as(known: Division, division: Division) -> Division:
     gone = {each.id for each in known.oldest}
     old = tuple(each for each in division.old if each.id not in gone)
     return replace(division, old=old, summaries=known.summaries, oldest=known.oldest)
-
-
-def _less(room: int) -> int:
-    return room - max(LEAST_LEFT // 8, room // 8)

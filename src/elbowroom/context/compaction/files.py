@@ -18,7 +18,7 @@ DELETING: Final = frozenset({"delete", "remove", "unlink", "trash", "rm"})
 PATCHED: Final = re.compile(r"\*\*\* (Add|Update|Delete) File: ([^\"'`\n\\]+)")
 """How patches name a file that several coding agents write."""
 DONE_BY_PATCH: Final[Mapping[str, State]] = {"Add": "written", "Update": "written", "Delete": "deleted"}
-PLACE: Final = re.compile(r"[^\"'`\n]*[\w)]\.[A-Za-z]\w{0,7}|[^\"'`\n]*[/\\][^\"'`\n]*")
+PLACE: Final = re.compile(r"[^\"'`\n]*[\w)]\.[A-Za-z]\w{0,7}|[^\"'`\n/\\]*[/\\][^\"'`\n]*")
 """How a file's name looks: with an ending, or with folders."""
 LISTED: Final = re.compile(r"^- (written|deleted|read)(?: in `([^`\n]+)`)?: (.+)$", re.MULTILINE)
 FOLDER: Final = re.compile(r".*[/\\]")

@@ -417,7 +417,7 @@ class Ladder:
             if fault is None:
                 judged = self._judged(drafts, draft.plan, done)
                 return judged.verdict.fault or judged
-            draft = drafts.shrunk(draft) or fault
+            draft = drafts.shrunk(draft, self.budget.occupied(done.after) - self.target) or fault
         return draft
 
     def _judged(self, drafts: Drafts, plan: Plan, done: Compaction) -> Compaction:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 DEEPEST: Final = 64
-"""Levels of broken JSON that are read; deeper ones would take the library long."""
+"""Levels of JSON that are read; deeper ones would take the library long, and go beyond Python's own stack."""
 MOST_BROKEN: Final = 16
 """Values that are found broken, after which no sound one is looked for."""
 START = re.compile(r"""(?:\[\s*+)?\{(?=\s*+["'“„‘\w/}])""")
@@ -21,7 +21,11 @@ DECODER = json.JSONDecoder(strict=False)
 STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 DEPTH_OF: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 END: Final = "\ue000"
-"""Stands behind a text while it is read: the string that has it then is the one in which the text ends."""
+"""Stands behind a text while it is read, more often than in it: the string with so many is that in which it ends."""
+ESCAPED_END: Final = ascii(END).strip("'")
+IN_APOSTROPHES: Final = re.compile(r"[\[\s]*+\{\s*+'")
+DOUBLED: Final = re.compile(r"(?<=\w)''(?=\w)")
+"""An apostrophe in a string between apostrophes, as some languages write it."""
 
 OPENING = re.compile(r"\s*+(?:<(think|thinking|thought|reasoning|seed:think)>|\[(THINK)\]|◁(think)▷)", re.IGNORECASE)
 CLOSING = re.compile(r"</(think|thinking|thought|reasoning|seed:think)>|\[/(THINK)\]|◁/(think)▷", re.IGNORECASE)
@@ -65,12 +69,16 @@ class Found:
 
 
 def find_values(text: str) -> Iterator[Found]:
-    """Yield each object, and each array that begins with an object, in order; what is broken comes last, as one."""
+    """Yield each object, and each array that begins with an object, in order; what is broken comes last, as one.
+
+    What is nested deeper than `DEEPEST` is left out.
+    """
     at, broken = 0, list[int]()
     while len(broken) < MOST_BROKEN and (start := START.search(text, at)):
         try:
             value, at = DECODER.raw_decode(text, start.start())
-            yield Found(_sendable(value), is_whole=True, is_cut=False)
+            if not _is_too_deep(text[start.start() : at]):
+                yield Found(_sendable(value), is_whole=True, is_cut=False)
         except (ValueError, RecursionError):
             at = start.start() + 1
             broken.append(start.start())
@@ -80,15 +88,21 @@ def find_values(text: str) -> Iterator[Found]:
 
 def _mended(text: str) -> Iterator[Found]:
     """Yield what broken JSON means, without the string in which it ends, if it does."""
-    depths = depths_in(text)
-    if max(depths, default=0) > DEEPEST:
+    if _is_too_deep(text):
         return
+    if IN_APOSTROPHES.match(text):
+        text = DOUBLED.sub("'", text)
     from json_repair import repair_json
 
     with suppress(ValueError, RecursionError):
-        value = _sendable(repair_json(text + END, return_objects=True, skip_json_loads=True))
-        is_cut = depths[-1:] > [0]
-        yield Found(_without_end(value), not is_cut, is_cut, _open_field(value))
+        end = END * (1 + text.count(END) + text.casefold().count(ESCAPED_END))
+        value = _sendable(repair_json(text + end, return_objects=True, skip_json_loads=True))
+        is_cut = depths_in(text)[-1:] > [0]
+        yield Found(_without_end(value, end), not is_cut, is_cut, _open_field(value, end))
+
+
+def _is_too_deep(text: str) -> bool:
+    return max(depths_in(text), default=0) > DEEPEST
 
 
 def depths_in(text: str) -> list[int]:
@@ -96,24 +110,25 @@ def depths_in(text: str) -> list[int]:
     return list(accumulate(DEPTH_OF.get(found[0], 0) for found in STRING_OR_BRACKET.finditer(text)))
 
 
-def _without_end(value: Any) -> Any:
+def _without_end(value: Any, end: str) -> Any:
     if isinstance(value, dict):
-        return {key: _without_end(item) for key, item in value.items() if END not in key and not _is_open(item)}
-    return [_without_end(item) for item in value if not _is_open(item)] if isinstance(value, list) else value
+        items = value.items()
+        return {key: _without_end(item, end) for key, item in items if end not in key and not _is_open(item, end)}
+    return [_without_end(item, end) for item in value if not _is_open(item, end)] if isinstance(value, list) else value
 
 
-def _open_field(value: Any, key: str = "") -> tuple[str, str] | None:
+def _open_field(value: Any, end: str, key: str = "") -> tuple[str, str] | None:
     """Return the key of the string in which a text ends, and what there is of it."""
-    if _is_open(value):
-        return key, value.partition(END)[0]
+    if _is_open(value, end):
+        return key, value.rpartition(end)[0]
     items = (
         value.items() if isinstance(value, dict) else ((key, each) for each in value) if isinstance(value, list) else ()
     )
-    return next((found for name, item in items if (found := _open_field(item, name)) is not None), None)
+    return next((found for name, item in items if (found := _open_field(item, end, name)) is not None), None)
 
 
-def _is_open(value: Any) -> bool:
-    return isinstance(value, str) and END in value
+def _is_open(value: Any, end: str) -> bool:
+    return isinstance(value, str) and end in value
 
 
 def _sendable(value: Any) -> Any:

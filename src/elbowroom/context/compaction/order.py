@@ -40,8 +40,7 @@ names, paths, addresses, numbers. Compact: old tool results down to what was lea
 to their outcome, repetition and small talk to nothing."""
 DEFAULT_RETAIN_PROMPT = """\
 In "retain" list, one short line each, what must hold from now on: the user's rules, facts about them and their work, \
-and decisions. In "summary" tell in order what happened, in "to_do" what is open, in "done" what of that \
-is done, in the same words."""
+and decisions. In "summary" tell in order what happened; "done" repeats what stood in "to_do"."""
 
 FOCUS = "What the user wants of this summary; follow it in what to keep and what to drop, and in nothing else:"
 STANDS = "What the earlier summary in the conversation says stays as it is above yours: tell what has come since."
@@ -197,7 +196,7 @@ class PruningRequest:
             order = listing_order(part, so_far, self.wishes, self._part_cap, reasons, stands=not self._answers)
             progress = Progress(self._attempt, len(self._answers) + 1, len(self._parts))
             is_last = len(self._answers) + 1 == len(self._parts)
-            rests_on = "" if is_last or reasons else "\n".join((self.wishes.text(), so_far, *part))
+            rests_on = "" if is_last else "\n".join((self.wishes.text(), so_far, *part))
             answer = read_prune_answer((yield AskPruner(order, self._part_cap, progress, rests_on)))
             if isinstance(answer, Rewrite) and len(self._parts) > 1:
                 answer = as_plan(answer, self.division)

@@ -5,6 +5,7 @@ A summary carries both. Of its own things a pruning agent may close one, but non
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,9 +17,9 @@ from elbowroom.context.transcript import Group, uses_in
 Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
 OPEN, DONE = "open", "done"
-"""The statuses of what a pruning agent has told; a client may have any other."""
-ALIKE: Final = 0.75
-"""The share of a thing's letters that are told where it is done; with fewer it may be another thing."""
+"""The statuses of what a pruning agent has told; a client's are in quotation marks where they are the same."""
+ALIKE: Final = 0.6
+"""The share of letters that a thing has in common with what is told as done; with fewer it may be another thing."""
 STATUS: Final = "status"
 LONGEST: Final = 160
 """Characters of a thing."""
@@ -45,20 +46,25 @@ def client_list(groups: Sequence[Group], told: str) -> ClientList | None:
 
     It is known by its form, whatever the client calls it: one list of things that have a status each. A later call of
     the same tool with an empty list empties it, also where the list itself stands in what an earlier summary has
-    `told`. A call that has failed changes nothing.
+    `told`. A call that has failed changes nothing. Of several tools that keep one, that counts which was called most,
+    where to be told before is as good as a call; then the told one, and the newest.
     """
-    emptied: set[str] = set()
-    for group in reversed(groups):
-        for use in reversed([*uses_in(group.messages)]):
+    tool = tool_told(told)
+    lists: dict[str, ClientList | None] = {tool: None} if tool else {}
+    calls = Counter([tool])
+    for group in groups:
+        for use in uses_in(group.messages):
             given = _parsed(use.arguments)
             if given is None or error_in(use.text) is not None:
                 continue
             if things := _things_in(given):
-                return ClientList(use.name) if use.name in emptied else ClientList(use.name, tuple(things), group)
-            if _empties(given):
-                emptied.add(use.name)
-    tool = tool_told(told)
-    return ClientList(tool) if tool in emptied else None
+                lists.pop(use.name, None)
+                lists[use.name] = ClientList(use.name, tuple(things), group)
+                calls[use.name] += 1
+            elif use.name in lists and _empties(given):
+                lists[use.name] = ClientList(use.name)
+    standing = [name for name, each in lists.items() if each is None or each.things] or [*lists]
+    return lists[max(reversed(standing), key=lambda name: (calls[name], name == tool))] if standing else None
 
 
 def _parsed(arguments: str) -> dict[str, Any] | None:
@@ -80,7 +86,13 @@ def _things_in(given: Mapping[str, Any]) -> list[Thing]:
     lists = list(filter(None, _lists_in(given)))
     if len(lists) != 1 or not all(isinstance(each, dict) and isinstance(each.get(STATUS), str) for each in lists[0]):
         return []
-    return [(one_line(each[STATUS], LONGEST).replace(":", ""), one_line(_told(each), LONGEST)) for each in lists[0]]
+    return [(_clients_status(each[STATUS]), one_line(_told(each), LONGEST)) for each in lists[0]]
+
+
+def _clients_status(status: str) -> str:
+    """Return a client's status as a summary tells it: never one that says that a pruning agent has told the thing."""
+    told = one_line(status, LONGEST).replace(":", "")
+    return f'"{told}"' if told in (OPEN, DONE) else told
 
 
 def _empties(given: Mapping[str, Any]) -> bool:
@@ -94,15 +106,32 @@ def _told(thing: Mapping[str, Any]) -> str:
     return max((value for key, value in thing.items() if key != STATUS and isinstance(value, str)), key=len, default="")
 
 
-def things_named(text: str, status: str) -> list[Thing]:
-    """Return the things that a text names, one in each line, with this status."""
-    lines = (one_line(line.strip("- \t"), LONGEST) for line in text.splitlines())
+def things_named(value: Any, status: str) -> list[Thing]:
+    """Return the things that a pruning agent names with this status: one in each line of a text, and in each object.
+
+    An object names it with its longest text, and may have a status of its own; without one it can also hold the things.
+    """
+    if isinstance(value, list):
+        return [thing for each in value for thing in (_thing_of(each, status) or things_named(each, status))]
+    if isinstance(value, dict):
+        own = _thing_of(value, status) if STATUS in value else []
+        return own or things_named([*value.values()], status)
+    if not isinstance(value, str):
+        return []
+    lines = (one_line(line.strip("- \t"), LONGEST) for line in value.splitlines())
     return [(status, what) for what in lines if what]
+
+
+def _thing_of(value: Any, status: str) -> list[Thing]:
+    """Return the thing that an object is; none for all else."""
+    what = one_line(_told(value), LONGEST) if isinstance(value, dict) else ""
+    is_done = what and str(value.get(STATUS)).casefold() in (DONE, "completed")
+    return [(DONE if is_done else status, what)] if what else []
 
 
 def with_client_list(before: Sequence[Thing], listed: Sequence[Thing]) -> list[Thing]:
     """Return what is to do once a client has listed what it knows of, which it then tells alone."""
-    known = [words_of(what) for _, what in listed]
+    known = {frozenset(words_of(what)) for _, what in listed}
     return [*(each for each in before if each[0] in (OPEN, DONE) and words_of(each[1]) not in known), *listed]
 
 
@@ -112,20 +141,36 @@ def with_news(before: Sequence[Thing], news: Sequence[Thing]) -> list[Thing]:
     What is done is not opened again in the same words. What a client has listed stays as it is.
     """
     things = list(before)
+    known = [words_of(what) for _, what in things]
     for status, what in news:
-        meant = _meant(words_of(what), [words_of(told) for _, told in things], least=ALIKE if status == DONE else 1)
+        words = words_of(what)
+        meant = known.index(words) if words in known else _most_alike(words, known) if status == DONE else None
         if meant is None:
             things.append((status, what))
+            known.append(words)
         elif (status, things[meant][0]) == (DONE, OPEN):
             things[meant] = DONE, things[meant][1]
     return sorted(things, key=lambda thing: thing[0] != DONE)
 
 
-def _meant(words: Set[str], known: Sequence[Set[str]], least: float) -> int | None:
-    """Return which thing is meant: the most alike, if these words have this share of its letters; None without one."""
-    shares = [sum(map(len, words & each)) / max(1, sum(map(len, each))) for each in known]
-    alike = max(range(len(known)), key=lambda at: (known[at] == words, shares[at]), default=None)
-    return alike if alike is not None and shares[alike] >= least else None
+def _most_alike(words: Set[str], known: Sequence[Set[str]]) -> int | None:
+    """Return which thing has the largest share of its letters in common with these words; None where none is alike."""
+    letters = _letters(words)
+    shares = [_share(words, letters, each) for each in known]
+    alike = max(range(len(known)), key=shares.__getitem__, default=None)
+    return alike if alike is not None and shares[alike] >= ALIKE else None
+
+
+def _share(words: Set[str], letters: int, other: Set[str]) -> float:
+    """Return which share of all letters two things have in common; 0 where it is small, or their numbers differ."""
+    common = _letters(words & other)
+    if common < ALIKE * letters or any(char.isdigit() for word in words ^ other for char in word):
+        return 0
+    return common / (letters + _letters(other) - common)
+
+
+def _letters(words: Set[str]) -> int:
+    return sum(map(len, words))
 
 
 def list_told(text: str) -> list[Thing]:

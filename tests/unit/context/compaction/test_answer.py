@@ -216,8 +216,15 @@ def test_lists_and_objects_become_lines() -> None:
     [
         ({"to_do": ["Row", "Sail"], "done": ["Paint"]}, (("open", "Row"), ("open", "Sail"), ("done", "Paint"))),
         ({"toDo": "- Row\n- Sail"}, (("open", "Row"), ("open", "Sail"))),
-        ({"to-do": ["what is open"], "done": ["what is done", "none"]}, ()),
+        ({"to-do": ["open"], "done": ["done", "none"]}, ()),
         ({"to_do": None, "done": []}, ()),
+        (
+            {"to_do": [{"task": "Sail", "status": "pending"}, {"status": "Done", "task": "Row"}, "Rest"]},
+            (("open", "Sail"), ("done", "Row"), ("open", "Rest")),
+        ),
+        ({"to_do": {"items": [{"id": 1, "title": "Ship it", "owner": "Bob"}, {"id": 2}]}}, (("open", "Ship it"),)),
+        ({"to_do": {"1": "Row", "2": ["Sail"]}, "done": [True, None]}, (("open", "Row"), ("open", "Sail"))),
+        ({"to_do": {"task": "Sail", "status": "pending"}}, (("open", "Sail"),)),
     ],
 )
 def test_what_is_to_do(fields: dict[str, Any], to_do: tuple[tuple[str, str], ...]) -> None:
@@ -439,12 +446,42 @@ def test_garbage_is_read_in_linear_time() -> None:
         assert isinstance(read_prune_answer(text), Plan | Unusable), unit
 
 
+def test_doubled_apostrophes_stand_for_one() -> None:
+    """Where strings are between apostrophes, as in some languages, two of them within a word end none."""
+    text = "{'retain': 'The user''s rule: be brief.', 'summary': 'It''s done, they didn't say more.', 'keep': [3]}"
+    assert read_prune_answer(text) == Plan("The user's rule: be brief.", "It's done, they didn't say more.", (3,))
+    told = "They wrote 'It''s' in it."
+    assert read_prune_answer(f'{{"retain": "{RETAIN}", "summary": "{told}",, "keep": []}}') == Plan(RETAIN, told)
+
+
+@pytest.mark.parametrize("sign", ["\ue000", "\ue000\ue000", "\\uE000", "\\ue000 \ue000"])
+def test_any_sign_may_be_in_broken_json(sign: str) -> None:
+    """Signs of private use, as fonts with pictures have them, leave the string whole, cut off or not."""
+    told = f"They typed {sign} and spoke about the ferry."
+    meant = json.loads(f'"{told}"')
+    assert read_prune_answer(f'{{"retain": "{RETAIN}", "summary": "{told}",, "keep": [3],}}') == Plan(
+        RETAIN, meant, (3,)
+    )
+    cut = read_prune_answer(f'{{"retain": "{RETAIN}", "summary": "{told}\\nAnd th')
+    assert isinstance(cut, Unusable)
+    assert cut.so_far == Plan(RETAIN, meant)
+
+
 def test_deep_nesting_is_no_error() -> None:
     """Nesting far deeper than Python's own stack is read as far as it makes sense."""
     assert isinstance(read_prune_answer('{"summary":' * 100_000), Unusable)
     assert isinstance(read_prune_answer("[" * 100_000 + "{"), Unusable)
     deep = f'{{"summary": {"[" * 40}"A summary that hides in many lists."{"]" * 40}}}'
     assert isinstance(read_prune_answer(deep), Plan)
+
+
+@pytest.mark.parametrize("levels", [70, 225, 330, 400, 460])
+@pytest.mark.parametrize("name", ["summary", "to_do", "keep"])
+def test_sound_json_beyond_the_stack_is_unusable(name: str, levels: int) -> None:
+    """JSON that Python still reads, but that is nested too deep for what reads it then, is no plan and no error."""
+    fields: dict[str, Any] = {"retain": "The user wants short answers.", "summary": "They spoke about the ferry."}
+    plan = json.dumps({**fields, name: "DEEP"}).replace('"DEEP"', "[" * levels + "]" * levels)
+    assert isinstance(read_prune_answer(plan), Unusable)
 
 
 JSON_VALUES = st.recursive(

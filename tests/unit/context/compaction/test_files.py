@@ -1,6 +1,7 @@
 """The list of files that calls have touched, kept by code from one compaction to the next."""
 
 import json
+import time
 
 import pytest
 
@@ -27,6 +28,14 @@ def test_calls_tell_what_was_done_to_files() -> None:
     ]
     assert list(files_in(groups, {})) == [("src/a.py", "read"), ("src/b c.py", "written"), ("old.md", "deleted")]
     assert list(files_in([call("look", "x.csv")], {"look": "read"})) == [("x.csv", "read")]
+
+
+@pytest.mark.parametrize("unit", ["/", "a.", "\\", "a/b.py", "a"])
+def test_a_path_is_looked_at_in_linear_time(unit: str) -> None:
+    """One that is too long to be a path takes no time that anybody would notice."""
+    start = time.process_time()
+    assert list(files_in([call("read_file", f'{unit * 40_000}"')], {})) == []
+    assert time.process_time() - start < 0.5
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import asyncio
 import copy
 import json
+import random
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from compacting import FORGETFUL, Answer, ScriptedPruner, chat, ladder, plan, said, size, used
+from compacting import FORGETFUL, Answer, FamilyPrompts, ScriptedPruner, chat, ladder, plan, said, size, used
 from hypothesis import given
 from hypothesis import strategies as st
 from random_histories import always_the_same, histories, words_in
@@ -642,7 +643,7 @@ async def test_an_open_to_do_is_carried_until_a_plan_closes_it() -> None:
     plans: list[dict[str, list[str]] | None] = [
         {"to_do": ["Paint the hull", "Launch her"], "done": []},
         {"to_do": [], "done": []},
-        {"to_do": [], "done": ["The hull is painted: paint the hull"]},
+        {"to_do": [], "done": ["paint the hull."]},
         None,
     ]
     for news in plans:
@@ -692,3 +693,25 @@ async def test_what_code_carries_has_room_where_nearly_all_is_fixed(free: int) -
     assert [path for path in paths if path not in told and f"`{path.rpartition('/')[2]}`" not in told] == []
     assert told.count("- pending: Paint boat") == 8 or listed[0] in done.messages
     assert done.messages[-2:] == (*last,)
+
+
+class Dense(FamilyPrompts):
+    """Counts prompts of three per cent more tokens than their texts have."""
+
+    async def prompt(self, messages: Sequence[Message]) -> int:
+        """Return the tokens of a prompt."""
+        return await super().prompt(messages) * 103 // 100
+
+
+async def test_a_draft_that_is_a_little_too_large_loses_a_little() -> None:
+    """A text takes more tokens in the prompt than alone: as much is left out, and the rest of the room is used."""
+    draw = random.Random(1)
+    messages = [said("system", "Be brief.")]
+    for number in range(300):
+        told = " ".join(f"w{draw.randrange(400)}" for _ in range(8))
+        messages.append(said("assistant" if number % 2 else "user", f"{told}."))
+    messages.append(said("user", "Go on?"))
+    climber = ladder(4096, ScriptedPruner(), messages, asks_pruner=False, is_firm=True, counter=Dense())
+    done = await climber.climb(Transcript.of(messages))
+    assert isinstance(done, Compaction)
+    assert climber.target - 64 < climber.ladder.budget.occupied(done.after) <= climber.target

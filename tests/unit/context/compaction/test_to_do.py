@@ -1,6 +1,7 @@
 """What is to do, carried by code from one compaction to the next: a client's list, and what pruning agents tell."""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,7 +84,6 @@ TOLD = told_list(KNOWN, len, 1000, "note")
         ([EMPTY], TOLD, []),
         ([calling({"todos": []}, tool="search")], TOLD, None),
         ([EMPTY], "- pending: of a summary that names no tool", None),
-        ([FULL], told_list(KNOWN, len, 1000, "plan"), KNOWN),
     ],
 )
 def test_an_emptied_list_stands_no_more(
@@ -92,6 +92,29 @@ def test_an_emptied_list_stands_no_more(
     """A later call of the same tool with an empty list empties it, also where the list itself was summarised before."""
     found = client_list(groups, told)
     assert (list(found.things) if found is not None else None) == things
+
+
+TOLD_BY_PLAN = told_list([("pending", "Sail")], len, 1000, "plan")
+
+
+@pytest.mark.parametrize(
+    ("groups", "told", "found"),
+    [
+        ([FULL, FULL, OTHER], "", FULL),
+        ([OTHER, OTHER, FULL], "", OTHER),
+        ([FULL, OTHER], "", OTHER),  # as often: the newest
+        ([OTHER, FULL, FULL, OTHER, EMPTY], "", OTHER),
+        ([OTHER], TOLD, None),  # what was told stays
+        ([OTHER, OTHER], TOLD, OTHER),
+        ([FULL], TOLD_BY_PLAN, None),
+        ([FULL, OTHER], TOLD_BY_PLAN, OTHER),
+        ([EMPTY, OTHER], TOLD, OTHER),
+    ],
+)
+def test_each_tool_keeps_a_list_of_its_own(groups: Sequence[Group], told: str, found: Group | None) -> None:
+    """A tool that sets statuses now and then takes nothing from the list that another one keeps."""
+    listed = client_list(groups, told)
+    assert (listed.lister if listed is not None else None) is found
 
 
 @pytest.mark.parametrize(("room", "first"), [(1000, 0), (64, 1), (36, 2), (5, 4)])
@@ -120,7 +143,42 @@ def test_the_end_of_a_list_has_room_first(room: int, first: int) -> None:
             [("done", "Sent the offer to Dana")],
             [("done", OFFER), ("open", INVOICE)],
         ),
-        ([("open", INVOICE)], [("done", "Sent the invoice to Dana, who paid")], [("done", INVOICE)]),
+        (  # so much more may be another thing
+            [("open", INVOICE)],
+            [("done", "Sent the invoice to Dana, who paid")],
+            [("done", "Sent the invoice to Dana, who paid"), ("open", INVOICE)],
+        ),
+        (
+            [("open", "Write the migration of the users' table")],
+            [("done", "Wrote the migration of the users' table")],
+            [("done", "Write the migration of the users' table")],
+        ),
+        (
+            [("done", "Write the parser")],
+            [("open", "Write the parser tests")],
+            [("done", "Write the parser"), ("open", "Write the parser tests")],
+        ),
+        (
+            [("open", "Fix login")],
+            [("open", "Fix login in the app")],
+            [("open", "Fix login"), ("open", "Fix login in the app")],
+        ),
+        ([("pending", "Tests")], [("open", "Write tests")], [("pending", "Tests"), ("open", "Write tests")]),
+        (
+            [("open", "Fix issue 12")],
+            [("done", "Fix issue 13")],
+            [("done", "Fix issue 13"), ("open", "Fix issue 12")],
+        ),
+        (
+            [("open", "Release v1.2 of the exporter")],
+            [("done", "Release v1.3 of the exporter")],
+            [("done", "Release v1.3 of the exporter"), ("open", "Release v1.2 of the exporter")],
+        ),
+        (
+            [("open", "Add tests for user login")],
+            [("done", "Add tests for user logout")],
+            [("done", "Add tests for user logout"), ("open", "Add tests for user login")],
+        ),
         ([("open", INVOICE)], [("done", OFFER)], [("done", OFFER), ("open", INVOICE)]),  # alike, but not the same
         ([("done", INVOICE)], [("open", INVOICE)], [("done", INVOICE)]),  # not opened again
         ([("done", INVOICE)], [("open", OFFER)], [("done", INVOICE), ("open", OFFER)]),
@@ -133,12 +191,38 @@ def test_what_a_plan_tells_of_it(before: list[Thing], news: list[Thing], after: 
     assert with_news(before, news) == after
 
 
+def test_long_lists_take_little_time() -> None:
+    """The words of what is known are read once, however much a plan tells."""
+    before = [("pending", f"Write the parser of module {at}") for at in range(20_000)]
+    news = [("open", f"Look at thing {at}") for at in range(50)]
+    start = time.process_time()
+    assert len(with_news(before, news)) == 20_050
+    assert time.process_time() - start < 1.5
+
+
 def test_a_client_lists_its_own_things_alone() -> None:
     """What pruning agents have told stays beside a newer list, unless it is on that."""
     before = [("open", INVOICE), ("open", OFFER), ("completed", "Read part 00")]
     assert with_client_list(before, [*KNOWN, ("pending", OFFER)]) == [("open", INVOICE), *KNOWN, ("pending", OFFER)]
     assert with_client_list(before, []) == [("open", INVOICE), ("open", OFFER)]
     assert tool_told(told_list(before[:2], len, 1000, "note")) == ""  # nothing of a client is among them
+
+
+def test_statuses_of_a_client_may_be_those_of_pruning_agents() -> None:
+    """Such a list is told, shortened and emptied as any other; what pruning agents have told stays beside it."""
+    listed = [{"content": INVOICE, "status": "open"}, {"content": OFFER, "status": "done"}]
+    first = client_list([calling({"todos": listed})], "")
+    assert first is not None
+    told = told_list(with_client_list([("open", "Rest")], first.things), len, 1000, first.tool)
+    assert tool_told(told) == "note"
+    shorter = client_list([calling({"todos": listed[:1]})], told)
+    assert shorter is not None
+    for now in (with_client_list(list_told(told), shorter.things), with_news(list_told(told), [("done", "Rest")])):
+        assert now[0][1] == "Rest"
+        assert [what for _, what in now[1:]] == [INVOICE, OFFER][: len(now) - 1]
+    assert [what for _, what in with_client_list(list_told(told), shorter.things)] == ["Rest", INVOICE]
+    assert client_list([EMPTY], told) == ClientList("note")
+    assert with_client_list(list_told(told), []) == [("open", "Rest")]
 
 
 def test_things_are_named_one_a_line() -> None:
