@@ -10,7 +10,7 @@ A slot keeps the prompt that it has read last, so that the next one is read only
 Where there is no seat, the engine chooses the slot, and it may be found out which:
 
     table.strayed()
-    seat = table.landed(before, now, seat)       # once the prompt is read, by which slots were busy before and are now
+    seat = table.landed(begun, seat)             # once it is read, by the slots in which something has begun since
     table.left(seat, prompt)                     # or table.lost() where that is not known
 
 What the engine then says that it had not to read again tells whether that helps: `standing_after`.
@@ -75,7 +75,7 @@ class Seat:
     """The slot of a prompt; what leaves it first, whether it `saves` that, in which file, and the file for the prompt.
 
     The engine should find `expected` tokens of the prompt in its slot or the file; 0 where that cannot be told. `of` is
-    the conversation that the prompt belongs to, or goes on with.
+    the conversation that the prompt belongs to, or goes on with; it `is_out` where it is known to be in no slot.
     """
 
     slot: int
@@ -85,6 +85,7 @@ class Seat:
     saves: bool = False
     number: int = 0
     file: File | None = None
+    is_out: bool = False
 
 
 Pays = Callable[[int, int], bool]
@@ -140,19 +141,20 @@ class SlotTable:
         expected = source.prompt.tokens if source is not None and prompt.continues(source.prompt) else 0
         if of is None and source is not None and source.goes_on_with(prompt):
             of = source.of
-        return Seat(slot, of, expected, leaves, saves, number or 0, file)
+        is_out = file is not None and None not in self.held
+        return Seat(slot, of, expected, leaves, saves, number or 0, file, is_out)
 
     def strayed(self) -> None:
         """Note that the engine chooses the slot of a prompt."""
         self._astray += 1
 
-    def landed(self, before: Set[int], now: Set[int], seat: Seat) -> Seat | None:
+    def landed(self, begun: Set[int], seat: Seat) -> Seat | None:
         """Take the slot that was chosen for a prompt that strayed, and return the seat there.
 
-        It is found by which slots were busy before and are now. None where that can be several, or one that has another
-        prompt of this server.
+        It is found by the slots in which something has `begun` since. None where that can be several, or one that has
+        another prompt of this server.
         """
-        chosen = [slot for slot in self._slots if slot in now and slot not in before and not self._busy[slot]]
+        chosen = [slot for slot in self._slots if slot in begun and not self._busy[slot]]
         if len(self.held) == 1:
             chosen = [0]
         if len(chosen) != 1:
@@ -277,7 +279,7 @@ def ways_of(standing: Standing, seat: Seat) -> list[Way]:
     that only then.
     """
     has_file = seat.file is not None and seat.file.tokens > 0
-    if standing == "tried" and seat.file is not None and seat.expected:
+    if standing == "tried" and seat.is_out and seat.expected:
         return ["anywhere", "file"] if has_file else ["anywhere"]
     return ["file"] if has_file else ["slot"]
 

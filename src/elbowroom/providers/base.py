@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -159,14 +159,26 @@ class SlotMoved:
     seconds: float
 
 
+class SlotState(NamedTuple):
+    """Whether something is read or written in a slot, and the number of the last request there, None if not told."""
+
+    is_busy: bool
+    request: int | None
+
+    def has_begun(self, before: "SlotState | None") -> bool:
+        """Tell whether a request has come to the slot since."""
+        busy, request = before if before is not None else (False, None)
+        return self.request != request or (self.is_busy and not busy)
+
+
 class SlotFiles(Protocol):
     """Files in which an engine keeps what it has read in a slot, by llama.cpp's routes. They raise ElbowroomErrors."""
 
     async def can_save(self, model: str) -> bool:
         """Return whether the engine was started with a folder for such files."""
 
-    async def busy(self, model: str) -> frozenset[int] | None:
-        """Return the slots in which something is read or written now; None where the engine does not tell."""
+    async def states(self, model: str) -> Mapping[int, SlotState] | None:
+        """Return what each slot does; None where the engine does not tell."""
 
     async def save(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:
         """Write what the slot has into the file with this number, over what that had; within so many seconds."""

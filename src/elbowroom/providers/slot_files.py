@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from elbowroom.errors import UpstreamError
-from elbowroom.providers.base import SlotMoved
+from elbowroom.providers.base import SlotMoved, SlotState
 from elbowroom.providers.failures import failure_of_response
 from elbowroom.providers.upstream import ANSWER_SECONDS, Reply, Upstream, parse_upstream_json
 
@@ -15,7 +15,7 @@ NO_ACTION: Final = "none"
 """A server without a folder for saved slots does not even look which action it is asked for."""
 UNKNOWN_ACTION: Final = 400
 TELLS_WITHIN: Final = 1.0
-"""Seconds in which a server tells which of its slots are busy; chats wait for it."""
+"""Seconds in which a server tells what its slots do; chats wait for it."""
 
 
 class LlamaCppSlots:
@@ -35,14 +35,14 @@ class LlamaCppSlots:
         except UpstreamError:
             return False
 
-    async def busy(self, model: str) -> frozenset[int] | None:
-        """Return the slots in which something is read or written now; None where the server does not tell soon."""
+    async def states(self, model: str) -> dict[int, SlotState] | None:
+        """Return what each slot does; None where the server does not tell soon."""
         url = f"{self._root}/slots?model={quote(model, safe='')}"
         try:
             reply = await self._upstream.exchange("GET", url, seconds=TELLS_WITHIN)
             rows = parse_upstream_json(reply.body) if reply.status == 200 else []
-            return frozenset(int(row["id"]) for row in rows if row["is_processing"]) if rows else None
-        except (UpstreamError, ValueError, TypeError, LookupError):
+            return {int(row["id"]): SlotState(bool(row["is_processing"]), row.get("id_task")) for row in rows} or None
+        except (UpstreamError, ValueError, TypeError, AttributeError, LookupError):
             return None
 
     async def save(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:

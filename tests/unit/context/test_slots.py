@@ -219,7 +219,7 @@ def test_files_are_few() -> None:
 
 
 SEAT = Seat(0)
-IN_SLOT, IN_FILE = Seat(0, "A", 50), Seat(0, "A", 50, file=File(0, Held(prompt("a"), "A"), 50))
+IN_SLOT, IN_FILE = Seat(0, "A", 50), Seat(0, "A", 50, file=File(0, Held(prompt("a"), "A"), 50), is_out=True)
 NOT_SAVED = replace(IN_FILE, file=File(0, Held(prompt("a"), "A"), 0))
 
 
@@ -230,6 +230,7 @@ NOT_SAVED = replace(IN_FILE, file=File(0, Held(prompt("a"), "A"), 0))
         ("tried", IN_SLOT, ["slot"]),
         ("tried", IN_FILE, ["anywhere", "file"]),
         ("tried", NOT_SAVED, ["anywhere"]),
+        ("tried", replace(IN_FILE, is_out=False), ["file"]),
         ("saves", IN_SLOT, ["slot"]),
         ("saves", IN_FILE, ["file"]),
         ("saves", NOT_SAVED, ["slot"]),
@@ -264,22 +265,20 @@ def test_a_conversation_of_which_nothing_is_known_has_no_seat() -> None:
     assert table.seat(prompt("a", "b", "c"), "A", always) is None
     table.strayed()
     assert table.seat(prompt("x"), "B", always, is_new=True) is None  # it may be the very slot
-    there = table.landed(frozenset(), {1}, Seat(0, "A"))
+    there = table.landed({1}, Seat(0, "A"))
     assert there == Seat(1, "A")
     assert seated(table, "B", "x").slot == 0
     table.left(there, prompt("a", "b", "c"))
     assert seated(table, "A", "a", "b", "c", "d", "e").slot == 1
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "slot"), [({0}, {0, 2}, 2), (set(), {1, 2}, None), (set(), set(), None), ({2}, {0, 2}, None)]
-)
-def test_where_a_prompt_landed(before: set[int], now: set[int], slot: int | None) -> None:
-    """It is in the one slot that has become busy; of a slot with another prompt of this server that cannot be told."""
+@pytest.mark.parametrize(("begun", "slot"), [({2}, 2), ({0, 2}, 2), ({1, 2}, None), (set(), None), ({0}, None)])
+def test_where_a_prompt_landed(begun: set[int], slot: int | None) -> None:
+    """It is in the one slot in which something has begun, other than what this server has sent to a slot."""
     table = SlotTable(3)
     table.taken(Seat(0, "A"))
     table.strayed()
-    there = table.landed(before, now, Seat(0, "B"))
+    there = table.landed(begun, Seat(0, "B"))
     assert (there.slot if there is not None else None) == slot
 
 

@@ -24,6 +24,7 @@ from elbowroom.providers.base import (
     ReadingProgress,
     SlotFiles,
     SlotMoved,
+    SlotState,
     StreamEvent,
     UsageReport,
 )
@@ -41,16 +42,20 @@ UNTOLD: Final = (
     "llama-server without --no-slots"
 )
 NO_EFFECT: Final = "gains nothing from having its slots saved and restored; elbowroom leaves them alone"
+States = Mapping[int, SlotState] | None
+"""What each slot of an engine does; None where it is not told."""
 
 
 class Report:
     """What an engine says of a prompt: how many tokens it has, were in the cache, and were written after it.
 
-    Its `seat` is None where it is not known; once something `is_sent`, what was in that slot is no longer there.
+    Its `seat` is None where it is not known; once something `is_sent`, what was in that slot is no longer there. So
+    many `strays` had been sent without a slot when it began.
     """
 
-    def __init__(self, seat: Seat | None = None) -> None:
+    def __init__(self, strays: int, seat: Seat | None = None) -> None:
         self.seat = seat
+        self.strays = strays
         self.prompt: int | None = None
         self.cached: int | None = None
         self.written = 0
@@ -105,6 +110,7 @@ class ModelSlots:
         self._engine_of = engine_of
         self._slots = info.slots or 1
         self._said = set[str]()
+        self._strays = 0
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -141,36 +147,39 @@ class ModelSlots:
             ticket.begins()
             return self._provider.stream(body, self._info)
         prompt = SentPrompt.of(self._name, self._info.loaded_context, body, {}, tokens=ticket.prompt)
-        busy = await self._busy()
+        states = await self._states()
         seat = None
-        if busy is not None:
+        if states is not None:
+            busy = {slot for slot, state in states.items() if state.is_busy}
             is_new = all(message.get("role") != "assistant" for message in body["messages"])
             pays = partial(self._moving.pays, self._engine_of())
             seat = self._table.seat(prompt, of, pays, is_new=is_new, busy=busy)
         if seat is None:
-            return self._unseated(body, prompt, ticket, of, busy)
-        self._table.taken(seat)
-        return self._seated(body, prompt, ticket, seat, busy or frozenset())
+            return self._unseated(body, prompt, ticket, of, states)
+        return self._seated(body, prompt, ticket, seat, states)
 
-    async def _busy(self) -> frozenset[int] | None:
-        """Return the slots that the engine says are busy; a single one needs no telling."""
-        told = await self._files.busy(self._info.id)
+    async def _states(self) -> States:
+        """Return what the engine says that its slots do; a single one needs no telling."""
+        told = await self._files.states(self._info.id)
         if told is None and self._slots == 1:
-            return frozenset()
+            return {}
         if told is None:
             self._say(UNTOLD)
         return told
 
-    async def _landed(self, table: SlotTable, before: frozenset[int] | None, seat: Seat) -> Seat | None:
+    async def _landed(self, table: SlotTable, before: States, seat: Seat) -> Seat | None:
         """Return the seat in the slot that the engine has chosen for what it reads now, None where it is not known."""
-        now = await self._busy() if before is not None else None
-        return table.landed(before, now, seat) if before is not None and now is not None else None
+        now = await self._states() if before is not None else None
+        if before is None or now is None:
+            return None
+        return table.landed({slot for slot, state in now.items() if state.has_begun(before.get(slot))}, seat)
 
     async def _unseated(
-        self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, of: Hashable, busy: frozenset[int] | None
+        self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, of: Hashable, before: States
     ) -> AsyncGenerator[list[StreamEvent], None]:
         """Send a prompt for which the engine chooses the slot, and find out which it has chosen."""
-        table, report = self._table, Report()
+        self._strays += 1
+        table, report = self._table, Report(self._strays)
         table.strayed()
         ticket.begins()
         try:
@@ -178,18 +187,19 @@ class ModelSlots:
                 async for events in stream:
                     report.take(events)
                     if not report.is_sent:
-                        report.is_sent, report.seat = True, await self._landed(table, busy, Seat(0, of))
+                        report.is_sent, report.seat = True, await self._landed(table, before, Seat(0, of))
                     yield events
         finally:
             report.end(table, prompt)
 
     async def _seated(
-        self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, seat: Seat, busy: frozenset[int]
+        self, body: Mapping[str, Any], prompt: SentPrompt, ticket: Ticket, seat: Seat, before: States
     ) -> AsyncGenerator[list[StreamEvent], None]:
-        table, report = self._table, Report(seat)
+        table, report = self._table, Report(self._strays, seat)
+        table.taken(seat)
         try:
-            await self._save(table, seat)
-            async with aclosing(self._sent(body, table, seat, ticket, report, busy)) as stream:
+            await self._save(table, seat, report)
+            async with aclosing(self._sent(body, table, seat, ticket, report, before)) as stream:
                 async for events in stream:
                     yield events
         finally:
@@ -202,7 +212,7 @@ class ModelSlots:
         seat: Seat,
         ticket: Ticket,
         report: Report,
-        busy: frozenset[int],
+        before: States,
     ) -> AsyncGenerator[list[StreamEvent], None]:
         """Send the prompt in one way after another until the engine says that it has what is expected, or in the last.
 
@@ -217,7 +227,11 @@ class ModelSlots:
                 table.given_back(seat)
                 table.strayed()
                 report.seat = None
-            elif way == "file" and seat.file is not None and not await self._restored(table, seat.file, seat.slot):
+            elif (
+                way == "file"
+                and seat.file is not None
+                and not await self._restored(table, seat.file, seat.slot, report)
+            ):
                 seat = replace(seat, expected=0)
             pinned = {"id_slot": seat.slot} if way != "anywhere" and self._slots > 1 else {}
             ticket.begins()
@@ -226,13 +240,13 @@ class ModelSlots:
                     async for events in stream:
                         report.take(events)
                         if report.seat is None and not has_begun:
-                            report.seat = await self._landed(table, busy, seat)
+                            report.seat = await self._landed(table, before, seat)
                         has_begun = has_begun or not all(isinstance(event, ReadingProgress) for event in events)
                         if not is_judged and (has := report.has(seat.expected)) is not None:
                             if ways and not has and not has_begun:
                                 break
                             is_judged = True
-                            self._judge(seat, way, has)
+                            self._judge(seat, way, has, report)
                         yield events
                     else:
                         ways.clear()
@@ -247,20 +261,21 @@ class ModelSlots:
                 report.seat = seat
             seat = report.seat or seat
         if not is_judged:
-            self._judge(seat, way, None)
+            self._judge(seat, way, None, report)
 
-    def _judge(self, seat: Seat, way: Way, has: bool | None) -> None:
-        """Learn from whether the engine had what a conversation goes on with."""
-        if not seat.expected or (seat.file is None and has is not False):
+    def _judge(self, seat: Seat, way: Way, has: bool | None, report: Report) -> None:
+        """Learn from whether the engine had what a conversation goes on with; another one may have come between."""
+        if not seat.expected or (seat.file is None and has is not False) or (not has and self._strays > report.strays):
             return
         if seat.file is None:  # it has forgotten what nobody has taken the place of: it may have been started anew
             self._can_save = None
             return
-        standing = standing_after(self.standing, way, has)
-        no_use = KEEPS if has and way != "file" else NO_EFFECT
-        self._stand(standing, SAVES if standing == "saves" else no_use)
+        if seat.is_out:
+            standing = standing_after(self.standing, way, has)
+            no_use = KEEPS if has and way != "file" else NO_EFFECT
+            self._stand(standing, SAVES if standing == "saves" else no_use)
         if way == "file":
-            self._note_help(has_helped=bool(has))
+            self._note_help(report, has_helped=bool(has))
 
     def _stand(self, standing: Standing, told: str) -> None:
         """Do this from now on, and say so."""
@@ -273,7 +288,7 @@ class ModelSlots:
             self._said.add(told)
             log.info("%s %s.", self._name, told)
 
-    async def _save(self, table: SlotTable, seat: Seat) -> None:
+    async def _save(self, table: SlotTable, seat: Seat, report: Report) -> None:
         """Have saved what leaves the slot; where that is of no use, it is only remembered that it has left."""
         if seat.leaves is None:
             return
@@ -284,10 +299,10 @@ class ModelSlots:
                 tokens, self._moving = moved.tokens, self._moving.after(moved.tokens, moved.seconds)
             except ElbowroomError as error:
                 log.warning("%s could not save a slot: %s", self._name, error.message)
-                self._note_help(has_helped=False)
+                self._note_help(report, has_helped=False)
         table.saved(seat, tokens)
 
-    async def _restored(self, table: SlotTable, file: File, slot: int) -> bool:
+    async def _restored(self, table: SlotTable, file: File, slot: int, report: Report) -> bool:
         """Have a file restored into a slot; return whether the slot has now what was saved."""
         try:
             patience = self._moving.patience(self._engine_of(), file.tokens)
@@ -298,11 +313,16 @@ class ModelSlots:
         self._moving = self._moving.after(moved.tokens, moved.seconds)
         if table.restored(file, moved.tokens):
             return True
-        self._note_help(has_helped=False)
+        self._note_help(report, has_helped=False)
         return False
 
-    def _note_help(self, *, has_helped: bool) -> None:
-        """Note whether a file was of use, and have nothing saved any more once it was so less often than not."""
+    def _note_help(self, report: Report, *, has_helped: bool) -> None:
+        """Note whether a file was of use, and have nothing saved any more once it was so less often than not.
+
+        That it was not is no news where the engine may have had another prompt in the slot meanwhile.
+        """
+        if not has_helped and self._strays > report.strays:
+            return
         self._helped += 1 if has_helped else -1
         if self._helped < 0:
             self._stand("left_alone", NO_EFFECT)
