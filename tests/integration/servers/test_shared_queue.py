@@ -14,7 +14,7 @@ from sqlalchemy import delete, select, update
 
 from elbowroom.agents.conversations.queue import ANY
 from elbowroom.agents.conversations.shared_queue import SharedQueue
-from elbowroom.demo import Script, WaitFor
+from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.sql.schema import message_parts
@@ -115,18 +115,26 @@ async def test_what_was_read_while_nothing_could_be_written_is_not_read_again(
         assert ["Only once." in str(chat.body) for chat in studio.chats] == [False, False, True, False, False]
 
 
+async def answering_with_one_in_hand(
+    one: Served, studio: SimulatedLMStudio
+) -> "tuple[SharedQueue, dict[str, Any], asyncio.Event, asyncio.Task[str]]":
+    """Return a server's queue, the message that it has taken from it, and the answer that runs until the event."""
+    await ask(one, RAW, "Hello.", "talk")
+    goes_on, queue = asyncio.Event(), one.app[SHARED].queue
+    assert isinstance(queue, SharedQueue)
+    studio.enqueue(Script("First ", WaitFor(goes_on), "word."), "Read.")
+    asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
+    await eventually(lambda: studio.open_requests == 1, "the model is asked")
+    put = await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
+    await eventually(lambda: queue.length == 1, "the server has taken it")
+    return queue, put, goes_on, asking
+
+
 @pytest.mark.parametrize("is_read_elsewhere", [False, True])
 async def test_what_a_turn_gives_back_late_is_looked_for_anew(tmp_path: Path, *, is_read_elsewhere: bool) -> None:
     """A turn had taken it before its server was taken for dead: where another server has read it, no turn gets it."""
     async with several_servers(tmp_path, 1) as ((one,), studio):
-        await ask(one, RAW, "Hello.", "talk")
-        goes_on, queue = asyncio.Event(), one.app[SHARED].queue
-        assert isinstance(queue, SharedQueue)
-        studio.enqueue(Script("First ", WaitFor(goes_on), "word."), "Read.")
-        asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
-        await eventually(lambda: studio.open_requests == 1, "the model is asked")
-        put = await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
-        await eventually(lambda: queue.length == 1, "the server has taken it")
+        queue, put, goes_on, asking = await answering_with_one_in_hand(one, studio)
         (item,) = queue.take(put["conversation"], "a turn", ANY)
         await queue.settled()
         sql = one.app[SHARED].store._behind.current
@@ -145,14 +153,7 @@ async def test_what_a_turn_gives_back_late_is_looked_for_anew(tmp_path: Path, *,
 async def test_what_another_server_may_have_had_leaves_the_queue_with_its_answer_alone(tmp_path: Path) -> None:
     """A turn has read it, and its server was taken for dead before that was written: it waits, and is not dropped."""
     async with several_servers(tmp_path, 1) as ((one,), studio):
-        await ask(one, RAW, "Hello.", "talk")
-        goes_on, queue = asyncio.Event(), one.app[SHARED].queue
-        assert isinstance(queue, SharedQueue)
-        studio.enqueue(Script("First ", WaitFor(goes_on), "word."), "Read.")
-        asking = asyncio.create_task(ask(one, RAW, "Now.", "talk"))
-        await eventually(lambda: studio.open_requests == 1, "the model is asked")
-        put = await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
-        await eventually(lambda: queue.length == 1, "the server has taken it")
+        queue, put, goes_on, asking = await answering_with_one_in_hand(one, studio)
         assert queue.take(put["conversation"], "a turn", ANY)
         queue._forget()
         queue.delivered("a turn")
