@@ -19,7 +19,7 @@ import aiohttp
 from elbowroom.errors import UpstreamError
 from elbowroom.providers.upstream import LARGE_ANSWER, Upstream, in_parts
 from elbowroom.tokens.count import MOST_LETTERS, left_of
-from elbowroom.tokens.templates import arguments_as_object, canonical_message
+from elbowroom.tokens.templates import arguments_as_object, canonical_messages
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 CLOSE_SECONDS = 0.5
@@ -266,11 +266,11 @@ def _login(api_key: str | None) -> dict[str, Any]:
 
 def _to_histories(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return messages in the form of this interface."""
-    return list(map(_to_history, messages))
+    return list(map(_to_history, canonical_messages(messages)))
 
 
 def _to_history(message: Mapping[str, Any]) -> dict[str, Any]:
-    message = canonical_message(message)
+    """Return a canonical message in the form of this interface."""
     content = message["content"]
     texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     for part in texts:
