@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 import aiohttp
@@ -46,16 +47,16 @@ class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
     name: str | None = None
 
 
+@dataclass(slots=True)
 class EventReader:
     """Turns bytes as they arrive into events; `rest` has come of a line that is not whole."""
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._max_event_bytes = max_event_bytes
-        self.rest = bytearray()
-        self._at_start = True
-        self._data: list[bytes] = []
-        self._data_bytes = 0
-        self._name: str | None = None
+    max_event_bytes: int = MAX_EVENT_BYTES
+    rest: bytearray = field(default_factory=bytearray)
+    _at_start: bool = True
+    _data: list[bytes] = field(default_factory=list)
+    _data_bytes: int = 0
+    _name: str | None = None
 
     def feed(self, received: bytes) -> list[ServerSentEvent]:
         """Return the events that these bytes complete; no bytes are the end of the stream.
@@ -77,9 +78,9 @@ class EventReader:
 
     def _whole_lines(self, received: bytes) -> bytes:
         """Return the lines that these bytes complete, and keep the beginning of the next."""
-        if len(self.rest) + self._data_bytes > self._max_event_bytes:
+        if len(self.rest) + self._data_bytes > self.max_event_bytes:
             raise StreamCut(
-                f"The upstream sent a single event of more than {self._max_event_bytes // 2**20} MiB; "
+                f"The upstream sent a single event of more than {self.max_event_bytes // 2**20} MiB; "
                 "elbowroom stopped reading."
             )
         end = received.rfind(b"\n") + 1
@@ -154,21 +155,22 @@ class _PlainChunk(msgspec.Struct, gc=False):
 _PLAIN: Final = msgspec.json.Decoder(_PlainChunk)
 
 
+@dataclass(slots=True)
 class ChunkReader:
     """Reads the chunks of one answer, and remembers what `judge_end` needs.
 
     `model` is the model that the upstream says has answered, None before the first chunk.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.model: str | None = None
-        self.done = False
-        self.has_output = False
-        self.finish_reason: str | None = None
-        self.usage: dict[str, Any] | None = None
-        self._calls = CallPieces()
-        self._words, self._thoughts = Halves(), Halves()
+    source: Source
+    model: str | None = None
+    done: bool = False
+    has_output: bool = False
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    _calls: CallPieces = field(default_factory=CallPieces)
+    _words: Halves = field(default_factory=Halves)
+    _thoughts: Halves = field(default_factory=Halves)
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
         """Return the events in one server-sent event.

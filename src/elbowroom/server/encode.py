@@ -203,7 +203,10 @@ class FrameEncoder:
 
     def _status(self, notice: Notice) -> str:
         """Return the chunk of a status."""
-        told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
+        told: dict[str, Any] = {}
+        for key in ("before", "after", "seconds"):
+            if (value := getattr(notice, key)) is not None:
+                told[key] = value
         if notice.progress is not None:
             told |= {key: value for key, value in asdict(notice.progress).items() if value}
         if notice.passages:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, Self
 
 import aiohttp
@@ -277,7 +278,7 @@ def _to_history(message: Mapping[str, Any]) -> dict[str, Any]:
         if part["type"] != "text":
             raise RpcError("LM Studio's counting takes text only, no images.")
     if message["role"] == "tool":
-        text = "".join(part["text"] for part in texts)
+        text = "".join(map(itemgetter("text"), texts))
         result = {"type": "toolCallResult", "content": text, "toolCallId": message.get("tool_call_id")}
         return {"role": "tool", "content": [result]}
     calls = list(map(_to_request, message.get("tool_calls", ())))

@@ -1,10 +1,12 @@
 """Counts rendered prompts exactly, and tokenizes only the parts that it has not counted before."""
 
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, starmap
 from typing import Final
 
 from elbowroom.caches import Recent
@@ -52,7 +54,7 @@ class SegmentCounter:
 
     def _sizes(self, text: str, spans: list[Span]) -> list[int]:
         """Return how many tokens each piece of a text takes."""
-        digests = [digest_of(text, start, end) for start, end in spans]
+        digests = list(starmap(partial(digest_of, text), spans))
         places = dict(zip(digests, spans, strict=True))
         known = self._known(places)
         if missing := places.keys() - known.keys():
@@ -60,7 +62,7 @@ class SegmentCounter:
             fresh = dict(zip(new, self.tokenizer.count_spans(text, map(places.__getitem__, new)), strict=True))
             self._remember(fresh)
             known |= fresh
-        return [known[digest] for digest in digests]
+        return list(map(known.__getitem__, digests))
 
     def count_prompt(self, prompt: str) -> int:
         """Return how many tokens the engine reads for a rendered prompt, added BOS and EOS included."""
@@ -69,7 +71,7 @@ class SegmentCounter:
     def spans(self, text: str, start: int = 0) -> list[Span]:
         """Return where the pieces of a text stand from a place on: it is cut before every special token."""
         cuts = self._cuts.finditer(text, start) if self._cuts is not None else ()
-        starts = [match.start() for match in cuts]
+        starts = list(map(re.Match.start, cuts))
         if start < len(text) and (not starts or starts[0] != start):
             starts.insert(0, start)
         return list(pairwise([*starts, len(text)]))
