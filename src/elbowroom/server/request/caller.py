@@ -5,14 +5,15 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import repeat
+from itertools import filterfalse, repeat
 from typing import Any, Final
 
 from aiohttp import web
 
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
+from elbowroom.context.ledger import is_system
+from elbowroom.context.transcript import Message, is_text, parts_of, text_in, text_of
 from elbowroom.errors import Unauthorized
 from elbowroom.server.guard import CONVERSATION, HOLDER, OPEN_WEBUI_JWT, RULES, arrival
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
@@ -207,8 +208,8 @@ def _is_awaited(named: str | None, task: ChatRequest) -> bool:
 
 
 def _has_form_of_task(chat: ChatRequest) -> bool:
-    orders = [text_of(message) for message in chat.messages if message["role"] in SYSTEM_ROLES]
-    others = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    orders = list(map(text_of, filter(is_system, chat.messages)))
+    others = list(filterfalse(is_system, chat.messages))
     if len(others) != 1 or others[0]["role"] != "user":
         return False
     asked = text_of(others[0])
@@ -219,7 +220,7 @@ def _has_form_of_task(chat: ChatRequest) -> bool:
 
 def side_request(chat: ChatRequest) -> SideRequest | None:
     """Return which side request this is; None for a chat."""
-    said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    said = list(filterfalse(is_system, chat.messages))
     if not said or said[-1]["role"] != "user":
         return None
     is_instructed = len(said) < len(chat.messages)
@@ -251,7 +252,7 @@ def _is_told(known: SideRequest, chat: ChatRequest) -> bool:
         return False
     if not known.systems:
         return True
-    systems = [text_of(message)[:MOST_SEARCHED] for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    systems = [text_of(message)[:MOST_SEARCHED] for message in filter(is_system, chat.messages)]
     return any(_opens_paragraph(phrase, text) for phrase in known.systems for text in systems)
 
 
