@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from itertools import accumulate, pairwise, starmap
+from itertools import accumulate, filterfalse, pairwise, starmap
 from typing import Final
 
 from elbowroom.caches import Recent
@@ -53,16 +53,19 @@ class SegmentCounter:
         return before[-1]
 
     def _sizes(self, text: str, spans: list[Span]) -> list[int]:
-        """Return how many tokens each piece of a text takes."""
+        """Return how many tokens each piece of a text takes; those that are remembered count as used now."""
         digests = list(starmap(partial(digest_of, text), spans))
-        places = dict(zip(digests, spans, strict=True))
-        known = self._known(places)
-        if missing := places.keys() - known.keys():
-            new = [digest for digest in places if digest in missing]
-            fresh = dict(zip(new, self.tokenizer.count_spans(text, map(places.__getitem__, new)), strict=True))
-            self._remember(fresh)
-            known |= fresh
-        return list(map(known.__getitem__, digests))
+        places, sizes = dict(zip(digests, spans, strict=True)), dict[bytes, int]()
+        with self._lock:
+            for digest in places:
+                if (known := self._counts.get(digest)) is not None:
+                    sizes[digest] = known
+        if new := list(filterfalse(sizes.__contains__, places)):
+            sizes |= zip(new, self.tokenizer.count_spans(text, map(places.__getitem__, new)), strict=True)
+            with self._lock:
+                for digest in new:
+                    self._counts.put(digest, sizes[digest])
+        return list(map(sizes.__getitem__, digests))
 
     def count_prompt(self, prompt: str) -> int:
         """Return how many tokens the engine reads for a rendered prompt, added BOS and EOS included."""
@@ -79,21 +82,6 @@ class SegmentCounter:
     def pieces(self, text: str) -> Iterator[str]:
         """Yield the pieces of a text one after the other."""
         return (text[start:end] for start, end in self.spans(text))
-
-    def _known(self, digests: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the counts that are remembered, and mark them as used."""
-        known = {}
-        with self._lock:
-            for digest in digests:
-                count = self._counts.get(digest)
-                if count is not None:
-                    known[digest] = count
-        return known
-
-    def _remember(self, counts: dict[bytes, int]) -> None:
-        with self._lock:
-            for digest, count in counts.items():
-                self._counts.put(digest, count)
 
 
 BEGINNINGS_KEPT: Final = 256
