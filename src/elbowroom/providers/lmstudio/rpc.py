@@ -183,7 +183,7 @@ class LMStudioRpc:
 
     async def prediction_config(self, model: str) -> dict[str, Any]:
         """Return the model's prediction settings by key, among them `llm.prediction.contextOverflowPolicy`."""
-        self._check(MOST_CHARACTERS)
+        self._check()
         fields = (await self._call("getBasePredictionConfig", model, {})).get("fields")
         rows = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
         return {key: field.get("value") for field in rows if isinstance(key := field.get("key"), str)}
@@ -193,7 +193,7 @@ class LMStudioRpc:
         if self._socket is not None:
             await self._socket.close()
 
-    def _check(self, left: int) -> None:
+    def _check(self, left: int = 0) -> None:
         """Raise RpcError where LM Studio is left alone, or nothing is left of the letters that may be sent."""
         if asyncio.get_running_loop().time() < self._paused_until:
             raise RpcError(self._pause_reason)
