@@ -1,15 +1,14 @@
-"""Changes of conversations: which of them can be kept, and those that wait to be written."""
+"""Changes of conversations: what of them can be kept, and those that wait to be written."""
 
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import isfinite
-from operator import attrgetter
 from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
-from elbowroom.context.conversation import Change, ReplyGrew, StepUsed
+from elbowroom.context.conversation import Change, ReplyGrew
 from elbowroom.store.base import encoded
 
 log = logging.getLogger(__name__)
@@ -103,35 +102,7 @@ KeptChange = (
 )
 OVERHEAD: Final = 200
 """About how many bytes a change takes besides its text."""
-MOST_TOKENS: Final = 2**31 - 1
-TEXTS: Final[dict[type[Any], tuple[str, ...]]] = {
-    kinds.ConversationBegun: ("conversation", "owner", "name", "agent"),
-    kinds.TurnBegun: ("turn", "conversation", "parent", "agent"),
-    kinds.ReplyBegun: ("turn", "message"),
-    kinds.ReplyCalled: ("message",),
-    kinds.ReplyEnded: ("message", "status"),
-    kinds.Added: ("turn", "message", "queued"),
-    kinds.StepUsed: ("turn", "model"),
-    kinds.Filled: ("conversation",),
-    kinds.Titled: ("conversation", "title"),
-    kinds.CompactionNoted: ("conversation", "rung"),
-    kinds.TurnEnded: ("turn", "status", "key"),
-    kinds.Queued: ("item.id", "item.conversation", "item.mode", "item.turn"),
-    kinds.QueueTaken: ("turn",),
-    kinds.QueueDropped: (),
-    Released: (),
-    Deleted: ("conversation",),
-    TurnDeleted: ("turn",),
-    Unheard: ("conversation", "message", "key", "parent"),
-    Described: ("conversation",),
-    Renamed: ("conversation", "title"),
-    SummaryEdited: ("conversation", "text"),
-    CompactionUndone: ("conversation",),
-    Pinned: ("conversation", "message"),
-}
-"""The fields of each kind of change that hold names; what people and models say is not among them."""
-ANY_TEXT: Final = frozenset({"owner", "name", "agent", "model", "text", "title"})
-"""These are kept as JSON or as a hash, and may hold anything."""
+MOST_NUMBER: Final = 2**31 - 1
 MESSAGES: Final = {
     kinds.Heard: "message",
     kinds.ReplyCalled: "call",
@@ -142,30 +113,6 @@ MESSAGES: Final = {
     SummaryEdited: "text",
 }
 UNSOUND: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
-
-
-def check(change: KeptChange) -> None:
-    """Check that the names and numbers of a change can be kept. Raises one of UNSOUND."""
-    if type(change) is ReplyGrew:
-        _check_id(change.message)
-        return
-    if type(change) is kinds.Heard:  # one request may bring thousands
-        for text in (change.conversation, change.key, change.parent):
-            _check_id(text)
-        _check_time(change.at)
-        return
-    for name in TEXTS[type(change)]:
-        text = attrgetter(name)(change)
-        encoded(text) if name in ANY_TEXT else _check_id(text)
-    for name in getattr(change, "ids", ()):
-        _check_id(name)
-    if isinstance(change, kinds.CompactionNoted) and change.details:
-        _check_time(change.details.seconds)
-        encoded(change.details.summary)
-        encoded(change.details.focus)
-    _check_time(change.item.at if isinstance(change, kinds.Queued) else getattr(change, "at", 0.0))
-    if not all(0 <= tokens <= MOST_TOKENS for tokens in _tokens(change)):
-        raise ValueError("there are too many tokens")
 
 
 def left_out(change: KeptChange, error: Exception) -> None:
@@ -192,37 +139,16 @@ def _size(change: KeptChange) -> int:
     return (len(encoded(getattr(change, MESSAGES[kind]))) if kind in MESSAGES else 0) + OVERHEAD
 
 
-def _tokens(change: KeptChange) -> tuple[int, ...]:
-    if isinstance(change, kinds.CompactionNoted):
-        kept = change.details
-        counts = (kept.groups_kept, kept.messages_kept, kept.messages_removed) if kept else ()
-        return change.before, change.after, *counts
-    fill = astuple(change.fill) if isinstance(change, kinds.Filled | StepUsed) and change.fill else ()
-    if not isinstance(change, StepUsed):
-        return fill
-    used = change.usage
-    return used.input, used.output, used.cache_creation, used.cache_read, *fill
-
-
-def is_sound_id(text: str) -> bool:
-    """Tell whether any database takes this as an id."""
-    try:
-        _check_id(text)
-    except UNSOUND:
-        return False
-    return True
-
-
-def _check_id(text: str) -> None:
-    if not text.isascii():
-        text.encode()
-    if "\0" in text:
-        raise ValueError("an id holds a NUL")
-
-
-def _check_time(seconds: float) -> None:
-    if not isfinite(seconds):
-        raise ValueError("a time is no number")
+def is_sound(value: Any) -> bool:
+    """Tell whether any database takes this: a text without NULs and lone surrogates, a number within bounds, None."""
+    if isinstance(value, str):
+        try:
+            return "\0" not in value and (value.isascii() or bool(value.encode()))
+        except UnicodeEncodeError:
+            return False
+    if isinstance(value, float):
+        return isfinite(value)
+    return 0 <= value <= MOST_NUMBER if isinstance(value, int) else value is None
 
 
 MOST_BYTES: Final = 64 * 2**20

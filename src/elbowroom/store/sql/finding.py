@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from elbowroom.context.conversation import ConversationRow, Known
 from elbowroom.store.base import decoded_text, encoded
-from elbowroom.store.changes import is_sound_id
+from elbowroom.store.changes import is_sound
 from elbowroom.store.index import IndexedConversation, NumberedKeys, name_number, number_of
 from elbowroom.store.message_parts import Part, body, text_in_part
 from elbowroom.store.sql.dialect import batched, listed, role_of
@@ -122,7 +122,7 @@ def known_of(connection: Connection, conversation: str, keys: Sequence[str]) -> 
 
 def _listed_keys(keys: Sequence[str]) -> str:
     """Return keys as a JSON list; one that no message has keeps its place by what is no key, for it may be any text."""
-    return encoded([key if is_sound_id(key) else NO_KEY for key in keys])
+    return encoded([key if is_sound(key) else NO_KEY for key in keys])
 
 
 _own = conversations.c
