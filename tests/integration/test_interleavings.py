@@ -15,7 +15,8 @@ from woven_loop import WovenLoop, run_woven
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.server.encode import FrameEncoder
-from elbowroom.store.changes import Batch, WaitingChanges
+from elbowroom.store.backlog import WaitingChanges
+from elbowroom.store.changes import Batch
 from elbowroom.store.write_behind import WriteBehindStore
 
 QUICK = (range(15), (403, 1291))
@@ -94,12 +95,13 @@ def test_finds_a_ticket_that_is_not_given_back(tmp_path: Path, monkeypatch: pyte
 
 def test_finds_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the lock around them two write the same batch, and its words are kept twice."""
-    write = WriteBehindStore._write
+    write = WriteBehindStore.write
 
-    def at_once(store: WriteBehindStore, backlog: Any, _: asyncio.Lock, **more: Any) -> Any:
-        return write(store, backlog, asyncio.Lock(), **more)
+    def at_once(store: WriteBehindStore, backlog: Any, **more: Any) -> Any:
+        store._backlogs[backlog] = asyncio.Lock()
+        return write(store, backlog, **more)
 
-    monkeypatch.setattr(WriteBehindStore, "_write", at_once)
+    monkeypatch.setattr(WriteBehindStore, "write", at_once)
     monkeypatch.setattr(WaitingChanges, "written", written_by_any)
     assert "kept is" in first_wrong(tmp_path)
 

@@ -1,15 +1,23 @@
 """What waits in memory until it is written, within bounds."""
 
+import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from elbowroom.context import conversation as kinds
+from elbowroom.context.conversation import ReplyGrew
+from elbowroom.store.changes import KEPT_LONGEST, Batch, KeptChange, TurnDeleted, Unheard, rough_size
 from elbowroom.store.unwritten import Unwritten
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
 
+log = logging.getLogger(__name__)
+MOST_BYTES: Final = 64 * 2**20
+TEXT: Final = attrgetter("text")
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
@@ -139,3 +147,164 @@ class Waiting(Generic[Key, Item]):
                 return
             if held.since <= unsafe:
                 self.written(held)
+
+
+class WaitingChanges:
+    """A backlog of changes. Beyond the bounds the turns go that began first, each as a whole; `lose` is called then.
+
+    `new` are in no batch yet, and `growing` is how many replies grew in the last batch, at least 1, and `let_go` how
+    many changes went. `since` is when the first of what is in no batch yet was noted, in seconds of the monotonic
+    clock, or None.
+    """
+
+    plural = "batches of what was said in conversations"
+
+    def __init__(
+        self,
+        write: Callable[["SqlStore", Batch], Awaitable[None]],
+        lose: Callable[[], object],
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.new: list[KeptChange] = []
+        self.since: float | None = None
+        self.growing = 1
+        self.let_go = 0
+        self._write = write
+        self._lose = lose
+        self._most_bytes = most_bytes
+        self._handing_on: dict[Callable[[], None], None] = {}
+        self._batches: list[Batch] = []
+        self._sizes: dict[int, int] = {}
+        self._numbered = 0
+
+    @property
+    def oldest(self) -> float | None:
+        """Return when the first of all changes that wait was noted, None where none waits."""
+        return self._batches[0].since if self._batches else self.since
+
+    def note(self, changes: Iterable[KeptChange]) -> None:
+        """Let changes wait."""
+        self.new.extend(changes)
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def note_when_writing(self, hand_on: Callable[[], None]) -> None:
+        """Call this before the next batch is made, so that it notes what has come until then."""
+        self._handing_on[hand_on] = None
+        if self.since is None:
+            self.since = time.monotonic()
+
+    def waiting(self) -> Sequence[Batch]:
+        """Return all batches that wait, in order; new changes become a batch of their own."""
+        handing_on, self._handing_on = self._handing_on, {}
+        for hand_on in handing_on:
+            hand_on()
+        since, self.since = self.since, None
+        if self.new and since is not None:
+            self._numbered += 1
+            changes = with_joined_deltas(self.new)
+            self._batches.append(Batch(self._numbered, tuple(changes), since))
+            self.growing = max(1, list(map(type, changes)).count(ReplyGrew))
+            self.new = []
+        return list(self._batches)
+
+    async def write(self, store: "SqlStore", item: Batch) -> None:
+        """Write a batch. Raises StoreUnavailable."""
+        await self._write(store, item)
+
+    def to_keep(self) -> Sequence[Unwritten]:
+        """Return the batches that wait, for a file in which they outlive this process."""
+        return [Unwritten(self.plural, batch.number, batch) for batch in self.waiting()]
+
+    async def write_left(self, store: "SqlStore", server: str, item: Batch) -> None:
+        """Write a batch that a server has left in such a file, unless it had written it. Raises StoreUnavailable."""
+        await store.conversations.write(item.changes, item.number, server)
+
+    def written(self, item: Batch) -> None:
+        """Let a batch go that has been written."""
+        self._batches.remove(item)
+        self._sizes.pop(item.number, None)
+
+    def refused(self, item: Batch) -> None:
+        """Leave a batch in its place: later ones go on with what is in it."""
+
+    def waits(self, batches: Sequence[Batch]) -> bool:
+        """Tell whether one of these still waits."""
+        numbers = {batch.number for batch in self._batches}
+        return any(batch.number in numbers for batch in batches)
+
+    def trim(self) -> None:
+        """Go back within the bounds, with a warning in the log where something is lost."""
+        for batch in self._batches:
+            if batch.number not in self._sizes:
+                self._sizes[batch.number] = sum(map(rough_size, batch.changes))
+        if sum(self._sizes.values()) <= self._most_bytes:
+            return
+        before = sum(len(batch.changes) for batch in self._batches)
+        for stage in (_of_turns, _but_the_queue, lambda _: True):
+            self._let_go_oldest(stage)
+        lost = before - sum(len(batch.changes) for batch in self._batches)
+        self.let_go += lost
+        log.warning("Too much waits to be written: of conversations %d changes, the oldest, are lost.", lost)
+        self._lose()
+
+    def _let_go_oldest(self, may_go: Callable[[KeptChange], bool]) -> None:
+        """Drop such changes, each turn as a whole, until half of the bounds is free."""
+        too_much = sum(self._sizes.values()) - self._most_bytes // 2
+        sizes: dict[str, int] = {}
+        owners = list(_with_owners(change for batch in self._batches for change in batch.changes))
+        for change, owner in owners:
+            if may_go(change):
+                sizes[owner] = sizes.get(owner, 0) + rough_size(change)
+        going: set[str] = set()
+        for owner, size in sizes.items():
+            if too_much > 0:
+                going.add(owner)
+                too_much -= size
+        left = iter([not (may_go(change) and owner in going) for change, owner in owners])
+        kept = [replace(batch, changes=tuple(filter(lambda _: next(left), batch.changes))) for batch in self._batches]
+        self._batches = [batch for batch in kept if batch.changes]
+        self._sizes = {batch.number: sum(map(rough_size, batch.changes)) for batch in self._batches}
+
+
+def with_joined_deltas(changes: Sequence[KeptChange]) -> list[KeptChange]:
+    """Return changes of the same effect, in which deltas of a reply that follow one another are one change."""
+    joined: list[list[Any]] = []
+    growing: dict[str, list[ReplyGrew]] = {}
+    for change in changes:
+        if type(change) is ReplyGrew:
+            deltas = growing.get(change.message)
+            if deltas and deltas[0].kind == change.kind:
+                deltas.append(change)
+            else:
+                growing[change.message] = [change]
+                joined.append(growing[change.message])
+            continue
+        if isinstance(change, kinds.ReplyBegun | kinds.ReplyCalled | kinds.ReplyEnded):
+            growing.pop(change.message, None)
+        elif isinstance(change, kinds.TurnEnded):
+            growing.clear()
+        joined.append([change])
+    return [replace(one[0], text="".join(map(TEXT, one))) if one[1:] else one[0] for one in joined]
+
+
+def _of_turns(change: KeptChange) -> bool:
+    return not isinstance(change, (*KEPT_LONGEST, kinds.Heard, kinds.CompactionNoted))
+
+
+def _but_the_queue(change: KeptChange) -> bool:
+    return not isinstance(change, KEPT_LONGEST)
+
+
+def _with_owners(changes: Iterable[KeptChange]) -> Iterable[tuple[KeptChange, str]]:
+    """Yield each change with the name of its group: its turn, or itself."""
+    turn_of: dict[str, str] = {}
+    for number, change in enumerate(changes):
+        if isinstance(change, kinds.ReplyBegun):
+            turn_of[change.message] = change.turn
+        if isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded):
+            yield change, turn_of.get(change.message, change.message)
+        elif isinstance(change, kinds.QueueTaken | TurnDeleted | Unheard):
+            yield change, f"{number}"
+        else:
+            yield change, getattr(change, "turn", f"{number}")

@@ -39,7 +39,7 @@ class Store:
         self.ledger = WriteBehindLedger(behind, servers)
         self.tool_outputs = WriteBehindToolOutputs(behind)
         self.memories = WriteBehindMemories(behind, servers)
-        self.conversations = WriteBehindConversations(behind, servers=servers)
+        self.conversations = WriteBehindConversations(behind, servers)
         self.people = People(behind, servers)
         self.servers = servers
         self._behind = behind

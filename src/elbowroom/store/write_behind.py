@@ -81,7 +81,7 @@ class WriteBehindStore:
         self._begin = begin
         self._patience = patience or Patience()
         self._observations = observations or Observations()
-        self._backlogs: list[tuple[Backlog[Any], asyncio.Lock]] = []
+        self._backlogs: dict[Backlog[Any], asyncio.Lock] = {}
         self._told_of_opening: list[Callable[[SqlStore], object]] = []
         self.current: SqlStore | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -104,7 +104,7 @@ class WriteBehindStore:
 
     def add(self, backlog: Backlog[Any]) -> None:
         """Write this backlog too, as soon as that is possible."""
-        self._backlogs.append((backlog, asyncio.Lock()))
+        self._backlogs[backlog] = asyncio.Lock()
 
     def when_open(self, tell: Callable[["SqlStore"], object]) -> None:
         """Have this called with the database's rows whenever it has been opened."""
@@ -185,16 +185,21 @@ class WriteBehindStore:
             self._holds_until = self._holds_until or now + self._patience.first_words
             await asyncio.wait([self._opening], timeout=max(0.0, self._holds_until - now))
 
-    async def write(self, backlog: Backlog[Any]) -> None:
-        """Write the items of a backlog, unless writing has just failed."""
+    async def write(self, backlog: Backlog[Any], *, even_if_failing: bool = False) -> None:
+        """Write the items of a backlog, unless writing has just failed; what stays is kept beside, within bounds."""
         await self.opened()
-        await self._write(backlog, next(turn for other, turn in self._backlogs if other is backlog))
+        async with self._backlogs[backlog]:
+            sql = self.current if even_if_failing or self._may_try() else None
+            if sql is None or not await self._has_written(sql, backlog):
+                if self.is_failing:
+                    await self._keep_beside()
+                backlog.trim()
 
     def write_later(self) -> None:
         """Begin to write all backlogs again after a failure, where that may be tried by now."""
-        for backlog, turn in self._backlogs if self.is_failing else ():
+        for backlog, turn in self._backlogs.items() if self.is_failing else ():
             if backlog.waiting() and self._may_try() and not turn.locked():
-                _ = self.tasks.start(self._write(backlog, turn))
+                _ = self.tasks.start(self.write(backlog))
 
     def failed(self, sql: "SqlStore", error: StoreUnavailable) -> None:
         """Note that reading failed: the database is closed, and opened and checked anew with the next try."""
@@ -214,10 +219,9 @@ class WriteBehindStore:
     async def aclose(self) -> None:
         """Try once more to write what is not written, finish what is under way, and close the database."""
         self._next_try = 0.0
-        if any(backlog.waiting() for backlog, _ in self._backlogs):
-            self.open_soon()
-            for backlog, turn in self._backlogs:  # after what is being written now, for there may be more by now
-                _ = self.tasks.start(self._write(backlog, turn, even_if_failing=True))
+        if any(backlog.waiting() for backlog in self._backlogs):
+            for backlog in self._backlogs:  # after what is being written now, for there may be more by now
+                _ = self.tasks.start(self.write(backlog, even_if_failing=True))
         await self.tasks.finished(self._patience.closing)
         self.is_closed = True
         if self._looking is not None:
@@ -227,7 +231,7 @@ class WriteBehindStore:
         is_kept = await self._keep_beside() and self._beside is not None and self._beside.release()
         if is_kept:
             log.warning("The store %s could not be written: what is not in it, the next start here writes.", self._name)
-        for backlog, _ in self._backlogs:
+        for backlog in self._backlogs:
             if (lost := len(backlog.waiting())) and not is_kept:
                 log.warning(
                     "The store %s could not be written: %s that are lost: %d.", self._name, backlog.plural, lost
@@ -264,8 +268,8 @@ class WriteBehindStore:
                 sql.keep_house_soon()
                 for tell in self._told_of_opening:
                     tell(sql)
-                for backlog, turn in self._backlogs:
-                    _ = self.tasks.start(self._write(backlog, turn))
+                for backlog in self._backlogs:
+                    _ = self.tasks.start(self.write(backlog))
         finally:
             self._opening = None
 
@@ -304,35 +308,30 @@ class WriteBehindStore:
             self._next_try = 0.0
             self.open_soon()
 
-    async def _write(self, backlog: Backlog[Any], turn: asyncio.Lock, *, even_if_failing: bool = False) -> None:
-        async with turn:
-            if self.current and (even_if_failing or self._may_try()):
-                await self._write_to(self.current, backlog)
-            if self._beside is not None and self.is_failing:
-                await self._keep_beside()
-            backlog.trim()
-
-    async def _write_to(self, sql: "SqlStore", backlog: Backlog[Any]) -> None:
+    async def _has_written(self, sql: "SqlStore", backlog: Backlog[Any]) -> bool:
+        """Write the items of a backlog; tell whether the database has taken them all."""
         for item in backlog.waiting():
             began = time.monotonic()
             try:
                 await backlog.write(sql, item)
             except StoreReplaced as error:
                 self._replaced(sql, error)
-                return
+                return False
             except StoreDamaged as error:
                 self.failed(sql, error)
-                return
+                return False
             except StoreUnavailable as error:
                 backlog.refused(item)
                 if sql.can_be_written_again():
                     self._open_anew(sql, error)
                 else:
                     self._fails(error)
-                return
+                return False
             self._observations.committed(time.monotonic() - began)
             backlog.written(item)
-        self._works()
+        if self.is_failing:
+            self._works()
+        return True
 
     @property
     def asking_seconds(self) -> float:
@@ -350,7 +349,7 @@ class WriteBehindStore:
             return False
         try:
             async with self._keeping:
-                unwritten = [each for backlog, _ in self._backlogs for each in backlog.to_keep()]
+                unwritten = [each for backlog in self._backlogs for each in backlog.to_keep()]
                 await asyncio.to_thread(self._beside.keep, unwritten)
         except (OSError, PickleError) as error:
             log.warning("What is not written cannot be kept in the data folder; a kill would lose it: %s", error)
@@ -367,7 +366,7 @@ class WriteBehindStore:
         """Write what servers that were killed have left in the data folder."""
         if self._beside is None:
             return
-        kinds = {backlog.plural: backlog for backlog, _ in self._backlogs}
+        kinds = {backlog.plural: backlog for backlog in self._backlogs}
         for left in await asyncio.to_thread(self._beside.left):
             try:
                 for kind, item in await asyncio.to_thread(left.items):
@@ -382,7 +381,7 @@ class WriteBehindStore:
         return not self.is_closed and time.monotonic() >= self._next_try
 
     def _works(self) -> None:
-        if self.is_failing and not any(backlog.waiting() for backlog, _ in self._backlogs):
+        if not any(backlog.waiting() for backlog in self._backlogs):
             self.is_failing = False
             self._pause = 0.0
             if self._beside is not None:

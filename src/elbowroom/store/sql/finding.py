@@ -24,7 +24,7 @@ from sqlalchemy import (
 from elbowroom.context.conversation import ConversationRow, Known
 from elbowroom.store.base import decoded_text, encoded
 from elbowroom.store.changes import is_sound
-from elbowroom.store.index import IndexedConversation, NumberedKeys, name_number, number_of
+from elbowroom.store.index import IndexedConversation, name_number, number_of
 from elbowroom.store.message_parts import Part, body, text_in_part
 from elbowroom.store.sql.dialect import batched, listed, role_of
 from elbowroom.store.sql.reading import conversation_row
@@ -34,8 +34,6 @@ from elbowroom.store.sql.search import SEARCHED, found_in_index
 NO_KEY: Final = "?"
 BETWEEN: Final = ","
 CONVERSATIONS_A_PAGE: Final = 25
-ROLES: Final = ("", "assistant")
-"""Whose messages are told apart; the first stands for all others."""
 
 
 def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -180,20 +178,15 @@ def _grouped(connection: Connection, statement: Select[Any], given: dict[str, An
 
 
 def _indexed_one(row: Row[Any], heard: Sequence[Row[Any]], turned: Sequence[Row[Any]]) -> IndexedConversation:
-    by_role: dict[Any, list[int]] = {role: [] for role in ROLES}
-    for group in heard:
-        by_role[group.role if group.role in by_role else ""] += _numbers(group.keys)
-    of_turns = [number for group in turned for number in _numbers(group.keys)]
+    spoken = [number for group in heard if group.role != "assistant" for number in _numbers(group.keys)]
+    answers = [*(group for group in heard if group.role == "assistant"), *turned]
     return IndexedConversation(
         id=row.id,
         owner=row.owner,
         name=name_number(row.owner, row.name),
         used=row.updated,
-        keys=NumberedKeys(
-            spoken=by_role[""],
-            answers=[*by_role["assistant"], *of_turns],
-            unanswered=[number for group in turned for number in _numbers(group.parents)],
-        ),
+        keys=[*spoken, *(number | 1 for group in answers for number in _numbers(group.keys))],
+        unanswered=[number for group in turned for number in _numbers(group.parents)],
         may_have_hidden=any(group.has_more for group in turned),
     )
 
