@@ -31,7 +31,7 @@ class InlineDatabase(Database):
         self._open()
         weakref.finalize(self, self._writer.dispose)
 
-    async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
+    async def do(self, work: Callable[[], Result], threads: Executor | None = None) -> Result:
         result = work()
         while self._later:
             self._try(self._later.pop(0))

@@ -151,7 +151,7 @@ async def pragma(store: SqlStore, setting: str) -> None:
         connection.execute(f"PRAGMA {setting}")
         connection.close()
 
-    await store._database.on_writer(change)
+    await store._database.do(change)
 
 
 class OwnConversations(WriteBehindConversations):

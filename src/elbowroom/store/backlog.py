@@ -2,13 +2,11 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from elbowroom.context import conversation as kinds
-from elbowroom.context.conversation import ReplyGrew
 from elbowroom.store.changes import KEPT_LONGEST, Batch, KeptChange, TurnDeleted, Unheard, rough_size
 from elbowroom.store.unwritten import Unwritten
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MOST_BYTES: Final = 64 * 2**20
-TEXT: Final = attrgetter("text")
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
@@ -30,7 +27,7 @@ class Backlog(Protocol[Item]):
     def waiting(self) -> Sequence[Item]:
         """Return the items that are not written, in the order in which they are to be."""
 
-    async def write(self, store: "SqlStore", item: Item) -> None:
+    async def write(self, store: "SqlStore", item: Item, /) -> None:
         """Write an item. Raises StoreUnavailable."""
 
     def to_keep(self) -> Sequence[Unwritten]:
@@ -62,8 +59,8 @@ class Held(Generic[Key, Item]):
 class Waiting(Generic[Key, Item]):
     """A backlog of items with keys, of which a later one takes the place of an earlier one.
 
-    Beyond the bounds those go that were used longest ago, but none for `safe_seconds` after it was put: the answer
-    that put it may still need it.
+    They are `held` by their keys. Beyond the bounds those go that were used longest ago, but none for `safe_seconds`
+    after it was put: the answer that put it may still need it.
     """
 
     def __init__(
@@ -82,39 +79,35 @@ class Waiting(Generic[Key, Item]):
         self._most_bytes = most_bytes
         self._safe_seconds = safe_seconds
         self._clock = clock
-        self._held: dict[Key, Held[Key, Item]] = {}  # in the order of last use
+        self.held: dict[Key, Held[Key, Item]] = {}  # in the order of last use
         self._size = 0
 
     def put(self, key: Key, item: Item, size: int = 0) -> None:
         """Let an item wait, in place of one with the same key."""
-        if before := self._held.get(key):
+        if before := self.held.get(key):
             self.written(before)
-        self._held[key] = Held(key, item, size, self._clock())
+        self.held[key] = Held(key, item, size, self._clock())
         self._size += size
 
     def get(self, key: Key) -> Item | None:
         """Return the item that waits under a key; it counts as used now."""
-        if held := self._held.pop(key, None):
-            self._held[key] = held
+        if held := self.held.pop(key, None):
+            self.held[key] = held
         return held.item if held else None
 
     def renew(self, key: Key) -> bool:
         """Put the item that waits under a key once more; tell whether there is one."""
-        if held := self._held.get(key):
+        if held := self.held.get(key):
             self.put(key, held.item, held.size)
         return held is not None
 
-    def keys(self) -> set[Key]:
-        """Return the keys of all items that wait."""
-        return set(self._held)
-
     def items(self) -> list[Item]:
         """Return all items that wait, the one used longest ago first."""
-        return [held.item for held in self._held.values()]
+        return [held.item for held in self.held.values()]
 
     def waiting(self) -> Sequence[Held[Key, Item]]:
         """Return what waits, the one used longest ago first."""
-        return list(self._held.values())
+        return list(self.held.values())
 
     async def write(self, store: "SqlStore", item: Held[Key, Item]) -> None:
         """Write an item. Raises StoreUnavailable."""
@@ -122,7 +115,7 @@ class Waiting(Generic[Key, Item]):
 
     def to_keep(self) -> Sequence[Unwritten]:
         """Return what waits, for a file in which it outlives this process."""
-        return [Unwritten(self.plural, (held.key, held.since), held.item) for held in self._held.values()]
+        return [Unwritten(self.plural, (held.key, held.since), held.item) for held in self.held.values()]
 
     async def write_left(self, store: "SqlStore", server: str, item: Any) -> None:
         """Write an item that a server has left in such a file. Raises StoreUnavailable."""
@@ -130,20 +123,20 @@ class Waiting(Generic[Key, Item]):
 
     def written(self, item: Held[Key, Item]) -> None:
         """Let an item go, unless another has taken its place."""
-        if self._held.get(item.key) is item:
-            del self._held[item.key]
+        if self.held.get(item.key) is item:
+            del self.held[item.key]
             self._size -= item.size
 
     def refused(self, item: Held[Key, Item]) -> None:
         """Let an item wait after all others, unless another has taken its place."""
-        if self._held.get(item.key) is item:
+        if self.held.get(item.key) is item:
             self.get(item.key)
 
     def trim(self) -> None:
         """Drop items until the rest is within the bounds, or safe."""
         unsafe = self._clock() - self._safe_seconds
         for held in self.waiting():
-            if len(self._held) <= self._most and self._size <= self._most_bytes:
+            if len(self.held) <= self._most and self._size <= self._most_bytes:
                 return
             if held.since <= unsafe:
                 self.written(held)
@@ -152,16 +145,16 @@ class Waiting(Generic[Key, Item]):
 class WaitingChanges:
     """A backlog of changes. Beyond the bounds the turns go that began first, each as a whole; `lose` is called then.
 
-    `new` are in no batch yet, and `growing` is how many replies grew in the last batch, at least 1, and `let_go` how
-    many changes went. `since` is when the first of what is in no batch yet was noted, in seconds of the monotonic
-    clock, or None.
+    `new` are in no batch yet, `growing` is how often replies grew in the last batch, at least 1, and `let_go` how many
+    changes went. `since` is when the first of what is in no batch yet was noted, in seconds of the monotonic clock, or
+    None.
     """
 
     plural = "batches of what was said in conversations"
 
     def __init__(
         self,
-        write: Callable[["SqlStore", Batch], Awaitable[None]],
+        write: Callable[["SqlStore", Batch], Coroutine[Any, Any, None]],
         lose: Callable[[], object],
         most_bytes: int = MOST_BYTES,
     ) -> None:
@@ -169,7 +162,7 @@ class WaitingChanges:
         self.since: float | None = None
         self.growing = 1
         self.let_go = 0
-        self._write = write
+        self.write = write
         self._lose = lose
         self._most_bytes = most_bytes
         self._handing_on: dict[Callable[[], None], None] = {}
@@ -202,15 +195,10 @@ class WaitingChanges:
         since, self.since = self.since, None
         if self.new and since is not None:
             self._numbered += 1
-            changes = with_joined_deltas(self.new)
-            self._batches.append(Batch(self._numbered, tuple(changes), since))
-            self.growing = max(1, list(map(type, changes)).count(ReplyGrew))
+            self._batches.append(Batch(self._numbered, tuple(self.new), since))
+            self.growing = max(1, list(map(type, self.new)).count(kinds.ReplyGrew))
             self.new = []
         return list(self._batches)
-
-    async def write(self, store: "SqlStore", item: Batch) -> None:
-        """Write a batch. Raises StoreUnavailable."""
-        await self._write(store, item)
 
     def to_keep(self) -> Sequence[Unwritten]:
         """Return the batches that wait, for a file in which they outlive this process."""
@@ -265,27 +253,6 @@ class WaitingChanges:
         kept = [replace(batch, changes=tuple(filter(lambda _: next(left), batch.changes))) for batch in self._batches]
         self._batches = [batch for batch in kept if batch.changes]
         self._sizes = {batch.number: sum(map(rough_size, batch.changes)) for batch in self._batches}
-
-
-def with_joined_deltas(changes: Sequence[KeptChange]) -> list[KeptChange]:
-    """Return changes of the same effect, in which deltas of a reply that follow one another are one change."""
-    joined: list[list[Any]] = []
-    growing: dict[str, list[ReplyGrew]] = {}
-    for change in changes:
-        if type(change) is ReplyGrew:
-            deltas = growing.get(change.message)
-            if deltas and deltas[0].kind == change.kind:
-                deltas.append(change)
-            else:
-                growing[change.message] = [change]
-                joined.append(growing[change.message])
-            continue
-        if isinstance(change, kinds.ReplyBegun | kinds.ReplyCalled | kinds.ReplyEnded):
-            growing.pop(change.message, None)
-        elif isinstance(change, kinds.TurnEnded):
-            growing.clear()
-        joined.append([change])
-    return [replace(one[0], text="".join(map(TEXT, one))) if one[1:] else one[0] for one in joined]
 
 
 def _of_turns(change: KeptChange) -> bool:

@@ -264,7 +264,7 @@ async def test_an_empty_file_is_a_new_one(path: Path, caplog: pytest.LogCaptureF
     query(path, "PRAGMA user_version")  # which makes one
     assert bytes_of(path) == b""
     async with sql_store(path) as sql:
-        assert list(sql.ledger.keys()) == []
+        assert list(sql.ledger.last_used) == []
     assert not caplog.records
     assert not set_aside(path)
 

@@ -9,7 +9,7 @@ from standing_clock import Clock
 from stored_conversations import queued, whole
 
 from elbowroom.context.conversation import Queued, ReplyGrew
-from elbowroom.store.backlog import Waiting, WaitingChanges, with_joined_deltas
+from elbowroom.store.backlog import Waiting, WaitingChanges
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.changes import Batch
 from elbowroom.store.outputs import SAFE_SECONDS, WriteBehindToolOutputs
@@ -68,7 +68,7 @@ def test_replacing_an_item_frees_what_it_took() -> None:
     waiting.written(a)
     waiting.written(other)
     assert waiting.items() == ["new"]
-    assert waiting.keys() == {"a"}
+    assert waiting.held.keys() == {"a"}
 
 
 async def test_outputs_that_nobody_used_for_longest_go_first() -> None:
@@ -140,15 +140,3 @@ def test_what_is_said_until_a_batch_is_made_is_in_it() -> None:
     assert waiting.waiting() == [batch]
     waiting.written(batch)
     assert waiting.oldest is None
-
-
-def test_deltas_are_joined() -> None:
-    """Deltas of one reply that follow one another are one change, whatever comes between them from other replies."""
-    mixed = [ReplyGrew(message, "text", text) for message, text in (("a", "1"), ("b", "3"), ("a", "2"), ("b", "4"))]
-    more = [ReplyGrew("a", "reasoning", "5"), ReplyGrew("a", "text", "6"), ReplyGrew("a", "text", "7")]
-    assert with_joined_deltas([*mixed, *more]) == [
-        ReplyGrew("a", "text", "12"),
-        ReplyGrew("b", "text", "34"),
-        ReplyGrew("a", "reasoning", "5"),
-        ReplyGrew("a", "text", "67"),
-    ]

@@ -127,7 +127,7 @@ class SqlConversations(AskedConversations):
         Where it cannot be written, because another process writes for example, words will meet that and tell it.
         """
         with suppress(StoreUnavailable):
-            await self.database.on_writer(self._rehearse)
+            await self.database.do(self._rehearse)
 
     async def write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.
@@ -135,7 +135,7 @@ class SqlConversations(AskedConversations):
         `number` is that of the batch, which rises. A batch that is written again, since a server's answer to the first
         time was lost, is written once. With `server` it is that of another server, which has left it.
         """
-        await self.database.on_writer(partial(self._write, changes, Written(number), server or self._server))
+        await self.database.do(partial(self._write, changes, Written(number), server or self._server))
 
     async def ask(self, question: Question[Answer]) -> Answer:
         """Return the answer; turns wait for none that people ask for, and nobody for a search."""

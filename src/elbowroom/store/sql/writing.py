@@ -65,7 +65,9 @@ class Plan:
                 else:
                     self.groups.append((statement, [row]))
             self.groups += heard.items()
-        self.groups += [(statement, list(rows.values())) for statement, rows in used.items() if rows]
+        for statement, last in used.items():
+            if last:
+                self.groups.append((statement, list(last.values())))
         return self
 
     def _planned(self, change: KeptChange) -> Sequence[tuple[Any, Values]]:
