@@ -165,7 +165,7 @@ class OwnConversations(WriteBehindConversations):
 
     async def refuse_writes(self) -> None:
         """Let the open database refuse everything, and not be tried again soon."""
-        self._store._patience = replace(self._store._patience, again=3600)
+        self._store.patience = replace(self._store.patience, again=3600)
         await pragma(self.sql, "query_only = 1")
 
     async def take_writes(self) -> None:

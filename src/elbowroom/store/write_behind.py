@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from elbowroom.context.observations import Observations
 from elbowroom.store.backlog import Backlog
 from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
 from elbowroom.store.identity import StoreReplaced
-from elbowroom.store.lock import SECRET_BYTES
 from elbowroom.store.unwritten import UnwrittenFile
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ class WriteBehindStore:
         self.tasks = TrackedTasks()
         self._name = name
         self._begin = begin
-        self._patience = patience or Patience()
+        self.patience = patience or Patience()
         self._observations = observations or Observations()
         self._backlogs: dict[Backlog[Any], asyncio.Lock] = {}
         self._told_of_opening: list[Callable[[SqlStore], object]] = []
@@ -135,7 +133,7 @@ class WriteBehindStore:
         self.open_soon()
         now = time.monotonic()
         if self._waits_until is None:
-            self._waits_until = now + self._patience.opening
+            self._waits_until = now + self.patience.opening
         if self._opening and now < self._waits_until:
             _, pending = await asyncio.wait([self._opening], timeout=self._waits_until - now)
             if pending and self._waits_until:
@@ -156,33 +154,18 @@ class WriteBehindStore:
             self.failed(sql, error)
         return None
 
-    async def secret(self) -> bytes:
-        """Return the secret that the database keeps; one that is forgotten where it cannot be asked."""
-        try:
-            if sql := await self.opened():
-                return await sql.secret()
-        except StoreUnavailable as error:
-            log.warning("The secret of compactions cannot be read from the store %s: %s", self._name, error)
-        return secrets.token_bytes(SECRET_BYTES)
-
-    async def opening_ended(self) -> None:
-        """Wait until the database is open, or cannot be opened, however long that takes."""
+    async def opening_ended(self, within: float | None = None) -> bool:
+        """Wait until the database is open, or cannot be opened; tell whether that was so within so many seconds."""
         self.open_soon()
         if self._opening:
-            await asyncio.wait([self._opening])
-
-    async def ready(self, seconds: float | None = None) -> bool:
-        """Wait a while where the database is being opened; tell whether that has ended, well or badly."""
-        self.open_soon()
-        if self._opening:
-            await asyncio.wait([self._opening], timeout=self._patience.asking if seconds is None else seconds)
+            await asyncio.wait([self._opening], timeout=within)
         return self._opening is None
 
     async def ready_for_words(self) -> None:
         """Wait for the first opening, so that words are written in time; all callers together wait a short while."""
         if self._opening and not self.is_failing:
             now = time.monotonic()
-            self._holds_until = self._holds_until or now + self._patience.first_words
+            self._holds_until = self._holds_until or now + self.patience.first_words
             await asyncio.wait([self._opening], timeout=max(0.0, self._holds_until - now))
 
     async def write(self, backlog: Backlog[Any], *, even_if_failing: bool = False) -> None:
@@ -190,7 +173,7 @@ class WriteBehindStore:
         await self.opened()
         async with self._backlogs[backlog]:
             sql = self.current if even_if_failing or self._may_try() else None
-            if sql is None or not await self._has_written(sql, backlog):
+            if sql is None or not await self._takes_all(sql, backlog):
                 if self.is_failing:
                     await self._keep_beside()
                 backlog.trim()
@@ -222,7 +205,7 @@ class WriteBehindStore:
         if any(backlog.waiting() for backlog in self._backlogs):
             for backlog in self._backlogs:  # after what is being written now, for there may be more by now
                 _ = self.tasks.start(self.write(backlog, even_if_failing=True))
-        await self.tasks.finished(self._patience.closing)
+        await self.tasks.finished(self.patience.closing)
         self.is_closed = True
         if self._looking is not None:
             self._looking.cancel()
@@ -308,7 +291,7 @@ class WriteBehindStore:
             self._next_try = 0.0
             self.open_soon()
 
-    async def _has_written(self, sql: "SqlStore", backlog: Backlog[Any]) -> bool:
+    async def _takes_all(self, sql: "SqlStore", backlog: Backlog[Any]) -> bool:
         """Write the items of a backlog; tell whether the database has taken them all."""
         for item in backlog.waiting():
             began = time.monotonic()
@@ -334,14 +317,9 @@ class WriteBehindStore:
         return True
 
     @property
-    def asking_seconds(self) -> float:
-        """Return for how many seconds whoever asks for what is kept waits."""
-        return self._patience.asking
-
-    @property
     def seconds_until_next_try(self) -> float:
         """Return after how many seconds it is worth trying again to write."""
-        return max(self._patience.again, self._next_try - time.monotonic())
+        return max(self.patience.again, self._next_try - time.monotonic())
 
     async def _keep_beside(self) -> bool:
         """Keep what waits in the file beside, where there is one; tell whether that went well."""
@@ -397,8 +375,8 @@ class WriteBehindStore:
 
     def _fails(self, error: Exception) -> None:
         if self._may_try():  # else this was asked before it failed, and says nothing new
-            longest = max(self._patience.again, self._patience.longest)
-            self._pause = min(longest, max(2 * self._pause, self._patience.again))
+            longest = max(self.patience.again, self.patience.longest)
+            self._pause = min(longest, max(2 * self._pause, self.patience.again))
             self._next_try = time.monotonic() + self._pause
             if self._trying:
                 self._trying.cancel()
