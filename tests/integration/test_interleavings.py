@@ -22,7 +22,7 @@ from elbowroom.store.write_behind import WriteBehindStore
 QUICK = (range(15), (403, 1291))
 """The last two were wrong once: a stop came while the first word waited for the store."""
 LONG = [range(15, 100), *(range(start, start + 100) for start in range(100, 2000, 100))]
-ENOUGH = range(60)
+ENOUGH = range(150)
 """Among so many schedules each mistake that is made on purpose is found."""
 
 

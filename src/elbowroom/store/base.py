@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elbowroom.caches import importing
@@ -147,9 +147,12 @@ LIMITS_IN_MEMORY: Final = Limits(
 )
 
 
-def passed() -> float:
-    """Return the seconds of a clock that nobody sets, which goes on while the machine sleeps where that can be had."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+passed: Callable[[], float] = time.monotonic
+"""Returns the seconds of a clock that nobody can set, and which goes on while the machine sleeps, if it can."""
+if sys.platform == "linux":
+    passed = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+elif sys.platform == "darwin":
+    passed = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
 
 
 class WindowTokens:
@@ -331,21 +334,10 @@ def _plain(value: Any) -> dict[Any, Any]:
     raise TypeError(f"a message holds a {type(value).__name__}, which is not JSON")
 
 
-def running_seconds() -> float:
-    """Return seconds of a clock that nobody can set, and which goes on while the machine sleeps, if it can."""
-    if sys.platform == "linux":
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
-    return time.monotonic()
-
-
 class WatchedClock:
     """The time of day in Unix seconds, watched by a clock that nobody can set; called now and then, it notes jumps."""
 
-    def __init__(
-        self, time_of_day: Callable[[], float] = time.time, running: Callable[[], float] = running_seconds
-    ) -> None:
+    def __init__(self, time_of_day: Callable[[], float] = time.time, running: Callable[[], float] = passed) -> None:
         self._time_of_day = time_of_day
         self._running = running
         now = running()

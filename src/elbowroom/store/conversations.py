@@ -212,7 +212,8 @@ class WriteBehindConversations(Conversations):
             await self._stand_by.dropped()
 
     async def _write(self, store: "SqlStore", batch: Batch) -> None:
-        await self._start(store.conversations)
+        if not self._has_started:
+            await self._start(store.conversations)
         await store.conversations.write(batch.changes, batch.number)
         self._drop_stand_by()
         store.has_grown()

@@ -223,7 +223,7 @@ class ConversationIndex:
                 self.to_read[record.id] = None
             else:
                 record.is_whole = record.id not in self.to_read
-        self._use(record, change.at)
+        self._used(change.conversation, change.at)
 
     def _hear_all(self, changes: Iterable[Any]) -> None:
         """Take messages of clients in, those of a conversation together."""
@@ -383,12 +383,9 @@ class ConversationIndex:
         if record is None:
             record = self._add(conversation)
             self.to_read[conversation] = None
-        self._use(record, at)
-        return record
-
-    def _use(self, record: Record, at: float) -> None:
         record.used = max(record.used, at)
-        self._records.move_to_end(record.id)
+        self._records.move_to_end(conversation)
+        return record
 
     def _add(self, conversation: str) -> Record:
         self._numbered += 1

@@ -172,7 +172,7 @@ def execute_all(connection: Connection, groups: Sequence[tuple[Writing, Sequence
     with _driver(connection) as cursor:
         for statement, given in groups:
             sql, fixed = _translated(statement, connection.dialect)
-            cursor.executemany(sql, list(map(fixed.__or__, given)))
+            cursor.executemany(sql, list(map(fixed.__or__, given)) if fixed else given)
 
 
 def selected(
