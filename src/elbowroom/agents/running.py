@@ -163,17 +163,17 @@ class RunningAnswer:
 
         A cancellation from anywhere else passes through, even one that comes at the same moment.
         """
-        before = self.task.cancelling() - self._is_ending
+        before, was_ending = self.task.cancelling() - self._is_ending, False
         try:
-            yield
+            try:
+                yield
+            finally:
+                was_ending, self._is_ending = self._is_ending, False
+                if was_ending:
+                    self.task.uncancel()
         except asyncio.CancelledError:
-            if not self._take_back_stop() or self.task.cancelling() > before:
+            if not was_ending or self.task.cancelling() > before:
                 raise
-        except BaseException:
-            self._take_back_stop()
-            raise
-        else:
-            self._take_back_stop()
 
     @contextmanager
     def saying_last_words(self) -> Iterator[None]:
@@ -181,13 +181,6 @@ class RunningAnswer:
         self.phase = "last words"
         with self.stoppable():
             yield
-
-    def _take_back_stop(self) -> bool:
-        """Undo the cancellation that `stop` has asked for; tell whether there was one."""
-        was_ending, self._is_ending = self._is_ending, False
-        if was_ending:
-            self.task.uncancel()
-        return was_ending
 
 
 def stoppable(turn: RunningAnswer | None) -> AbstractContextManager[None]:

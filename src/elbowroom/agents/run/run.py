@@ -171,7 +171,7 @@ class SdkAgents:
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
         settings, answer = agent.settings, self.calls.answer
         if answer.guard is None and offered.own_names:
-            answer.guard = AnswerGuard.after(self.request.messages)
+            answer.guard = AnswerGuard(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
         turn = Turn(
             agent.target,
@@ -207,23 +207,23 @@ class SdkAgents:
 
     def _invoke(
         self, tool: ServerTool, settings: AgentSettings, keeper: OutputKeeper | None, turn: Turn
-    ) -> Callable[[str, str], Awaitable[str]]:
-        async def invoke(call_id: str, written: str) -> str:
+    ) -> Callable[[ToolContext[Any], str], Awaitable[str]]:
+        async def invoke(call: ToolContext[Any], written: str) -> str:
             await self._tell(call_notice(tool, written))
             result = await self.calls.call(tool, written, settings.tool_timeout)
             await self._tell(result_notice(tool, written, result))
             text = await keeper.shown(tool, result, written) if keeper else whole_characters(result.text) or NOTHING
-            turn.returned(call_id, text)
+            turn.returned(call.tool_call_id, text)
             return text
 
         return invoke
 
-    def _looking_up(self, tool: ServerTool, turn: Turn) -> Callable[[str, str], Awaitable[str]]:
+    def _looking_up(self, tool: ServerTool, turn: Turn) -> Callable[[ToolContext[Any], str], Awaitable[str]]:
         """Return what describes the client's tools to the model, whole, and tells nobody: no work is done by it."""
 
-        async def look_up(call_id: str, written: str) -> str:
+        async def look_up(call: ToolContext[Any], written: str) -> str:
             result = await self.calls.call(tool, written, seconds=None)
-            turn.returned(call_id, result.text)
+            turn.returned(call.tool_call_id, result.text)
             return result.text
 
         return look_up
@@ -332,7 +332,7 @@ def _has_own_tools(own_tools: Sequence[dict[str, Any]], recaller: Recaller | Non
 
 def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
     """Return the Runner's items as chat messages: the model's own turns and the tools' results."""
-    return [_flat(cast("dict[str, Any]", message)) for message in Converter.items_to_messages(items)]
+    return [*map(_flat, cast("list[dict[str, Any]]", Converter.items_to_messages(items)))]
 
 
 def _flat(message: dict[str, Any]) -> dict[str, Any]:
@@ -421,25 +421,21 @@ def _saying(text: str) -> Reply:
     return reply
 
 
-def as_function_tool(tool: ServerTool, invoke: Callable[[str, str], Awaitable[str]]) -> FunctionTool:
-    """Return a tool as the SDK runs it; `invoke` takes a call's id and arguments and returns what the model reads."""
-
-    async def run(context: ToolContext[Any], written: str) -> str:
-        return await invoke(context.tool_call_id, written)
-
+def as_function_tool(tool: ServerTool, invoke: Callable[[ToolContext[Any], str], Awaitable[str]]) -> FunctionTool:
+    """Return a tool as the SDK runs it; `invoke` takes a call and its arguments and returns what the model reads."""
     return FunctionTool(
         name=tool.name,
         description=tool.description,
         params_json_schema=dict(tool.parameters),
-        on_invoke_tool=run,
+        on_invoke_tool=invoke,
         strict_json_schema=False,
     )
 
 
 def client_function_tools(request: ChatRequest) -> dict[str, FunctionTool]:
     """Return the client's tools by name, in a form that ends the run instead of being executed."""
-    named = ((tool_name(spec), spec) for spec in (*request.tools, *request.by_name))
-    return {name: _client_tool(name, spec["function"]) for name, spec in named if name is not None}
+    specs = (*request.tools, *request.by_name)
+    return {name: _client_tool(name, spec["function"]) for spec in specs if (name := tool_name(spec)) is not None}
 
 
 def _client_tool(name: str, function: dict[str, Any]) -> FunctionTool:
