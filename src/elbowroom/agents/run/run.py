@@ -39,14 +39,11 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseReasoningItem,
-    ResponseUsage,
 )
 from openai.types.responses.response_reasoning_item import Summary
-from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall, read_failure
 from elbowroom.agents.broken_json import levels
-from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
 from elbowroom.agents.request import ChatRequest, tool_name
@@ -60,7 +57,7 @@ from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import AgentSettings
 
-for _built_late in (Response, ResponseCompletedEvent, ResponseUsage):
+for _built_late in (Response, ResponseCompletedEvent):
     _built_late.model_rebuild()  # now, in a thread: pydantic would do so at the first use, on the event loop
 
 log = logging.getLogger(__name__)
@@ -75,23 +72,19 @@ parts of it; the model puts it where this stands."""
 
 
 async def run_agent(
-    target: Target,
-    agent_settings: AgentSettings,
-    request: ChatRequest,
-    sink: Sink,
-    settings: RunSettings,
-    answer: Answer | None = None,
+    agent: NamedAgent, request: ChatRequest, sink: Sink, settings: RunSettings, answer: Answer | None = None
 ) -> Answer:
-    """Answer a request with the target's agent, and those to which it hands the conversation over.
+    """Answer a request with an agent, and those to which it hands the conversation over.
 
     Adds to the `answer`, by default a new one, and returns it; the sink has had all of it by then. Raises
     ElbowroomError. Cancelling it closes the upstream at once.
     """
-    calls = ToolCalls(target.name, agent_settings.max_turns, answer or Answer(), settings.shared.observations)
+    name, answer = agent.target.name, answer or Answer()
+    calls = ToolCalls(name, agent.settings.max_turns, answer, settings.shared.observations)
     is_whole = False
     with ExitStack() as until_end:
         agents = SdkAgents(request, sink, settings, calls, run_agent, until_end)
-        first = await agents.first(NamedAgent(target, agent_settings))
+        first = await agents.first(agent)
         try:
             with stoppable(settings.running):
                 await _run_to_the_end(first, calls)
@@ -99,13 +92,13 @@ async def run_agent(
             if not is_whole:
                 await agents.turns[-1].interrupted()
         except AgentsException as error:
-            raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
+            raise ElbowroomError(f"The run of {name!r} failed: {error}") from error
         finally:
             *handed_over, last = agents.turns
             for turn in handed_over:
                 turn.end(is_whole=is_whole, is_handed_over=True)
             last.end(is_whole=is_whole)
-    return calls.answer
+    return answer
 
 
 async def _run_to_the_end(first: SdkAgent, calls: ToolCalls) -> None:
@@ -270,7 +263,7 @@ class ManagedModel(Model):
         self._calls = calls
         self._own_tools = offered.specs
         self._recaller = offered.recaller
-        self._of_client = frozenset(offered.client_names)
+        self._of_client = frozenset(offered.request.tool_names)
         recalls = [offered.recaller.name] if offered.recaller is not None else []
         looks_up = [offered.search.name] if offered.search is not None else []
         self._known = self._of_client.union(offered.own_names, recalls, looks_up)
@@ -297,7 +290,7 @@ class ManagedModel(Model):
         appended = to_messages([] if isinstance(input, str) else input[1:])
         if why := self._calls.why_stop(appended):
             await self._turn.stop(appended, why)
-            yield completed_event(_saying(why), (), self._turn.target.model, None)
+            yield completed_event(_saying(why), ())
             return
         ask = partial(
             self._turn.step,
@@ -312,8 +305,7 @@ class ManagedModel(Model):
         # Without tools of its own the run ends here, and the client has all calls already.
         calls = reply.tool_calls if _has_own_tools(self._own_tools, self._recaller) else []
         self._calls.note_unknown(calls, self._known)
-        usages = self._turn.answer.usages
-        yield completed_event(reply, calls, self._turn.target.model, usages[-1] if usages else None)
+        yield completed_event(reply, calls)
 
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
         """Fail: the SDK demands this method of a model, and calls it only in runs that are not streamed."""
@@ -343,17 +335,14 @@ def _flat(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": "\n".join(part["text"] for part in content if part.get("type") == "text")}
 
 
-def completed_event(
-    reply: Reply, tool_calls: Sequence[ToolCall], model: str, usage: dict[str, Any] | None
-) -> ResponseCompletedEvent:
+def completed_event(reply: Reply, tool_calls: Sequence[ToolCall]) -> ResponseCompletedEvent:
     """Return the one event that the Runner needs of a model step, built without validation."""
     response = Response.model_construct(
         id=f"resp_{secrets.token_hex(12)}",
         created_at=time.time(),
-        model=model,
+        model="",
         object="response",
         output=_output_items(reply, tool_calls),
-        usage=_response_usage(usage or {}),
         tools=[],
         tool_choice="auto",
         parallel_tool_calls=True,
@@ -400,19 +389,6 @@ def _encodable(arguments: str) -> str:
     text = json.dumps(parsed, ensure_ascii=False)
     whole = whole_characters(text)
     return arguments if whole == text else whole
-
-
-def _response_usage(usage: dict[str, Any]) -> ResponseUsage:
-    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-    return ResponseUsage.model_construct(
-        input_tokens=prompt,
-        output_tokens=completion,
-        total_tokens=prompt + completion,
-        input_tokens_details=InputTokensDetails.model_construct(cached_tokens=cached, cache_write_tokens=0),
-        output_tokens_details=OutputTokensDetails.model_construct(reasoning_tokens=reasoning),
-    )
 
 
 def _saying(text: str) -> Reply:

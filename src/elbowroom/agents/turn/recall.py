@@ -68,12 +68,7 @@ class Recall:
         """The key of the compaction with which the model was asked last; empty for the whole, None where unknown."""
         self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
         self.items = items_of(messages, self.chain)
-        self.keeping = Keeping(self.entries, self.chain, messages, may_have_hidden=caller.may_have_hidden)
-
-    @property
-    def recalled_key(self) -> str:
-        """Return the key of the compaction that was recalled; empty where none was."""
-        return self.keeping.replaces.key if self.keeping.replaces is not None else ""
+        self.keeping = Keeping(self.entries, self.chain, self.of_client, caller.may_have_hidden)
 
     @property
     def recalled_place(self) -> int:

@@ -49,7 +49,8 @@ class StreamWatch:
         self, manager: AgentContextManager, counter: StreamCounter, said: str, ticket: Ticket | None = None
     ) -> None:
         self.is_stopped = self.lacks_room = False
-        self._has_ended = False
+        self.has_ended = False
+        """The model has ended by itself: nothing is left to stop."""
         self._manager = manager
         self._counter = counter
         self._ticket = ticket
@@ -72,10 +73,6 @@ class StreamWatch:
             self._uncounted.clear()
             self._counted, self._counted_bytes = self._counter.value, self._bytes
         return self._counted
-
-    def end(self) -> None:
-        """Note that the model has ended by itself: nothing is left to stop."""
-        self._has_ended = True
 
     def count(self, text: str) -> None:
         """Note a piece that the model has generated, shown or not."""
@@ -108,7 +105,7 @@ class StreamWatch:
         self.is_stopped = self._verdict(in_call=True) == "stop now"
 
     def _verdict(self, *, in_call: bool = False) -> StreamVerdict:
-        if self._has_ended or self._bytes < self._harmless or self._fits_by_bytes():
+        if self.has_ended or self._bytes < self._harmless or self._fits_by_bytes():
             return "go on"
         generated, self.lacks_room = self.generated, False
         verdict = self._manager.while_streaming(generated, in_call=in_call)
@@ -236,7 +233,7 @@ class ReplyStream(ReplyReader):
     async def take(self, events: list[StreamEvent]) -> None:
         """Take what has arrived, and show the client its part of it."""
         if self.watch is not None and events and isinstance(events[-1], AT_THE_END):
-            self.watch.end()
+            self.watch.has_ended = True
         self.gather(events)
         if self.finish:
             self._answer.upstream_finish = self.finish
@@ -366,7 +363,7 @@ class ReplyStream(ReplyReader):
         if self._live is not None:
             self._live.called(calls, self.lost)
         if calls and (own := [call for call in calls if self._is_for_client(call.name)]):
-            await self._sink([self._answer.take(call) for call in own])
+            await self._sink(list(map(self._answer.take, own)))
         return self.reply
 
     def _say(self, event: Said) -> None:
@@ -384,7 +381,7 @@ class ReplyStream(ReplyReader):
     def _shown(self) -> Awaitable[None]:
         """Record what the client has not seen yet, and hand it to the sink; nothing where the sink refuses it."""
         said, self._unseen = self._unseen, []
-        showing = self._sink([self._answer.take(event) for event in said])
+        showing = self._sink(list(map(self._answer.take, said)))
         if self._live is not None:
             self._live.said(said)
         return showing

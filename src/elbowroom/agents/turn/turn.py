@@ -7,7 +7,7 @@ from typing import Any
 
 from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import STEER, Intake
+from elbowroom.agents.conversations import FOLLOW_UP, STEER, Intake
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.tools import ToolSearch
 from elbowroom.agents.tools.outputs import OutputKeeper
@@ -53,11 +53,6 @@ class Turn:
         self._reply_before: Reply | None = None
         self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
 
-    @property
-    def target(self) -> Target:
-        """Return what answers, on the machine that it was asked on last."""
-        return self._asking.target
-
     async def step(
         self,
         *,
@@ -73,7 +68,12 @@ class Turn:
         the client. Messages from the queue with which the model cannot be asked go back into it. Where the step was
         only for these, the reply of the step before is returned.
         """
-        await self._take_in(appended)
+        if self._live is not None and appended:
+            self._live.results(appended)
+        if self.answer.steps == 0:
+            await self.intake.begin(self._asking.manager.history.messages)
+        else:
+            await self.intake.take(len(appended), STEER)
         before, self._reply_before = self._reply_before, None
         reply: Reply | None = None
         try:
@@ -89,9 +89,8 @@ class Turn:
                     if before is not None and not self.intake.has_unread:
                         self._extend(self.intake.merged(appended))
                         reply = before
-            self.intake.note_answered()
         finally:
-            self.intake.note_read()
+            self.intake.note_read(is_answered=reply is not None)
             if self._asking.place is not None:
                 self._asking.place.end(is_whole=reply is not None)
         if reply.tool_calls and self._running is not None:
@@ -102,14 +101,6 @@ class Turn:
         manager = self._asking.manager
         manager.history = manager.history.extended(appended)
 
-    async def _take_in(self, appended: Sequence[dict[str, Any]]) -> None:
-        if self._live is not None:
-            self._live.results(appended)
-        if self.answer.steps == 0:
-            await self.intake.begin(self._asking.manager.history.messages)
-        else:
-            await self.intake.take(len(appended), STEER)
-
     async def continues_after(self, appended: Sequence[dict[str, Any]], reply: Reply) -> bool:
         """Take in messages that wait after a reply that would be the last; tell whether there are any to answer.
 
@@ -118,7 +109,7 @@ class Turn:
         if reply.tool_calls or (self._asking.asked is not None and self._asking.asked[0].is_constrained):
             return False
         self._reply_before = reply
-        return await self.intake.take_after(len(appended), reply.as_message())
+        return await self.intake.take(len(appended), STEER, FOLLOW_UP, reply=reply.as_message())
 
     def returned(self, call_id: str, text: str) -> None:
         """Take a tool's result, as the model is shown it, as soon as it is there."""
@@ -155,7 +146,7 @@ class Turn:
             messages_at_stop(asking.manager.history, stream.reply.as_message(), self._results),
             asking.target.provider,
             info,
-            last.shape if last is not None else shape,
+            last.fit.shape if last is not None else shape,
             self._settings.shared.admission,
             lambda: ReplyStream(self.answer, self._sink, (), lambda name: False, self._live),
             last.counter.history if last is not None else None,
@@ -179,7 +170,7 @@ class Turn:
             if not is_handed_over:
                 self._keep(asking.last, is_whole=is_whole)
         except Exception:  # the client has its answer, which must not fail for the next one
-            log.exception("What a turn of %s leaves for the next one could not be kept.", self.target.name)
+            log.exception("What a turn of %s leaves for the next one could not be kept.", asking.target.name)
 
     def _keep(self, sending: Sending, *, is_whole: bool) -> None:
         """Keep the turn's compaction, and begin the next one in the background where the answer comes near to it."""
@@ -195,7 +186,7 @@ class Turn:
             background.goes_on(keeping.answer_key(said), sending.pool_key, owner, of_one_order=of_one_order)
         if not is_whole or goes_on or not self._settings.compaction.background or not sending.manager.auto:
             return
-        has_one_slot = sending.info.slots == 1
+        has_one_slot = sending.recovery.info.slots == 1
         is_large = sending.answered(reply) >= sending.manager.budget.window // 4
         if not (has_one_slot or is_large) or background.is_at_work(sending.pool_key, owner):
             return  # where it is at work, this was a part of that, which nobody goes on with
