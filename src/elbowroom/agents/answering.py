@@ -90,13 +90,14 @@ async def answer(
         def place() -> None:
             begun(recorder)
             if not request.caller.is_temporary:
-                running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
+                running.owner, running.conversation = recorder.owner, recorder.conversation
+                running.name, running.id = request.caller.chat_id, recorder.id
 
         recorder.show = sink
         recorder.tell(place)
         settings, is_whole = replace(settings, live=recorder, running=running), False
         try:
-            with running.stoppable():
+            with stoppable(running):
                 with _observed(target, request, shared.observations, running):
                     answerer = await _answerer(target, request, settings, runs_tools=runs_tools)
                     shown = _shown(sink, recorder, shared.store, running)
@@ -111,18 +112,18 @@ async def answer(
             waiting = shared.queue.waiting(recorder.conversation) if running.dropping else ()
             shared.queue.let_go(recorder.conversation, running)
         if keeps:
-            with running.stoppable():
+            with stoppable(running):
                 await shared.store.servers.in_step(lambda: _written(shared.store))
         if not is_whole:
             said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
         if request.stream and (running.dropping or recorder.conversation in shared.queue.untold):
             dropped = [item for item in waiting if item.id in running.dropping]
-            with running.stoppable():
+            with stoppable(running):
                 lost = [*shared.queue.untold.pop(recorder.conversation, ()), *dropped]
                 await sink([Notice("left out", text) for text in told(DROPPED, lost)])
                 running.has_told = bool(dropped)
         if request.stream and (news := shared.store.news()):
-            with running.stoppable():
+            with stoppable(running):
                 await sink([Notice("store", text) for text in news])
         return _noted(said)
 
@@ -322,7 +323,7 @@ def _observed(
 ) -> Iterator[None]:
     """Count the answer that the block gives, with its outcome and its times."""
     began, failure = time.monotonic(), None
-    running.answered_by(target.name, target.model, None)
+    running.agent, running.model = target.name, target.model
     try:
         yield
     except BaseException as error:

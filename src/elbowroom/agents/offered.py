@@ -164,6 +164,11 @@ class Handoff:
         does = f"Hand the conversation over to {self.agent.settings.display_name}, who answers the user from here on."
         return f"{does} {self.agent.settings.tool_description}".strip()
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Return it as a chat request lists it."""
+        return function_spec(self.name, self.description, NO_ARGUMENTS)
+
 
 @dataclass(frozen=True, slots=True)
 class Offered:
@@ -204,8 +209,8 @@ class Offered:
     @property
     def specs(self) -> list[dict[str, Any]]:
         """Return the own tools as a chat request lists them."""
-        own = [tool.spec for tool in (*self.tools, *([self.search.tool] if self.search is not None else ()))]
-        return own + [function_spec(handoff.name, handoff.description, NO_ARGUMENTS) for handoff in self.handoffs]
+        search = [self.search.tool] if self.search is not None else []
+        return [*map(attrgetter("spec"), (*self.tools, *search, *self.handoffs))]
 
 
 async def offered_to(

@@ -190,16 +190,15 @@ class TurnRecorder:
 
     def returned(self, call_id: str, text: str) -> None:
         """Record what the model is shown of a tool's result."""
-        if call_id in self._called:
-            self._called.discard(call_id)
-            self._add({"role": "tool", "tool_call_id": call_id, "content": text})
+        self.results([{"role": "tool", "tool_call_id": call_id, "content": text}])
 
     def results(self, appended: Sequence[Message]) -> None:
-        """Record the results of calls that the SDK has answered itself."""
+        """Record the results of calls among these messages, unless they are recorded already."""
         for message in appended:
             if message.get("role") == "tool" and (call_id := message.get("tool_call_id")) in self._called:
                 self._called.discard(call_id)
-                self._add(message)
+                self.hand_on()
+                self._note(Added(self.id, f"{self.id}.{next(self._numbers)}", message, time.time()))
 
     def took_in(self, messages: Sequence[QueuedMessage]) -> None:
         """Record messages from the queue before the next reply, once that begins: then they leave the queue.
@@ -357,10 +356,6 @@ class TurnRecorder:
         if self._reply:
             self._note(ReplyEnded(self._reply, status, lost))
             self._reply = ""
-
-    def _add(self, content: Message) -> None:
-        self.hand_on()
-        self._note(Added(self.id, f"{self.id}.{next(self._numbers)}", content, time.time()))
 
     def _note(self, *changes: Change) -> None:
         if not self._is_ended:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from agents import (
     Agent,
@@ -139,7 +139,7 @@ class SdkAgents:
 
     async def first(self, agent: NamedAgent) -> SdkAgent:
         """Return the agent that was asked. Raises RequestError where the client has a tool with the name of its own."""
-        offered = await self._offered(agent)
+        offered = await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
         for name, taken in offered.clashes.items():
             raise RequestError(f"The tool name {name!r} is taken: the agent has its own {taken!r}.", param="tools")
         return self._made(agent, offered)
@@ -152,14 +152,11 @@ class SdkAgents:
         await self.sink([Notice("handed over", f"{agent.settings.display_name} answers now.")])
         self.until_end.enter_context(agent.answering(self.settings, self.request.caller))
         self.settings = self.settings.of(agent.target)
-        offered = await self._offered(agent)
+        offered = await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
         if taken := offered.clashes:
             log.warning("%s has its own %s: those of the client are left out.", agent.target.name, ", ".join(taken))
             offered = offered.without_clashes()
         return self._made(agent, offered)
-
-    async def _offered(self, agent: NamedAgent) -> Offered:
-        return await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
 
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
         settings, answer = agent.settings, self.calls.answer
@@ -179,9 +176,12 @@ class SdkAgents:
         )
         self.turns.append(turn)
         tools = [*offered.tools, *([offered.recaller.tool] if offered.recaller is not None else ())]
-        declared = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
-        self.calls.kinds.update({**declared, **settings.tool_output.over(self.settings.tool_output).kinds})
-        own = [as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)) for tool in tools]
+        own: list[Tool] = []
+        for tool in tools:
+            own.append(as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)))
+            if tool.kind != "other":
+                self.calls.kinds[tool.name] = tool.kind
+        self.calls.kinds.update(settings.tool_output.over(self.settings.tool_output).kinds)
         if offered.search is not None:
             look_up = offered.search.tool
             own.append(as_function_tool(look_up, self._looking_up(look_up, turn)))
@@ -202,9 +202,11 @@ class SdkAgents:
         self, tool: ServerTool, settings: AgentSettings, keeper: OutputKeeper | None, turn: Turn
     ) -> Callable[[ToolContext[Any], str], Awaitable[str]]:
         async def invoke(call: ToolContext[Any], written: str) -> str:
-            await self._tell(call_notice(tool, written))
+            if self.settings.tool_events:
+                await self.sink([call_notice(tool, written)])
             result = await self.calls.call(tool, written, settings.tool_timeout)
-            await self._tell(result_notice(tool, written, result))
+            if self.settings.tool_events:
+                await self.sink([result_notice(tool, written, result)])
             text = await keeper.shown(tool, result, written) if keeper else whole_characters(result.text) or NOTHING
             turn.returned(call.tool_call_id, text)
             return text
@@ -220,11 +222,6 @@ class SdkAgents:
             return result.text
 
         return look_up
-
-    async def _tell(self, notice: Notice) -> None:
-        """Tell the person of a tool's call, unless the settings say not to."""
-        if self.settings.tool_events:
-            await self.sink([notice])
 
 
 class Handover(SdkHandoff[None, SdkAgent]):
@@ -287,7 +284,7 @@ class ManagedModel(Model):
         If the run would end with this reply and a person has said more meanwhile, the model is asked again; the Runner
         does not see that.
         """
-        appended = to_messages([] if isinstance(input, str) else input[1:])
+        appended = [*map(_flat, Converter.items_to_messages([] if isinstance(input, str) else input[1:]))]
         if why := self._calls.why_stop(appended):
             await self._turn.stop(appended, why)
             yield completed_event(_saying(why), ())
@@ -322,17 +319,12 @@ def _has_own_tools(own_tools: Sequence[dict[str, Any]], recaller: Recaller | Non
     return bool(own_tools) or (recaller is not None and recaller.is_offered)
 
 
-def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
-    """Return the Runner's items as chat messages: the model's own turns and the tools' results."""
-    return [*map(_flat, cast("list[dict[str, Any]]", Converter.items_to_messages(items)))]
-
-
-def _flat(message: dict[str, Any]) -> dict[str, Any]:
+def _flat(message: Any) -> dict[str, Any]:
     """Join the text parts of a tool's result: many local chat templates accept only a string there."""
-    content = message.get("content")
-    if message.get("role") != "tool" or not isinstance(content, list):
-        return message
-    return {**message, "content": "\n".join(part["text"] for part in content if part.get("type") == "text")}
+    flat: dict[str, Any] = {**message}
+    if flat.get("role") == "tool" and isinstance(content := flat.get("content"), list):
+        flat["content"] = "\n".join(part["text"] for part in content if part.get("type") == "text")
+    return flat
 
 
 def completed_event(reply: Reply, tool_calls: Sequence[ToolCall]) -> ResponseCompletedEvent:

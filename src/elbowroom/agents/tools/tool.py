@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -292,7 +293,7 @@ def distinct(tools: Sequence[ServerTool], taken: Collection[str] = ()) -> list[S
     Names count as the same that LM Studio writes alike. A tool without a source keeps its name. The same tools and
     names always give the same result: the prompt begins with it.
     """
-    written = [name_in_lm_studio(tool.name) for tool in tools]
+    written = [*map(name_in_lm_studio, map(attrgetter("name"), tools))]
     used = set(map(name_in_lm_studio, taken))
     shared = Counter([*written, *used])
     for tool, name in zip(tools, written, strict=True):

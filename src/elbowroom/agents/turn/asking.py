@@ -98,8 +98,8 @@ class Asking:
             await self.sink([Notice("images", NO_VISION)])
         self.asked = shape, info, (stream := self._stream([*own_tools, *self.request.tools], shape, is_for_client))
         if (running := self.settings.running) is not None:
-            running.phase = "prefill"
-            running.answered_by(self.target.name, info.id, self.fill)
+            running.phase, running.filling = "prefill", self.fill
+            running.agent, running.model = self.target.name, info.id
         if not self.target.provider.manages_context:
             return await _unmanaged(self, shape, info, stream)
         sending, job = await self._next_step(shape, info, stream)
@@ -270,7 +270,7 @@ class Asking:
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None
-        if news := self.recall.news():
+        if news := self.settings.shared.notes.ended.news(self.recall.chain.keys, self.recall.lost):
             await self.sink(news)
         return job
 
@@ -301,7 +301,7 @@ async def _unmanaged(asking: Asking, shape: StepRequest, info: ModelInfo, stream
     if asking.memories is not None:
         await asking.memories.text(asking.recall.chain, rough_size)
     asking.manager.history = await asking.recall.put_back(asking.manager.history)
-    if news := asking.recall.news():
+    if news := asking.settings.shared.notes.ended.news(asking.recall.chain.keys, asking.recall.lost):
         await asking.sink(news)
     while True:
         body = shape.body(shape.with_instructions(asking.manager.history.messages))

@@ -25,18 +25,18 @@ class Keeping:
     of_client: Sequence[Message]
     may_have_hidden: bool
     replaces: Entry | None = None
-    _beyond: Written | None = None
+    beyond: Written | None = None
 
     def keep(self, prompt: Prompt, written: Written) -> None:
         """Keep the messages that stand for the client's now, for turns that begin the same.
 
-        A compaction that has taken in more than the client's messages is kept at the `end`, when it is known what the
-        client has got. Nothing is kept where the messages are those that the turn began with.
+        A compaction that has taken in more than the client's messages is `beyond` them, and is kept with the answer
+        once it is known what the client has got. Nothing is kept where the messages are those that the turn began with.
         """
         if not self._may_keep(prompt):
             return
         if prompt.has_taken_in_own:
-            self._beyond = written
+            self.beyond = written
             return
         if prompt.of_client == prompt.base:
             return
@@ -65,14 +65,6 @@ class Keeping:
             return
         spoken = [message for message in prompt.messages if not is_system(message)]
         self.entries.keep(self.answer_key(said), spoken, written, [*self.of_client, said])
-
-    def end(self, prompt: Prompt, reply: Message, said: Message) -> None:
-        """Keep the turn's compaction that has taken in more than the client's messages.
-
-        `reply` is the model's last message, `said` the answer as the client has it, by which turns find it.
-        """
-        if self._beyond is not None:
-            self.keep_with_answer(prompt.followed_by(reply), said, self._beyond)
 
     def answer_key(self, said: Message) -> str:
         """Return the key of this conversation with its answer, as the next request will bring it."""

@@ -86,9 +86,10 @@ class ManagedStep:
         """
         self._lacks_room = False
         said, failure = self._sending.visible, None
-        size, body = await self._sending.next_prompt()
+        sent = await self._sending.counter.sent(self._manager.history.messages)
+        size = await self._sending.counter.size(self._fit.shape.body(sent))
         try:
-            if not await self._sending.send(size, body):
+            if not await self._sending.send(size):
                 return True
         except ElbowroomError as error:
             failure = error.with_traceback(None)  # whose frames know this step, and it may outlive them

@@ -117,18 +117,13 @@ class Sending:
             ended=partial(self._end, None, body),
         )
 
-    async def next_prompt(self) -> tuple[PromptSize, dict[str, Any]]:
-        """Return the prompt's size, and the body of its request."""
-        body = self.fit.shape.body(await self.counter.sent(self.manager.history.messages))
-        return await self.counter.size(body), body
-
-    async def send(self, size: PromptSize, body: dict[str, Any]) -> bool:
+    async def send(self, size: PromptSize) -> bool:
         """Send a prompt as soon as there is room for it beside others, and read the reply.
 
         Return False where it was not sent, since the window has become smaller. Raises what the engine fails with.
         """
         self._was_sent, self.watch, self._prompt, self._kept = False, None, None, None
-        ahead = self._reply_limit(size)
+        ahead, body = self._reply_limit(size), {**size.body}
         if self._can_stop:  # and so it takes more later
             ahead = min(ahead, self.manager.budget.reserve(size.count.at_most), AHEAD)
         try:
@@ -180,7 +175,8 @@ class Sending:
         self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.count.at_most)
-        self.stream.sent(size.count.tokens)
+        if self.stream.live is not None:
+            self.stream.live.prompt = size.count.tokens
         self.size = None if self.generated else size
         window = self.manager.budget.window
         self.is_limited_by_client = self.left_for_client <= window - size.count.within(window)

@@ -184,7 +184,7 @@ class ReplyStream(ReplyReader):
         self.lost: dict[str, Any] | None = None
         self._answer, self._guard, self._sink = answer, answer.guard, sink
         self._is_for_client = is_for_client
-        self._live = live
+        self.live = live
         self._body: Mapping[str, Any] = {}
         self._tools = tools
         self._in_text: CallsInText | None = None
@@ -197,11 +197,6 @@ class ReplyStream(ReplyReader):
         answer.begin_step()
         if live is not None:
             live.step_began()
-
-    def sent(self, tokens: int) -> None:
-        """Note that a prompt of so many tokens is being sent."""
-        if self._live is not None:
-            self._live.prompt = tokens
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
         """Send a body that takes no room of a shared context, read the reply to its end and return it."""
@@ -252,7 +247,9 @@ class ReplyStream(ReplyReader):
             text = self._until.feed(text)
             self.has_stopped = self._until.found is not None
         if self._in_text is not None:
-            text = self._without_calls(self._in_text, text)
+            text = self._take_written(*self._in_text.feed(text))
+            if self.watch is not None and self._in_text.is_inside:
+                self.watch.pass_call()
         if self._continuation is not None:
             text = self._continuation.feed(text)
         if self.watch is not None:
@@ -279,14 +276,8 @@ class ReplyStream(ReplyReader):
             self._think(ReasoningDelta(thoughts))
         return words
 
-    def _without_calls(self, in_text: CallsInText, text: str) -> str:
-        """Return what is to be shown of a text, and take the calls in it."""
-        shown = self._take_written(*in_text.feed(text))
-        if self.watch is not None and in_text.is_inside:
-            self.watch.pass_call()
-        return shown
-
     def _take_written(self, shown: str, calls: Sequence[ToolCallDelta]) -> str:
+        """Take calls that stand in the text; return what is to be shown of it."""
         for call in calls:
             self.has_calls = True
             self.reply.add_call(call)
@@ -360,8 +351,8 @@ class ReplyStream(ReplyReader):
         calls = self.reply.close_calls(was_cut=self.was_cut)
         if self._resolved is not None:
             self.reply.tool_calls = calls = list(map(self._resolved, calls))
-        if self._live is not None:
-            self._live.called(calls, self.lost)
+        if self.live is not None:
+            self.live.called(calls, self.lost)
         if calls and (own := [call for call in calls if self._is_for_client(call.name)]):
             await self._sink(list(map(self._answer.take, own)))
         return self.reply
@@ -382,6 +373,6 @@ class ReplyStream(ReplyReader):
         """Record what the client has not seen yet, and hand it to the sink; nothing where the sink refuses it."""
         said, self._unseen = self._unseen, []
         showing = self._sink(list(map(self._answer.take, said)))
-        if self._live is not None:
-            self._live.said(said)
+        if self.live is not None:
+            self.live.said(said)
         return showing

@@ -70,15 +70,16 @@ class Turn:
         """
         if self._live is not None and appended:
             self._live.results(appended)
+        manager = self._asking.manager
         if self.answer.steps == 0:
-            await self.intake.begin(self._asking.manager.history.messages)
+            await self.intake.begin(manager.history.messages)
         else:
             await self.intake.take(len(appended), STEER)
         before, self._reply_before = self._reply_before, None
         reply: Reply | None = None
         try:
             while reply is None:
-                self._extend(self.intake.merged(appended))
+                manager.history = manager.history.extended(self.intake.merged(appended))
                 try:
                     reply = await self._asking.reply(instructions, own_tools, is_for_client)
                 except ElbowroomError as error:
@@ -87,7 +88,7 @@ class Turn:
                     if not await self.intake.put_unread_back(error):
                         raise
                     if before is not None and not self.intake.has_unread:
-                        self._extend(self.intake.merged(appended))
+                        manager.history = manager.history.extended(self.intake.merged(appended))
                         reply = before
         finally:
             self.intake.note_read(is_answered=reply is not None)
@@ -96,10 +97,6 @@ class Turn:
         if reply.tool_calls and self._running is not None:
             self._running.phase = "tool"
         return reply
-
-    def _extend(self, appended: Sequence[dict[str, Any]]) -> None:
-        manager = self._asking.manager
-        manager.history = manager.history.extended(appended)
 
     async def continues_after(self, appended: Sequence[dict[str, Any]], reply: Reply) -> bool:
         """Take in messages that wait after a reply that would be the last; tell whether there are any to answer.
@@ -119,7 +116,8 @@ class Turn:
 
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on after `appended`."""
-        self._extend([*self.intake.merged(appended), assistant_message(why, ())])
+        manager, message = self._asking.manager, assistant_message(why, ())
+        manager.history = manager.history.extended([*self.intake.merged(appended), message])
         if self._live is not None:
             self._live.results(appended)
             self._live.step_began()
@@ -175,11 +173,12 @@ class Turn:
     def _keep(self, sending: Sending, *, is_whole: bool) -> None:
         """Keep the turn's compaction, and begin the next one in the background where the answer comes near to it."""
         reply, said = sending.stream.reply.as_message(), self.answer.as_message()
-        self._asking.recall.keeping.end(self._asking.manager.history, reply, said)
+        background, keeping = self._settings.shared.background, self._asking.recall.keeping
+        if keeping.beyond is not None:
+            keeping.keep_with_answer(self._asking.manager.history.followed_by(reply), said, keeping.beyond)
         if sending.stream.was_cut:
             self._asking.recall.note_unfinished(said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
-        background, keeping = self._settings.shared.background, self._asking.recall.keeping
         owner = self._asking.request.caller.owner
         if goes_on:
             of_one_order = sum(map(is_of_person, self._asking.request.messages)) == 1

@@ -91,7 +91,7 @@ class OutputKeeper:
     def let_go(self) -> None:
         """Drop the whole results of this step: what the model gets of them is settled."""
         self._new.clear()
-        self._quota.let_go()
+        self._quota.pages.clear()
 
     def whole_bytes(self, shown: str) -> int | None:
         """Return the size of the whole result of this step that the model is shown in this form, None for others."""
