@@ -37,7 +37,7 @@ async def test_messages_stay_where_they_were_taken_in() -> None:
     live = TurnRecorder(NotedConversations(), "c", "", "writer", Chain.of("", "writer", [ASKED]))
     intake = Intake(queue, live, show)
     await queue.add("c", said("at once"), "follow_up")
-    await intake.begin([ASKED])
+    await intake.begin_step([ASKED], [], is_first=True)
     assert intake.merged([]) == [said("at once")]
     await queue.add("c", said("later"), "steer")
     assert await intake.take(2, STEER)
@@ -55,7 +55,7 @@ async def test_messages_stay_where_they_were_taken_in() -> None:
 async def test_a_run_without_a_conversation_takes_nothing_in() -> None:
     """Its messages stay as they are."""
     intake = Intake(MessageQueue(None), None, show)
-    await intake.begin([ASKED])
+    await intake.begin_step([ASKED], [], is_first=True)
     assert not await intake.take(0, STEER, FOLLOW_UP, reply={"role": "assistant", "content": "Done."})
     intake.end()
     assert intake.merged([CALL, RESULT]) == [CALL, RESULT]

@@ -367,14 +367,22 @@ class Intake:
     _added: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     _left_out: list[QueuedMessage] = field(default_factory=list)
 
-    async def begin(self, of_client: Sequence[Message]) -> None:
-        """Take in what has waited for this turn; an answer that the client has begun is ended first.
+    async def begin_step(
+        self, of_client: Sequence[Message], appended: Sequence[Message], *, is_first: bool = False
+    ) -> None:
+        """Take in what has waited for this step, after the results among the messages that the run has appended.
 
-        A raw model does not wait for what an earlier process has left: that comes after its reply, if it is late.
+        An answer that the client has begun is ended first. A raw model does not wait for what an earlier process has
+        left: that comes after its reply, if it is late.
         """
-        if self._live is not None:
+        if self._live is None:
+            return
+        if is_first:
             await self._queue.ready_for(self._live)
             await self.take(0, MODES_AFTER.get(str(of_client[-1].get("role")), ANY))
+        else:
+            self._live.results(appended)
+            await self.take(len(appended), STEER)
 
     async def take(self, place: int, *ranks: Collection[QueueMode], reply: dict[str, Any] | None = None) -> bool:
         """Take in waiting messages after so many messages of the run; tell whether there were any.

@@ -228,23 +228,11 @@ class Asking:
             recall = self.recall
             recaller.reads(lambda tool: recall.past(manager.history, tool), partial(room_for_result, manager, counter))
         job = await self._recalled(fit) if self.last is None else None
-        shared, leaves = self.settings.shared, self.place.leaves if self.place is not None else None
+        shared, talk = self.settings.shared, partial(_talk, self.request, self._live)
         recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
-        tell, talk = self.sink, partial(_talk, self.request, self._live)
+        leaves, name = self.place.leaves if self.place is not None else None, "/".join(key)
         return Sending(
-            self.target,
-            key,
-            "/".join(key),
-            recovery,
-            counter,
-            manager,
-            fit,
-            stream,
-            shared,
-            tell,
-            talk,
-            leaves,
-            time.monotonic(),
+            self.target, key, name, recovery, counter, manager, fit, stream, shared, self.sink, talk, leaves
         ), job
 
     def _with_window(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:

@@ -1,6 +1,7 @@
 """Sends the requests of one model step, each as soon as there is room for it, and accounts for what it has used."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,7 +64,7 @@ class Sending:
     tell: Sink
     talk: Callable[[], Talk]
     leaves: Leaving | None = None
-    began: float = 0.0
+    began: float = field(default_factory=time.monotonic)
     size: PromptSize | None = None
     watch: StreamWatch | None = None
     used: list[StepUsage] = field(default_factory=list)

@@ -68,13 +68,8 @@ class Turn:
         the client. Messages from the queue with which the model cannot be asked go back into it. Where the step was
         only for these, the reply of the step before is returned.
         """
-        if self._live is not None and appended:
-            self._live.results(appended)
         manager = self._asking.manager
-        if self.answer.steps == 0:
-            await self.intake.begin(manager.history.messages)
-        else:
-            await self.intake.take(len(appended), STEER)
+        await self.intake.begin_step(manager.history.messages, appended, is_first=self.answer.steps == 0)
         before, self._reply_before = self._reply_before, None
         reply: Reply | None = None
         try:
