@@ -213,8 +213,9 @@ ADD_USE: Final = (
     update(conversations)
     .where(conversations.c.id == _conversation_of_turn())
     .values(
-        {name: conversations.c[name] + bound(name) for name in (*COUNTERS, "total_tokens")}
+        {name: conversations.c[name] + bound(name) for name in COUNTERS}
         | {
+            "total_tokens": sum(map(bound, COUNTERS), conversations.c.total_tokens),
             "steps": conversations.c.steps + 1,
             "is_counted": or_(conversations.c.is_counted, bound("is_counted", Boolean())),
         }
