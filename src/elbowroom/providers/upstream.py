@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import aiohttp
 import msgspec
 
-from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamError, UpstreamTimeout
+from elbowroom.errors import ContextOverflow, ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
@@ -100,8 +100,14 @@ class Upstream:
             return await self.http.post(url, data=body, headers=headers, allow_redirects=False)
 
     async def ask(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the parsed JSON of a 200 answer, None where the answer is a 404 or not JSON; in ten seconds."""
-        reply = await self.exchange(method, url, body, seconds=ANSWER_SECONDS)
+        """Return the parsed JSON of a 200 answer, None where the answer is a 404 or not JSON; in ten seconds.
+
+        What is asked changes nothing, so that it is asked once more where the upstream closes the connection instead.
+        """
+        try:
+            reply = await self.exchange(method, url, body, seconds=ANSWER_SECONDS)
+        except StreamCut:
+            reply = await self.exchange(method, url, body, seconds=ANSWER_SECONDS)
         if reply.status == 404:
             return None
         if reply.status != 200:
