@@ -145,14 +145,14 @@ async def test_notes_stay_as_they_are_by_default(tmp_path: Path) -> None:
 
 
 async def test_a_vault_is_read_in_a_small_window(tmp_path: Path) -> None:
-    """Twenty calls over long notes and a log of a megabyte, with a window of 8192: never over it, and answered."""
+    """Twelve calls over long notes and a log of a megabyte, with a window of 8192: never over it, and answered."""
     notes = tmp_path / "Notes"
     notes.mkdir()
-    for number in range(10):
+    for number in range(6):
         (notes / f"Long {number}.md").write_text("".join(f"{number}: line {n} of it\n" for n in range(2000)))
     (notes / "server.log").write_text("".join(f"entry {n}\n" for n in range(80_000)))
-    calls = [ToolCall("vault_read", {"path": f"Long {n}", "offset": n * 80 + 1}) for n in range(10)]
-    calls += [ToolCall("vault_read", {"path": "server.log", "offset": n * 7_500 + 1}) for n in range(10)]
+    calls = [ToolCall("vault_read", {"path": f"Long {n}", "offset": n * 80 + 1}) for n in range(6)]
+    calls += [ToolCall("vault_read", {"path": "server.log", "offset": n * 13_000 + 1}) for n in range(6)]
     waiting = iter(calls)
 
     def model(body: Any) -> Script | str:
