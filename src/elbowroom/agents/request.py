@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
+from elbowroom.caches import HISTORIES
 from elbowroom.context.outputs import Edit
 from elbowroom.errors import BodyTooLarge, RequestError
 
@@ -178,10 +179,12 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
     _check_number(messages, MAX_MESSAGES, "messages")
-    for index, message in enumerate(messages):
-        if not _is_plain(message):
-            _check_message(message, f"messages[{index}]")
-    return tuple(messages)
+    history = HISTORIES.of(messages)
+    for index in range(len(history.known(_check_message)), len(messages)):
+        if not _is_plain(messages[index]):
+            _check_message(messages[index], f"messages[{index}]")
+    history.keep(_check_message, [None] * len(messages))
+    return cast("tuple[dict[str, Any], ...]", history.messages)
 
 
 def _check_number(items: list[Any], most: int, name: str) -> None:
