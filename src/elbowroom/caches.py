@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import compress
+from itertools import chain, compress
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
@@ -78,7 +78,7 @@ BY_VALUE: Final = 2
 """The version of marshal that writes equal values alike, and the numbers 1, 1.0 and True as three values."""
 HISTORY_LETTERS: Final = 4 * 2**20
 """How much of all histories is remembered, counted in letters."""
-MESSAGE_LETTERS: Final = 300
+MESSAGE_LETTERS: Final = 600
 """What a message, or a value in one, takes beside its text, and with what is made of it."""
 PLAIN: Final = 2
 """The keys of a message that has a role and a content, as nearly all do."""
@@ -115,15 +115,11 @@ class History:
         made = {**self._made, of: values}
         self._made = dict([*made.items()][-MOST_MADE:])
 
-    def made(self, of: Hashable, make: Callable[[Any, Message], Value], first: Any = None) -> list[Value]:
-        """Return what is made of each message and of what was made of the one before it, `first` before the first."""
-        values: list[Value] = self._made.get(of, [])
-        if len(values) == len(self.messages):
-            return values
-        values = [*values]
-        for message in self.messages[len(values) :]:
-            values.append(make(values[-1] if values else first, message))
-        self.keep(of, values)
+    def each(self, make: Callable[[Message], Value]) -> list[Value]:
+        """Return what is made of each message."""
+        values: list[Value] = self.known(make)
+        values += map(make, self.messages[len(values) :])
+        self.keep(make, values)
         return values
 
 
@@ -161,14 +157,14 @@ class Histories:
                 self._kept.move_to_end(id(known))
                 return known
         history = known.followed_by(messages, shared) if known is not None else History(tuple(messages), {})
-        sizes = history.made(_size_with, _size_with, 0)
+        size = sum(history.each(_size_of))
         with self._lock:
             if known is not None and id(known) in self._kept:
                 self._drop(known)
-            if sizes and sizes[-1] <= self._most:
-                self._kept[id(history)] = history, sizes[-1]
+            if 0 < size <= self._most:
+                self._kept[id(history)] = history, size
                 self._known |= dict.fromkeys(_ends(history.messages, ENDS_KNOWN), history)
-                self.size += sizes[-1]
+                self.size += size
             while self.size > self._most:
                 self._drop(next(iter(self._kept.values()))[0])
         return history
@@ -192,28 +188,24 @@ def _ends(messages: Sequence[Message], most: int) -> Iterator[End]:
 
 
 def _begin_alike(known: Sequence[Message], messages: Sequence[Message], length: int) -> bool:
-    """Tell whether two histories have the same first messages."""
+    """Tell whether two histories have the same first messages: of the same kinds, with their keys in the same order."""
     differ = [*map(operator.is_not, known[:length], messages)]
-    is_long = len(known) >= length
-    return is_long and all(map(_are_same, compress(known, differ), compress(messages, differ)))
-
-
-def _are_same(one: Message, other: Message) -> bool:
-    """Tell whether two messages have the same values, of the same kinds and under the same keys in the same order."""
-    if type(one) is not dict or type(other) is not dict or one != other or [*one] != [*other]:
+    ones, others = [*compress(known, differ)], [*compress(messages, differ)]
+    if len(known) < length or ones != others or [*map(tuple, ones)] != [*map(tuple, others)]:
         return False
-    if all(type(value) is str for value in one.values()):
+    both: list[Any] = [*ones, *others]
+    if {*map(type, both)} <= {dict} and {*map(type, chain.from_iterable(map(dict.values, both)))} <= {str}:
         return True
     try:
-        return marshal.dumps(one, BY_VALUE) == marshal.dumps(other, BY_VALUE)
+        return marshal.dumps(ones, BY_VALUE) == marshal.dumps(others, BY_VALUE)
     except ValueError:  # it is nested too deeply, or holds what is no JSON
         return False
 
 
-def _size_with(before: int, message: Message) -> int:
-    """Return about how many letters messages take with one more."""
+def _size_of(message: Message) -> int:
+    """Return about how many letters a message takes."""
     content = message.get("content") if type(message) is dict and len(message) == PLAIN else message
-    return before + MESSAGE_LETTERS + (len(content) if type(content) is str else _letters_in(content))
+    return MESSAGE_LETTERS + (len(content) if type(content) is str else _letters_in(content))
 
 
 def _letters_in(value: Any) -> int:

@@ -99,12 +99,12 @@ class CompactionRequest:
 class ChatRequest:
     """The body of `POST /v1/chat/completions`.
 
-    `messages` and `tools` are the client's own objects, never changed; tools that `tool_choice` does not allow are left
-    out. Of those `by_name`, which are none of `tools`, the model knows only the names until it asks. `fields` holds
-    whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who asks, as far as that
-    is known. `compaction` is None for a client that knows nothing of compactions;
-    `edits` are to be applied to its history, in their order. `focus` is what a person who asks for a compaction wants
-    kept or dropped. The answer `tells_stop` where the client is to know by which of its stop sequences it ended: no
+    `messages` and `tools` are never changed: other requests may have the same ones. Tools that `tool_choice` does not
+    allow are left out. Of those `by_name`, which are none of `tools`, the model knows only the names until it asks.
+    `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who asks,
+    as far as that is known. `compaction` is None for a client that knows nothing of compactions; `edits` are to be
+    applied to its history, in their order. `focus` is what a person who asks for a compaction wants kept or dropped.
+    The answer `tells_stop` where the client is to know by which of its stop sequences it ended: no
     engine tells that, so they are looked for here.
     """
 

@@ -70,7 +70,12 @@ def conversation_keys(
     name and arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
     """
     first = hash(IN_ORDER.encode([model, list(tools or ()), dict(arguments or {})]))
-    return [first, *HISTORIES.of(messages).made((next_key, first), next_key, first)]
+    history = HISTORIES.of(messages)
+    keys: list[Key] = history.known((next_key, first)) or [first]
+    for message in history.messages[len(keys) - 1 :]:
+        keys.append(next_key(keys[-1], message))
+    history.keep((next_key, first), keys)
+    return keys
 
 
 def next_key(key: Key, message: Mapping[str, Any]) -> Key:
