@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from elbowroom.caches import Recent
+from elbowroom.caches import HISTORIES, Recent
 from elbowroom.context.ledger import is_system
 from elbowroom.context.transcript import Message, calls_of, is_text, text_in
 
@@ -95,7 +95,7 @@ class SentPrompt:
             window,
             _digest_of([*(body.get("tools") or ())]),
             _digest_of(sorted(arguments.items())),
-            array("q", map(_digest, messages)),
+            array("q", HISTORIES.of(messages).each(_digest)),
             bool(messages) and is_system(messages[0]),
             compacted,
             tokens=tokens,

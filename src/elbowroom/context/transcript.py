@@ -211,6 +211,17 @@ def written(message: Message, text: str | None = None) -> str:
     return f"{message.get('role')}: {readable(message) if text is None else text}{calls}"
 
 
+def written_size(message: Message) -> int:
+    """Return how many bytes a message has as a reader sees it; its text, or its parts, are not copied for that."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return size_in_bytes(content) + size_in_bytes(written(message, ""))
+    if not isinstance(content, list):
+        return size_in_bytes(written(message))
+    parts = sum(size_in_bytes(readable({"content": [part]})) + 1 for part in content)
+    return size_in_bytes(written(message, "")) - 1 + parts
+
+
 def written_out(group: Group) -> str:
     """Return a group's messages, written out."""
     return "\n".join(written(message) for message in group.messages)

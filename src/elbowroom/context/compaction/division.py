@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
 
+from elbowroom.caches import HISTORIES
 from elbowroom.context.divisible import LEAST, Divided, divided
 from elbowroom.context.transcript import (
     Group,
@@ -19,11 +20,10 @@ from elbowroom.context.transcript import (
     as_json,
     messages_of,
     out_of_kept_form,
-    readable,
     size_in_bytes,
     text_of,
     with_text,
-    written,
+    written_size,
 )
 
 LEAST_TAIL, MOST_TAIL = 3, 5
@@ -287,14 +287,8 @@ def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping
     """
     turns: list[int] = []
     whole = size_in_bytes(as_json(list(tools)))
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, list):  # whose parts may be large, and are not joined
-            size = size_in_bytes(written(message, "")) - 1
-            for part in content:
-                size += size_in_bytes(readable({"content": [part]})) + 1
-        else:
-            size = size_in_bytes(written(message))
+    sizes = HISTORIES.of(messages).each(written_size)
+    for message, size in zip(messages, sizes, strict=True):
         whole += size
         if is_of_person(message):
             turns.append(0)
