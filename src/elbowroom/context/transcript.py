@@ -224,6 +224,11 @@ def calls_of(message: Message) -> list[Mapping[str, Any]]:
     return [call for call in calls if isinstance(call, Mapping)]
 
 
+def says_nothing(message: Message) -> bool:
+    """Tell whether a message is an answer without a word or a call."""
+    return message.get("role") == "assistant" and is_blank(message.get("content")) and not calls_of(message)
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """A `call` of a tool, and the `text` of the result right after its message, empty where there is none.
@@ -270,8 +275,13 @@ def with_safe_calls(message: Message) -> Message:
         return message
     calls = calls_of(message)
     if not calls:
-        return {key: value for key, value in message.items() if key != "tool_calls"}
+        return without_calls(message)
     return with_calls(message, [_safe_call(call) for call in calls])
+
+
+def without_calls(message: Message) -> dict[str, Any]:
+    """Return the message without its calls."""
+    return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
 def with_calls(message: Message, calls: list[Mapping[str, Any]]) -> Message:

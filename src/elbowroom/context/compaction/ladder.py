@@ -28,7 +28,7 @@ from elbowroom.context.compaction.division import (
     state_of,
     tail_starts,
 )
-from elbowroom.context.compaction.drafts import NO_PLAN, Draft, Drafts, condensed, condensed_as
+from elbowroom.context.compaction.drafts import NO_PLAN, Draft, Drafts
 from elbowroom.context.compaction.order import (
     NO_ANSWER,
     Pruner,
@@ -151,8 +151,9 @@ class Ladder:
     def climb_with(self, transcript: Transcript, said: Transcript, before: int) -> Work[Compaction | Cannot]:
         """Climb once; the pruning agent sees what was `said`."""
         division, room = yield from self._divide(transcript)
-        division = condensed(division, self.size, self.budget.window)
-        drafts = self._drafts(transcript, division, room)
+        state, stays_from = self.state or state_of(division.tail), self._stays_from(transcript.groups)
+        size, window = self.size, self.budget.window
+        drafts = Drafts(division, state, size, window, room, self.target, self.removed, stays_from)
         if division.old or division.summaries:
             carried = yield from self._carried(drafts)
             if self.asks_pruner and self.pruner and division.old and room - carried >= least_room(self.budget):
@@ -367,7 +368,7 @@ class Ladder:
         divisions = [divide(transcript, tails_from=start, keeping=keep) for keep, start in product(keepings, starts)]
         if end := last_words(transcript.groups):
             divisions.append((yield from self._in_parts(transcript.groups, starts[-1], tuple(end), 0))[0])
-        for division in (condensed_as(drafts.division, each) for each in divisions):
+        for division in divisions:
             cut = yield from self._compaction(Draft(division, NO_PLAN, (), ""), "last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
@@ -403,12 +404,6 @@ class Ladder:
         is_smaller = noted.after < noted.before and self.budget.occupied(noted.after) <= self.target
         return noted if noted.summary and is_smaller else cut
 
-    def _drafts(self, transcript: Transcript, division: Division, room: int) -> Drafts:
-        state = self.state or state_of(division.tail)
-        stays_from = self._stays_from(transcript.groups)
-        size, window = self.size, self.budget.window
-        return Drafts(division, state, size, window, room, self.target, self.removed, stays_from)
-
     def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Work[Compaction | str]:
         """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""
         while isinstance(draft, Draft):
@@ -438,7 +433,6 @@ class Ladder:
             draft.summary,
             division.untouched,
             draft.staying,
-            condensed_groups=len(division.oldest),
             parts=parts,
         )
 

@@ -27,7 +27,16 @@ from elbowroom.context.compaction.division import Division, NumberedGroup, carri
 from elbowroom.context.compaction.to_do import in_a_line
 from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
-from elbowroom.context.transcript import Group, Message, Transcript, called, messages_of, readable, written_out
+from elbowroom.context.transcript import (
+    Group,
+    Message,
+    Transcript,
+    called,
+    messages_of,
+    readable,
+    without_calls,
+    written_out,
+)
 
 FIRST_WORDS = 60
 MOST_ROWS = 120
@@ -141,8 +150,7 @@ class PruningRequest:
             self.cap,
             reasons,
             rows=rows,
-            has_summary=len(self.division.summaries) > bool(self.division.oldest),
-            oldest=self.division.oldest,
+            has_summary=bool(self.division.summaries),
         )
         return [*messages_of(self._read()), {"role": "user", "content": order}]
 
@@ -160,7 +168,7 @@ class PruningRequest:
         *before, last = groups[:end]
         if last.kind != "tools":
             return groups[:end]
-        text = {key: value for key, value in last.messages[0].items() if key != "tool_calls"}
+        text = without_calls(last.messages[0])
         return (*before, Group((text,))) if text.get("content") else before
 
     def _fits(self, messages: Sequence[Message]) -> Work[bool]:
@@ -235,7 +243,7 @@ class PruningRequest:
         if not self.pruner.shares_prefix:
             left -= self.pruner.window // 8  # another model counts differently
         if (room := left - self._part_cap) >= LEAST_ROOM:
-            runs = self._runs(self._groups(room), room)
+            runs = self._runs(self._groups(self.division.old, room), room, 1)
             if len(runs) == 1:  # no next run needs room for a summary
                 return runs
         room = left + self.size(so_far) - 3 * self._part_cap
@@ -243,15 +251,18 @@ class PruningRequest:
             room -= self.pruner.window // 16
         if room < LEAST_ROOM:
             raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
-        runs = self._runs(self._groups(room), room)
+        runs = self._runs(self._groups(self.division.old, room), room, MOST_PARTS)
         return runs if len(runs) <= MOST_PARTS else self._fewer_runs(room)
 
-    def _runs(self, blocks: Iterable[str], room: int) -> list[list[str]]:
+    def _runs(self, blocks: Iterable[str], room: int, most: int) -> list[list[str]]:
+        """Return blocks in runs that fit so much room, one run too many where they are not all."""
         runs: list[list[str]] = [[]]
         left = room
         for block in blocks:
             size = self.size(block)
             if runs[-1] and size > left:
+                if len(runs) > most:
+                    break
                 runs.append([])
                 left = room
             runs[-1].append(block)
@@ -260,17 +271,19 @@ class PruningRequest:
 
     def _fewer_runs(self, room: int) -> list[list[str]]:
         """Return no more runs than a pruning agent is asked for: large groups cut, else the oldest quoted too."""
-        runs = self._runs(self._groups(max(LEAST_ROOM, room // SHARE_OF_TIER)), room)
-        if len(runs) <= MOST_PARTS - 1:
-            return runs
-        newest = runs[1 - MOST_PARTS :]
+        most = MOST_PARTS - 1
+        blocks = self._groups(reversed(self.division.old), max(LEAST_ROOM, room // SHARE_OF_TIER))
+        runs = self._runs(blocks, room, most)
+        newest = [run[::-1] for run in reversed(runs[:most])]
+        if len(runs) <= most:
+            return newest
         older = [each.group for each in self.division.old[: -sum(map(len, newest))]]
         left = room - LEAST_ROOM // 2
         return [[shown_summary("\n".join(quoted(older, self.size, left)))], *newest]
 
-    def _groups(self, room: int) -> Iterator[str]:
-        """Yield the groups as they are shown, beginning and end of each that is larger than the room."""
-        for numbered in self.division.old:
+    def _groups(self, groups: Iterable[NumberedGroup], room: int) -> Iterator[str]:
+        """Yield groups as they are shown, beginning and end of each that is larger than the room."""
+        for numbered in groups:
             group = numbered.group
             whole = written_out(Group(group.unshortened) if group.unshortened else group)
             text = beginning_and_end(whole, room - LEAST_ROOM // 2, self.size, LEFT_OUT.format)
@@ -296,17 +309,15 @@ def suffix_order(
     *,
     rows: int = MOST_ROWS,
     has_summary: bool = False,
-    oldest: Sequence[NumberedGroup] = (),
 ) -> str:
     """Return the message that ends the conversation itself, all of which the pruning agent has read already.
 
-    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own, and none of the
-    `oldest`, which go too.
+    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own.
     """
     listed = "\n".join(
         f"{each.id} | {each.group.kind} | {_first_words(each.group)} | {sizes[each.id]}" for each in old[-rows:]
     )
-    unlisted = [*oldest, *old[:-rows]]
+    unlisted = old[:-rows]
     before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
     carry = f"\n\n{STANDS}" if has_summary else ""
     return (

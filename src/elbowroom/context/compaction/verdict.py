@@ -27,8 +27,7 @@ MOST_SEARCHED: Final = 2_000_000
 
 def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Message]) -> Verdict:
     """Judge the messages after a compaction, by a plan, of what was divided so."""
-    removed = [*division.summaries, *(each.group for each in division.old)]
-    facts, lost = coverage.lost(removed, after)
+    facts, lost = coverage.lost(division.removed, after)
     broken = max(0, unpaired(after) - unpaired(division.messages))
     quoted = sum(heading in QUOTING for heading, _ in _lines_of(after))
     return Verdict(facts, quoted, len(lost), plan.named, plan.made_up, broken, tuple(lost[:MOST_EXAMPLES]))

@@ -21,8 +21,10 @@ from elbowroom.context.transcript import (
     is_blank,
     joined,
     merged,
+    says_nothing,
     uses_tools,
     with_calls,
+    without_calls,
 )
 
 NO_ANSWER = "(no answer)"
@@ -109,7 +111,7 @@ def _told(group: Group) -> Iterator[Message]:
         yield from group.messages
         return
     if not is_blank(first.get("content")):
-        yield {key: value for key, value in first.items() if key != "tool_calls"}
+        yield without_calls(first)
     content: str | list[Any] = ""
     for call, result in zip(calls, results, strict=True):
         content = joined(content, _report(call, result))
@@ -190,13 +192,9 @@ def _system_as_user(messages: list[Message]) -> list[Message]:
 def _without_empty_answers(messages: list[Message]) -> list[Message]:
     """Put `NO_ANSWER` where the assistant says nothing; drop such a message at the end, where the answer is due."""
     spoken = list(messages)
-    if spoken and _is_empty_answer(spoken[-1]):
+    if spoken and says_nothing(spoken[-1]):
         spoken.pop()
-    return [{**message, "content": NO_ANSWER} if _is_empty_answer(message) else message for message in spoken]
-
-
-def _is_empty_answer(message: Message) -> bool:
-    return message.get("role") == "assistant" and not calls_of(message) and is_blank(message.get("content"))
+    return [{**message, "content": NO_ANSWER} if says_nothing(message) else message for message in spoken]
 
 
 def _with_some_user(messages: list[Message]) -> list[Message]:
@@ -243,7 +241,7 @@ def _with_answers_to_results(messages: list[Message]) -> list[Message]:
 
 def _with_one_answer_at_end(messages: list[Message]) -> list[Message]:
     start = len(messages)
-    while start and messages[start - 1].get("role") == "assistant" and not messages[start - 1].get("tool_calls"):
+    while start and _is_plain_answer(messages[start - 1]):
         start -= 1
     if len(messages) - start < 2:
         return messages
