@@ -341,8 +341,8 @@ def notice_of(cost: FixedCost, *, slim_saves: int = 0) -> str | None:
     if not cost.is_tight:
         return None
     return (
-        f"{_remedy(cost, slim_saves)} Before the conversation begins, {cost.total} of this model's {cost.window} "
-        f"tokens ({cost.share:.0%}) are taken: {', '.join(items_of(cost))}."
+        f"{_sentence(_ways(cost, slim_saves))} Before the conversation begins, {cost.total} of this model's "
+        f"{cost.window} tokens ({cost.share:.0%}) are taken: {', '.join(items_of(cost))}."
     )
 
 
@@ -357,8 +357,8 @@ def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
     After the advice come the words that clients look for. `slim_saves` is as in `notice_of`.
     """
     return (
-        f"{_remedy(cost, slim_saves)} This model's maximum context length is {cost.window} tokens, and the request "
-        f"needs {cost.prompt}, however short the conversation is made: "
+        f"{_sentence(_ways(cost, slim_saves))} This model's maximum context length is {cost.window} tokens, and "
+        f"the request needs {cost.prompt}, however short the conversation is made: "
         f"{', '.join(items_of(cost, with_reply=False))}."
     )
 
@@ -406,10 +406,6 @@ BY_NAME: Final = (
     'set client_tools = "search" under [server] of the settings, or of the agent (the model is told of tools by name, '
     "and looks up those it needs)"
 )
-
-
-def _remedy(cost: FixedCost, slim_saves: int) -> str:
-    return _sentence(_ways(cost, slim_saves))
 
 
 def _ways(cost: FixedCost, slim_saves: int) -> list[str]:

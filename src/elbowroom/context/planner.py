@@ -352,8 +352,9 @@ class Planner:
                 return None
             decision = replace(decision, asks_pruner=decision.asks_pruner and has_more)
             outcome = yield from self._climbed(purpose, decision, expected())
-            is_taken = isinstance(outcome, Compaction) and _shows_more(outcome.messages, before.messages)
-            if isinstance(outcome, Compaction) and is_taken:
+            shown = len(text_of(before.messages[-1]))
+            if isinstance(outcome, Compaction) and len(text_of(outcome.messages[-1])) > shown:
+                is_taken = True
                 yield from self._take(outcome)
                 return outcome, True
             return None
@@ -405,8 +406,3 @@ class Planner:
         if is_offered and isinstance(outcome, Cannot) and not purpose.foresees:
             yield Offer(is_offered=False)
         return outcome
-
-
-def _shows_more(messages: Sequence[Message], before: Sequence[Message]) -> bool:
-    """Tell whether the last message is longer now."""
-    return len(text_of(messages[-1])) > len(text_of(before[-1]))

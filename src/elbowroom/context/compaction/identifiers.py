@@ -125,13 +125,8 @@ class Identifier:
 
 def find_identifiers(text: str) -> Iterator[Identifier]:
     """Yield the identifiers of a text in order; no identifier within another: a path in quotes is a quotation."""
-    for line in _short_lines(text):
-        for match in _pattern().finditer(line):
-            if len(match[0]) <= LONGEST:
-                yield Identifier(match.lastgroup or "", match[0].strip().rstrip(".,"))
-
-
-def _short_lines(text: str) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LONGEST_LINE):
-            yield line[start : start + LONGEST_LINE]
+            for match in _pattern().finditer(line[start : start + LONGEST_LINE]):
+                if len(match[0]) <= LONGEST:
+                    yield Identifier(match.lastgroup or "", match[0].strip().rstrip(".,"))
