@@ -347,8 +347,12 @@ def notice_of(cost: FixedCost, *, slim_saves: int = 0) -> str | None:
 
 
 def short_notice_of(cost: FixedCost) -> str:
-    """Return the same in one line that a chat program shows whole."""
-    return f"{_best_way(cost)}: {cost.total:,} of {cost.window:,} tokens are taken before the chat begins."
+    """Return what makes the largest part smaller, and what is taken, in one line that a chat program shows whole."""
+    if cost.tools and cost.all_tools >= max(cost.system, cost.pinned):
+        best = "Give the agent fewer tools" if cost.has_many_of_agent else "Switch tools off in the client"
+    else:
+        best = "Shorten the system message" if cost.system > cost.pinned else "Send less text at once"
+    return f"{best}: {cost.total:,} of {cost.window:,} tokens are taken before the chat begins."
 
 
 def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
@@ -427,10 +431,3 @@ def _sentence(ways: list[str]) -> str:
     *first, last = ways
     sentence = f"{', '.join(first)}, or {last}." if first else f"{last}."
     return sentence[0].upper() + sentence[1:]
-
-
-def _best_way(cost: FixedCost) -> str:
-    """Return what makes the largest part smaller."""
-    if cost.tools and cost.all_tools >= max(cost.system, cost.pinned):
-        return "Give the agent fewer tools" if cost.has_many_of_agent else "Switch tools off in the client"
-    return "Shorten the system message" if cost.system > cost.pinned else "Send less text at once"

@@ -443,11 +443,10 @@ def summary_message(
     """
     blocks = [carried] if carried else []
     last = next(reversed(HEADING.findall(carried)), "")
-    lines = "\n".join(quoted)
     told = (
         (RETAIN, retain),
         (SUMMARY, summary),
-        (WORDS_KEPT, lines),
+        (WORDS_KEPT, "\n".join(quoted)),
         (FILES, files),
         (TO_DO, to_do),
         (RESULTS, results),

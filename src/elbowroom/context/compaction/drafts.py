@@ -1,7 +1,8 @@
 """Makes shorter conversations out of plans and quotations, within a room that is estimated before it is counted."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
@@ -171,7 +172,7 @@ class Drafts:
         Quotations take the rest; where they need less, it goes to more groups.
         """
         files, to_do = self._record.changes(plan.to_do)
-        left = room - self._size(self._told(self.division, plan, files, (), to_do=to_do))
+        left = room - self._size(self._telling(self.division, plan)((), files=files, to_do=to_do))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
@@ -231,18 +232,14 @@ class Drafts:
                 break
         return more
 
-    def _told(
-        self, division: Division, plan: Plan, files: str, lines: Sequence[str], carried: str = "", to_do: str = ""
-    ) -> str:
-        return summary_message(
+    def _telling(self, division: Division, plan: Plan) -> Callable[..., str]:
+        """Return what makes the message with a plan's summary of the quoted lines, and of what code carries."""
+        return partial(
+            summary_message,
             plan.retain,
             plan.summary,
-            lines,
-            self._state,
-            self._results,
-            files,
-            carried,
-            to_do,
+            state=self._state,
+            results=self._results,
             begins_in_answer=division.begins_in_answer,
         )
 
@@ -253,19 +250,18 @@ class Drafts:
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
         staying = [*staying_in(division), *(each.group for each in ordered)]
-        bare = self._told(division, plan, "", ("-",))
-        to_do = self._record.to_do(plan.to_do, staying, left - self._size(bare))
-        bare = self._told(division, plan, "", ("-",), to_do=to_do)
-        files = self._record.files(removed, left - self._size(bare))
+        tell = self._telling(division, plan)
+        to_do = self._record.to_do(plan.to_do, staying, left - self._size(tell(("-",))))
+        files = self._record.files(removed, left - self._size(tell(("-",), to_do=to_do)))
         told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
-        bare = self._told(division, plan, files, ("-",), to_do=to_do)
-        units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
+        most = left - self._size(tell(("-",), files=files, to_do=to_do))
+        units = self.coverage.chosen(removed, staying, told, most, self._users_room)
         standing = sorted((unit.place, unit) for unit in units if unit.place is not None)
         carried = body_of((unit.heading, unit.line) for _, unit in standing)
         lines = [unit.line for unit in units if unit.place is None]
         if removed and not (plan.retain or plan.summary or units or files or to_do or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
-        text = self._told(division, plan, files, lines, carried, to_do) if removed or lines else ""
+        text = tell(lines, files=files, carried=carried, to_do=to_do) if removed or lines else ""
         return Draft(division, plan, tuple(ordered), text, len(units), room)
 
     def _size_of(self, numbered: NumberedGroup) -> int:

@@ -6,7 +6,7 @@ First `repair` makes every call have exactly one result; then each demand of the
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from elbowroom.context.templates.demands import TemplateDemands
@@ -72,7 +72,7 @@ def _steps(demands: TemplateDemands) -> list[Callable[[list[Message]], list[Mess
         (demands.user_first or demands.user_before_calls, lambda messages: _with_user_first(messages, demands)),
         (demands.one_answer_at_end, _with_one_answer_at_end),
         (demands.roles_alternate, lambda messages: _alternating(messages, demands)),
-        (demands.portable_ids, _with_portable_ids),
+        (demands.portable_ids, lambda messages: [*map(_with_portable_id, messages)]),
     ]
     return [step for demanded, step in every if demanded]
 
@@ -114,13 +114,10 @@ def _told(group: Group) -> Iterator[Message]:
         yield without_calls(first)
     content: str | list[Any] = ""
     for call, result in zip(calls, results, strict=True):
-        content = joined(content, _report(call, result))
+        function = call["function"]
+        told = reported(f"Result of {function['name']}, called with {function['arguments']}", result)
+        content = joined(content, told)
     yield {"role": "user", "content": content}
-
-
-def _report(call: Mapping[str, Any], result: Message) -> str | list[Any]:
-    function = call["function"]
-    return reported(f"Result of {function['name']}, called with {function['arguments']}", result)
 
 
 def _text_before_calls(messages: list[Message]) -> list[Message]:
@@ -290,10 +287,6 @@ def _may_merge(first: Message, second: Message, demands: TemplateDemands) -> boo
     if first.get("role") != second.get("role") or first.get("tool_calls"):
         return False
     return not (second.get("tool_calls") and demands.drops_text_beside_calls)
-
-
-def _with_portable_ids(messages: list[Message]) -> list[Message]:
-    return [_with_portable_id(message) for message in messages]
 
 
 def _with_portable_id(message: Message) -> Message:
