@@ -162,7 +162,9 @@ def with_text(message: Message, text: str) -> Message:
 
 
 def with_content(message: Message, content: Any) -> Message:
-    """Return a message with another content; a summary stays one."""
+    """Return a message with this content, the same object where it has it already; a summary stays one."""
+    if content is message.get("content"):
+        return message
     changed = {**message, "content": content}
     return Summary(changed) if isinstance(message, Summary) else changed
 

@@ -42,15 +42,13 @@ DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room 
 class Draft:
     """A shorter conversation that is not counted yet: its plan, the groups that stay, and the message with the summary.
 
-    Its summary quotes so many `lines` in a room of `most` tokens. A draft that `is_whole` is good only with all its
-    groups.
+    It has a room of `most` tokens. A draft that `is_whole` is good only with all its groups.
     """
 
     division: Division
     plan: Plan
     kept: tuple[NumberedGroup, ...]
     summary: str
-    lines: int = 0
     most: int = 0
     is_whole: bool = False
 
@@ -262,7 +260,7 @@ class Drafts:
         if removed and not (plan.retain or plan.summary or units or files or to_do or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
         text = tell(lines, files=files, carried=carried, to_do=to_do) if removed or lines else ""
-        return Draft(division, plan, tuple(ordered), text, len(units), room)
+        return Draft(division, plan, tuple(ordered), text, room)
 
     def _size_of(self, numbered: NumberedGroup) -> int:
         """Return the tokens of a group; a group whose length alone shows that it has no room is not counted."""

@@ -86,7 +86,10 @@ def view_of(
 
 
 def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> bool:
-    if ref.bytes > limits.max_bytes or any(_is_too_long(line, limits) for line in text.split("\n")):
+    if ref.bytes > limits.max_bytes:
+        return False
+    # A note never has to be cut, so that the view of a view is that view.
+    if any(len(line) > limits.max_line_length and not NOTE.fullmatch(line) for line in text.split("\n")):
         return False
     sample = max(1024, limits.max_tokens * 8)
     while sample < len(text):  # a long text is measured by its beginning first
@@ -94,11 +97,6 @@ def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str]
             return False
         sample *= 2
     return size_of(text) <= limits.max_tokens
-
-
-def _is_too_long(line: str, limits: Limits) -> bool:
-    """Tell whether a line has to be cut; a note never has to, so that the view of a view is that view."""
-    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
 
 
 def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:

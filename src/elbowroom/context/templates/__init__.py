@@ -9,7 +9,6 @@ from elbowroom.context.templates.demands import TemplateDemands as TemplateDeman
 from elbowroom.context.templates.demands import asked_demands as asked_demands
 from elbowroom.context.templates.demands import asked_without_tools as asked_without_tools
 from elbowroom.context.templates.normalise import normalise as normalise
-from elbowroom.context.templates.normalise import with_content as with_content
 from elbowroom.context.templates.repair import TakenIds as TakenIds
 from elbowroom.context.templates.repair import answers_in as answers_in
 from elbowroom.context.templates.repair import orphans_in as orphans_in

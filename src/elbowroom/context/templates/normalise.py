@@ -24,6 +24,7 @@ from elbowroom.context.transcript import (
     says_nothing,
     uses_tools,
     with_calls,
+    with_content,
     without_calls,
 )
 
@@ -87,11 +88,6 @@ def _null_as_empty(messages: list[Message]) -> list[Message]:
 
 def _parts_as_text(messages: list[Message]) -> list[Message]:
     return [with_content(message, flattened(message.get("content"))) for message in messages]
-
-
-def with_content(message: Message, content: object) -> Message:
-    """Return the message with this content; the same object where it has it already."""
-    return message if content is message.get("content") else {**message, "content": content}
 
 
 def _results_as_text(messages: Sequence[Message]) -> list[Message]:
