@@ -326,6 +326,8 @@ def _closing(outcome: Compaction | Cannot | None, seconds: float | None, late: s
         return Notice("not compacted", "The conversation could not be shortened any further.", seconds=seconds)
     sizes = f"{outcome.before:,} to {outcome.after:,} tokens in {seconds or 0:.1f} s"
     by_code = f"; by code: the pruning agent {late}" if late else ""
+    if outcome.condensed_groups:
+        by_code += f"; the oldest {outcome.condensed_groups:,} messages by code"
     found = f"; {warning}" if (warning := outcome.verdict.warning) else ""
     text = f"{COMPACTED} ({sizes}{by_code}{found})"
     return Notice("compacted", text, before=outcome.before, after=outcome.after, seconds=seconds)

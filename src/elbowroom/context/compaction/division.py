@@ -130,7 +130,8 @@ class Division:
     stay whatever happens: what the running task rests on, the first request, and what a person has pinned. `old` is
     everything that a compaction replaces; `summaries` are the messages that earlier compactions left, to be carried
     into the next, and `summarised_from` is the place of the first of them, None without any. `parts` are what stays of
-    messages by their places, where not all of a message does.
+    messages by their places, where not all of a message does. `oldest` are old groups that are so many that they are
+    looked at no more: the last of the summaries quotes them.
     """
 
     system: tuple[Group, ...]
@@ -140,6 +141,7 @@ class Division:
     tail: tuple[Group, ...]
     summarised_from: int | None = None
     parts: Mapping[int, Excerpt] = field(default_factory=dict)
+    oldest: tuple[NumberedGroup, ...] = ()
 
     @property
     def untouched(self) -> int:
@@ -357,7 +359,8 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     """
     staying = sorted([*kept, *division.pinned], key=lambda numbered: numbered.id)
     present = {numbered.id for numbered in kept}
-    removed = [each.id for each in division.old if each.id not in present and not each.is_part]
+    going = (*division.oldest, *division.old)
+    removed = [each.id for each in going if each.id not in present and not each.is_part]
     removed += [id_ for id_, part in division.parts.items() if part.shown.kind == "assistant"]
     removed += [] if division.summarised_from is None else [division.summarised_from]
     first = min(removed, default=1 + max((each.id for each in staying), default=0))

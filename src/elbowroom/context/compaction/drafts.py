@@ -7,7 +7,7 @@ from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls, summary_of_calls
-from elbowroom.context.compaction.coverage import Coverage
+from elbowroom.context.compaction.coverage import Coverage, quoted
 from elbowroom.context.compaction.division import (
     FROM_MIDDLE,
     Division,
@@ -23,7 +23,7 @@ from elbowroom.context.compaction.order import too_long
 from elbowroom.context.compaction.record import Record, groups_of, staying_in
 from elbowroom.context.divisible import LONGEST_TOKEN, within
 from elbowroom.context.outputs import READ_TOOL, is_cleared
-from elbowroom.context.transcript import Message, text_of, written
+from elbowroom.context.transcript import Group, Message, Summary, text_of, written
 
 NEWEST_SHARE: Final = 8
 """One part in so many of the room goes to the newest messages before the quotations."""
@@ -33,6 +33,10 @@ CALLS_SHARE: Final = 8
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
 FRAME: Final = 8  # tokens that a template needs around a message
+MOST_GROUPS: Final = 500
+"""Old groups that are looked at one by one; a pruning agent is shown a list of no more than 120."""
+OLDEST_SHARE: Final = 7
+"""One part in so many of the window is for what older groups than these are told by."""
 LEFT_OUT: Final = "- ({} messages are left out.)"
 NO_PLAN: Final = Plan("", "")
 DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room for {room} tokens beside the last ones."
@@ -66,7 +70,7 @@ class Draft:
     @property
     def replaced(self) -> int:
         """Return how many groups the summary replaces."""
-        return len(self.division.old) - len(self.kept)
+        return len(self.division.oldest) + len(self.division.old) - len(self.kept)
 
 
 class Drafts:
@@ -269,3 +273,25 @@ class Drafts:
             is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
             self._sizes[numbered.id] = self.room + 1 if is_too_long else sum(self._size(text) + FRAME for text in texts)
         return self._sizes[numbered.id]
+
+
+def condensed(division: Division, size: Callable[[str], int], window: int) -> Division:
+    """Return the division with quotations in place of its oldest groups, where it has too many to be looked at.
+
+    They have the form of a summary, so that the next one carries them over. `size` counts a text.
+    """
+    oldest, old = division.old[:-MOST_GROUPS], division.old[-MOST_GROUPS:]
+    if not oldest:
+        return division
+    lines = quoted([each.group for each in oldest], size, window // OLDEST_SHARE)
+    told = Group((Summary(role="user", content=summary_message("", "", lines, "in progress")),))
+    return replace(division, old=old, summaries=(*division.summaries, told), oldest=oldest)
+
+
+def condensed_as(known: Division, division: Division) -> Division:
+    """Return another division of the same conversation in which the same groups have quotations in their place."""
+    if not known.oldest:
+        return division
+    gone = {each.id for each in known.oldest}
+    old = tuple(each for each in division.old if each.id not in gone)
+    return replace(division, old=old, summaries=known.summaries, oldest=known.oldest)

@@ -28,7 +28,7 @@ from elbowroom.context.compaction.division import (
     state_of,
     tail_starts,
 )
-from elbowroom.context.compaction.drafts import NO_PLAN, Draft, Drafts
+from elbowroom.context.compaction.drafts import NO_PLAN, Draft, Drafts, condensed, condensed_as
 from elbowroom.context.compaction.order import (
     NO_ANSWER,
     Pruner,
@@ -151,6 +151,7 @@ class Ladder:
     def climb_with(self, transcript: Transcript, said: Transcript, before: int) -> Work[Compaction | Cannot]:
         """Climb once; the pruning agent sees what was `said`."""
         division, room = yield from self._divide(transcript)
+        division = condensed(division, self.size, self.budget.window)
         state, stays_from = self.state or state_of(division.tail), self._stays_from(transcript.groups)
         size, window = self.size, self.budget.window
         drafts = Drafts(division, state, size, window, room, self.target, self.removed, stays_from)
@@ -368,7 +369,7 @@ class Ladder:
         divisions = [divide(transcript, tails_from=start, keeping=keep) for keep, start in product(keepings, starts)]
         if end := last_words(transcript.groups):
             divisions.append((yield from self._in_parts(transcript.groups, starts[-1], tuple(end), 0))[0])
-        for division in divisions:
+        for division in (condensed_as(drafts.division, each) for each in divisions):
             cut = yield from self._compaction(Draft(division, NO_PLAN, (), ""), "last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
@@ -433,6 +434,7 @@ class Ladder:
             draft.summary,
             division.untouched,
             draft.staying,
+            condensed_groups=len(division.oldest),
             parts=parts,
         )
 

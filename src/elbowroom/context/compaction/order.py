@@ -150,7 +150,8 @@ class PruningRequest:
             self.cap,
             reasons,
             rows=rows,
-            has_summary=bool(self.division.summaries),
+            has_summary=len(self.division.summaries) > bool(self.division.oldest),
+            oldest=self.division.oldest,
         )
         return [*messages_of(self._read()), {"role": "user", "content": order}]
 
@@ -243,7 +244,7 @@ class PruningRequest:
         if not self.pruner.shares_prefix:
             left -= self.pruner.window // 8  # another model counts differently
         if (room := left - self._part_cap) >= LEAST_ROOM:
-            runs = self._runs(self._groups(self.division.old, room), room, 1)
+            runs = self._runs(self._groups(room), room)
             if len(runs) == 1:  # no next run needs room for a summary
                 return runs
         room = left + self.size(so_far) - 3 * self._part_cap
@@ -251,18 +252,15 @@ class PruningRequest:
             room -= self.pruner.window // 16
         if room < LEAST_ROOM:
             raise PrunerFailed(f"The pruning agent's window of {self.pruner.window} tokens is too small for its order.")
-        runs = self._runs(self._groups(self.division.old, room), room, MOST_PARTS)
+        runs = self._runs(self._groups(room), room)
         return runs if len(runs) <= MOST_PARTS else self._fewer_runs(room)
 
-    def _runs(self, blocks: Iterable[str], room: int, most: int) -> list[list[str]]:
-        """Return blocks in runs that fit so much room, one run too many where they are not all."""
+    def _runs(self, blocks: Iterable[str], room: int) -> list[list[str]]:
         runs: list[list[str]] = [[]]
         left = room
         for block in blocks:
             size = self.size(block)
             if runs[-1] and size > left:
-                if len(runs) > most:
-                    break
                 runs.append([])
                 left = room
             runs[-1].append(block)
@@ -271,19 +269,17 @@ class PruningRequest:
 
     def _fewer_runs(self, room: int) -> list[list[str]]:
         """Return no more runs than a pruning agent is asked for: large groups cut, else the oldest quoted too."""
-        most = MOST_PARTS - 1
-        blocks = self._groups(reversed(self.division.old), max(LEAST_ROOM, room // SHARE_OF_TIER))
-        runs = self._runs(blocks, room, most)
-        newest = [run[::-1] for run in reversed(runs[:most])]
-        if len(runs) <= most:
-            return newest
+        runs = self._runs(self._groups(max(LEAST_ROOM, room // SHARE_OF_TIER)), room)
+        if len(runs) <= MOST_PARTS - 1:
+            return runs
+        newest = runs[1 - MOST_PARTS :]
         older = [each.group for each in self.division.old[: -sum(map(len, newest))]]
         left = room - LEAST_ROOM // 2
         return [[shown_summary("\n".join(quoted(older, self.size, left)))], *newest]
 
-    def _groups(self, groups: Iterable[NumberedGroup], room: int) -> Iterator[str]:
-        """Yield groups as they are shown, beginning and end of each that is larger than the room."""
-        for numbered in groups:
+    def _groups(self, room: int) -> Iterator[str]:
+        """Yield the groups as they are shown, beginning and end of each that is larger than the room."""
+        for numbered in self.division.old:
             group = numbered.group
             whole = written_out(Group(group.unshortened) if group.unshortened else group)
             text = beginning_and_end(whole, room - LEAST_ROOM // 2, self.size, LEFT_OUT.format)
@@ -309,15 +305,17 @@ def suffix_order(
     *,
     rows: int = MOST_ROWS,
     has_summary: bool = False,
+    oldest: Sequence[NumberedGroup] = (),
 ) -> str:
     """Return the message that ends the conversation itself, all of which the pruning agent has read already.
 
-    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own.
+    `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own, and none of the
+    `oldest`, which go too.
     """
     listed = "\n".join(
         f"{each.id} | {each.group.kind} | {_first_words(each.group)} | {sizes[each.id]}" for each in old[-rows:]
     )
-    unlisted = old[:-rows]
+    unlisted = [*oldest, *old[:-rows]]
     before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
     carry = f"\n\n{STANDS}" if has_summary else ""
     return (

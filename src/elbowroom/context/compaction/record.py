@@ -45,10 +45,11 @@ class Record:
         self._kinds = kinds
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._always = staying_in(division)
+        self._oldest = [each.group for each in division.oldest]
         self._removed = division.removed
         carried = carried_by(division.summaries)
         self.results, self._told = carried.results, carried.to_do
-        calls = [call for group in groups_of(division) for call in _told_by(group)]
+        calls = [call for group in (*self._oldest, *groups_of(division)) for call in _told_by(group)]
         self._listed = client_list(calls, self._told)
 
     def changes(self, news: Sequence[Thing] = ()) -> tuple[str, str]:
@@ -80,7 +81,8 @@ class Record:
         Those `that_changed` alone are what cannot be found out by reading again.
         """
         files: dict[str, State] = {}
-        for group in removed:
+        summaries = [group for group in removed if is_summary(group)]
+        for group in (*summaries, *self._oldest, *(group for group in removed if not is_summary(group))):
             for path, state in self._touched_by(group):
                 files[path] = last_state(files.pop(path, None), state)
         for path, state in (each for group in self._always for each in self._touched_by(group)):

@@ -6,11 +6,13 @@ import pytest
 from compacting import FORGETFUL, ScriptedPruner, ladder, plan, said, size, used
 
 from elbowroom.context.budget import Budget
+from elbowroom.context.compaction.drafts import MOST_GROUPS
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.transcript import Message, Transcript
 
 WINDOW = 8192
 MOST_CALLS = 12
+LAST = 3  # messages that stay, besides the system message and the first request
 RULE = "Never write to /srv/ledger/2024.csv before 18:30."
 TASK = "Count all the boats that were named above."
 
@@ -49,7 +51,7 @@ async def climbed(messages: Sequence[Message], pruner: ScriptedPruner) -> Compac
 )
 @pytest.mark.parametrize("answer", [FORGETFUL, "no plan", plan("", "x" * 50_000)], ids=["plan", "none", "too long"])
 async def test_pruning_agent_is_asked_at_most_twelve_times(count: int, text: str, answer: str) -> None:
-    """Whatever it answers; rule and task are in the result."""
+    """Whatever it answers; rule and task are in the result, and it is said how much code alone has told of."""
     messages = many(count, text)
     for shares_prefix in (True, False):
         pruner = ScriptedPruner(answer, window=WINDOW, shares_prefix=shares_prefix)
@@ -59,6 +61,7 @@ async def test_pruning_agent_is_asked_at_most_twelve_times(count: int, text: str
         assert RULE in done.summary
         assert done.messages[-1] == messages[-1]
         assert done.messages[1] == messages[1]
+        assert done.condensed_groups == count + 2 - 2 - LAST - MOST_GROUPS
         assert done.replaced_groups + done.groups_kept == count + 1
 
 
@@ -101,8 +104,9 @@ async def test_task_that_opened_long_ago_stays(last: str) -> None:
 
 
 async def test_files_that_were_written_long_ago_are_told() -> None:
-    """Six hundred messages later the summary still lists them."""
+    """Calls that are too many to be looked at one by one have written their files all the same."""
     messages: list[Message] = [said("user", TASK), *used("write_file", {"path": "src/boats.py"}, "ok", "a1")]
-    messages += [said("assistant", f"Step {number} is done.") for number in range(600)]
+    messages += [said("assistant", f"Step {number} is done.") for number in range(MOST_GROUPS + 100)]
     done = await climbed([*messages, said("user", "Which file was that?")], ScriptedPruner(FORGETFUL, window=WINDOW))
+    assert done.condensed_groups > 0
     assert "- written: `src/boats.py`" in done.summary

@@ -2,6 +2,7 @@
 
 from elbowroom.context.compaction import with_words
 from elbowroom.context.compaction.division import divide, inner_summary, summary_message
+from elbowroom.context.compaction.drafts import MOST_GROUPS, condensed
 from elbowroom.context.ledger import Chain
 from elbowroom.context.prompt import Item, Prompt, recalled
 from elbowroom.context.transcript import Message
@@ -54,6 +55,15 @@ def test_an_answer_in_several_steps_is_pinned_in_each_that_speaks() -> None:
     entry = recalled(items, "ab", [*steps, {"role": "assistant", "content": "No."}])
     assert [item.is_pinned for item in Prompt(entry).pinned({"cd": pin}).items] == [*speaks, False]
     assert not any(item.is_pinned for item in Prompt(entry).pinned({"cd": pin}).pinned({}).items)
+
+
+def test_a_very_long_conversation_keeps_its_pins() -> None:
+    """What stands in place of the oldest groups leaves a pinned one where it is."""
+    transcript = pinned(chat(MOST_GROUPS)).transcript
+    shorter = condensed(divide(transcript, tails_from=len(transcript.groups) - 3), len, 8192)
+    assert (len(shorter.old), len(shorter.pinned)) == (MOST_GROUPS, 1)
+    assert PINNED in shorter.messages
+    assert PINNED not in [each.group.messages[0] for each in shorter.oldest]
 
 
 def test_words_of_a_person_stand_between_the_tags() -> None:
