@@ -203,7 +203,7 @@ class Sending:
         self.size = None if self.generated else size
         window = self.manager.budget.window
         self.is_limited_by_client = self.left_for_client <= window - size.count.within(window)
-        counter = self.counter.running.fresh()
+        counter = StreamCounter(self.counter.running.tokenizer)
         watch = StreamWatch(self.manager, counter, self.said, ticket) if self._can_stop else None
         self._answering = watch or Unwatched(lambda: self.stream.pieces, counter)
         self.watch = self.stream.watch = watch

@@ -2,10 +2,9 @@
 
 import asyncio
 import collections
-import hashlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,8 @@ from elbowroom.providers.lmstudio.files import find_home, find_model_path
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.settings.doubts import is_loopback
 from elbowroom.settings.fields import expanded
-from elbowroom.tokens.count import CannotCount, Counter, PromptRenderer, TokenCount
+from elbowroom.tokens.anchoring import digest_of
+from elbowroom.tokens.count import MOST_LETTERS, CannotCount, Counter, PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import CountingTools, FileCounter
 from elbowroom.tokens.files import LoadedModel, StreamCounter
@@ -222,24 +222,8 @@ CALLS_AT_ONCE: Final = 8
 MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>")
 """Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
-PIECES_AT_ONCE: Final = 100
-"""So many pieces are asked for before others have their turn."""
-LONG_TEXT: Final = 1_000_000
-"""Letters from which on a text is hashed in a thread."""
-
-
-def _marks_in(prompt: str) -> list[str]:
-    """Return the texts in a prompt that are most likely one token each."""
-    return [mark for mark, _ in collections.Counter(MARK.findall(prompt)).most_common(MARKS_TRIED)]
-
-
-def _cut(prompt: str, marks: Sequence[str]) -> list[str]:
-    """Return the prompt cut before each of these expressions."""
-    return [piece for piece in re.split(f"(?={'|'.join(marks)})", prompt) if piece]
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+TEXTS_AT_ONCE: Final = 100
+"""So many texts are asked for before others have their turn."""
 
 
 class RpcCounter:
@@ -248,7 +232,7 @@ class RpcCounter:
     def __init__(self, rpc: LMStudioRpc, model: str) -> None:
         self._rpc = rpc
         self._model = model
-        self._counts = Recent[bytes, int]("engine_counts", REMEMBERED)
+        self._known = Recent[bytes, int]("engine_counts", REMEMBERED)
         self._turn = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def count_text(self, text: str) -> TokenCount:
@@ -258,35 +242,40 @@ class RpcCounter:
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
-        """Return the size of the prompt that LM Studio makes of the messages, its begin-of-text token included."""
+        """Return the size of the prompt that LM Studio makes of the messages, its begin-of-text token included.
+
+        The prompt is cut before texts that are one token to this model, so that most pieces are known already.
+        """
         try:
             prompt = await self._rpc.render(self._model, messages, tools)
         except UpstreamError as error:
             raise CannotCount(error.message) from error
         added = await self._count("")  # where begin-of-text is put before every text, a prompt has it once
-        pieces = collections.Counter(await self._pieces(prompt, added))
-        tokens, each = added, list(pieces)
-        for start in range(0, len(each), PIECES_AT_ONCE):
-            some = each[start : start + PIECES_AT_ONCE]
-            counts = await asyncio.gather(*map(self._count, some))
-            tokens += sum((count - added) * pieces[piece] for piece, count in zip(some, counts, strict=True))
+        found = await asyncio.to_thread(MARK.findall, prompt)
+        marks = await self._counts(dict(collections.Counter(found).most_common(MARKS_TRIED)))
+        ones = [re.escape(mark) for mark, size in marks.items() if size - added == 1]
+        pieces = await asyncio.to_thread(re.split, f"(?={'|'.join(ones)})", prompt) if ones else [prompt]
+        times, tokens = collections.Counter(pieces), added
+        for piece, size in (await self._counts(times)).items():
+            tokens += (size - added) * times[piece]
         return TokenCount(tokens, "engine")
 
-    async def _pieces(self, prompt: str, added: int) -> list[str]:
-        """Cut the prompt before texts that are one token to this model, so that most pieces are known already."""
-        found = await asyncio.to_thread(_marks_in, prompt)
-        sizes = await asyncio.gather(*(self._count(mark) for mark in found))
-        marks = [re.escape(mark) for mark, size in zip(found, sizes, strict=True) if size - added == 1]
-        return await asyncio.to_thread(_cut, prompt, marks) if marks else [prompt]
+    async def _counts(self, texts: Iterable[str]) -> dict[str, int]:
+        """Return the tokens of each text."""
+        counts, each = dict[str, int](), list(texts)
+        for start in range(0, len(each), TEXTS_AT_ONCE):
+            some = each[start : start + TEXTS_AT_ONCE]
+            counts |= zip(some, await asyncio.gather(*map(self._count, some)), strict=True)
+        return counts
 
     async def _count(self, text: str) -> int:
-        digest = _digest(text) if len(text) < LONG_TEXT else await asyncio.to_thread(_digest, text)
-        if (known := self._counts.get(digest)) is not None:
+        digest = digest_of(text) if len(text) < MOST_LETTERS else await asyncio.to_thread(digest_of, text)
+        if (known := self._known.get(digest)) is not None:
             return known
         try:
             async with self._turn:
                 count = len(await self._rpc.tokenize(self._model, text))
         except UpstreamError as error:
             raise CannotCount(error.message) from error
-        self._counts.put(digest, count)
+        self._known.put(digest, count)
         return count
