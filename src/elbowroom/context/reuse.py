@@ -245,14 +245,11 @@ def _digest(message: Message) -> int:
     """Return a digest of what a template shows of a message, whatever the order of its fields; thoughts come and go."""
     content = message.get("content") or ""
     calls = calls_of(message) if "tool_calls" in message else ()
-    said = content if isinstance(content, str) else tuple(map(_digest_of_part, content))
+    said = content  # a text remembers its digest, and is not copied
+    if not isinstance(content, str):
+        said = tuple(hash(text_in(part)) if is_text(part) else _digest_of(part) for part in content)
     made = _digest_of([call.get("function") for call in calls]) if calls else 0
     return hash((message.get("role"), said, message.get("tool_call_id"), made))
-
-
-def _digest_of_part(part: Any) -> int:
-    """Return a digest of a part of a message; a text remembers its own, and is not copied."""
-    return hash(text_in(part)) if is_text(part) else _digest_of(part)
 
 
 def _digest_of(value: Any) -> int:

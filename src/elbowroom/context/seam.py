@@ -6,7 +6,7 @@ from itertools import compress
 from typing import Any
 
 from elbowroom.caches import HISTORIES
-from elbowroom.context.transcript import Message, calls_of, is_blank, is_text, text_of
+from elbowroom.context.transcript import Message, is_text, says_nothing, text_of
 from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 ABBREVIATED = {
@@ -287,7 +287,7 @@ def without_notices(messages: Sequence[Message]) -> list[Message]:
     places = [*compress(range(len(stripped) - 1), history.each(command_in))]
     if not places:
         return stripped
-    answers = {at + 1 for at in places if _says_nothing(stripped[at + 1])}
+    answers = {at + 1 for at in places if says_nothing(stripped[at + 1])}
     commands = {at for at in places if at + 1 in answers or stripped[at + 1].get("role") == "user"}
     left_out = answers | commands
     return [each for at, each in enumerate(stripped) if at not in left_out]
@@ -306,10 +306,6 @@ def command_in(message: Message) -> tuple[str, str] | None:
     command, *focus = text.split(maxsplit=1)
     told = " ".join(" ".join(focus).split())
     return (command, told) if command in COMMANDS and len(told) <= LONGEST_FOCUS else None
-
-
-def _says_nothing(message: Message) -> bool:
-    return message.get("role") == "assistant" and is_blank(message.get("content")) and not calls_of(message)
 
 
 def _stripped(message: Message) -> Message:

@@ -162,7 +162,9 @@ def with_text(message: Message, text: str) -> Message:
 
 
 def with_content(message: Message, content: Any) -> Message:
-    """Return a message with another content; a summary stays one."""
+    """Return a message with this content, the same object where it has it already; a summary stays one."""
+    if content is message.get("content"):
+        return message
     changed = {**message, "content": content}
     return Summary(changed) if isinstance(message, Summary) else changed
 
@@ -235,6 +237,11 @@ def calls_of(message: Message) -> list[Mapping[str, Any]]:
     return [call for call in calls if isinstance(call, Mapping)]
 
 
+def says_nothing(message: Message) -> bool:
+    """Tell whether a message is an answer without a word or a call."""
+    return message.get("role") == "assistant" and is_blank(message.get("content")) and not calls_of(message)
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """A `call` of a tool, and the `text` of the result right after its message, empty where there is none.
@@ -281,8 +288,13 @@ def with_safe_calls(message: Message) -> Message:
         return message
     calls = calls_of(message)
     if not calls:
-        return {key: value for key, value in message.items() if key != "tool_calls"}
+        return without_calls(message)
     return with_calls(message, [_safe_call(call) for call in calls])
+
+
+def without_calls(message: Message) -> dict[str, Any]:
+    """Return the message without its calls."""
+    return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
 def with_calls(message: Message, calls: list[Mapping[str, Any]]) -> Message:

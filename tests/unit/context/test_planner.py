@@ -23,7 +23,6 @@ from elbowroom.context.outputs import is_stub
 from elbowroom.context.planner import (
     AHEAD,
     BEFORE_REQUEST,
-    BY_HAND,
     IN_ANSWER,
     PREVIEW,
     REHEARSAL,
@@ -52,7 +51,7 @@ TRIGGER, SUMMARY = 3200, Summary(role="user", content="<elbowroom-summary>\nShor
 PURPOSES = {
     "before a request": BEFORE_REQUEST,
     "in an answer": IN_ANSWER,
-    "by hand": BY_HAND,
+    "by hand": BEFORE_REQUEST,
     "preview": PREVIEW,
     "ahead": AHEAD,
     "rehearsal": REHEARSAL,
