@@ -19,7 +19,7 @@ from elbowroom.providers.lmstudio.files import find_home, find_model_path
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.settings.doubts import is_loopback
 from elbowroom.settings.fields import expanded
-from elbowroom.tokens.count import CannotCount, Counter, PromptRenderer, TokenCount
+from elbowroom.tokens.count import MOST_LETTERS, CannotCount, Counter, PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import CountingTools, FileCounter
 from elbowroom.tokens.files import LoadedModel, StreamCounter
@@ -267,17 +267,27 @@ class RpcCounter:
         pieces = collections.Counter(await self._pieces(prompt, added))
         tokens, each = added, list(pieces)
         for start in range(0, len(each), PIECES_AT_ONCE):
-            some = each[start : start + PIECES_AT_ONCE]
-            counts = await asyncio.gather(*map(self._count, some))
-            tokens += sum((count - added) * pieces[piece] for piece, count in zip(some, counts, strict=True))
+            await asyncio.sleep(0)
+            sizes = await self._sizes_of(each[start : start + PIECES_AT_ONCE])
+            tokens += sum((size - added) * pieces[piece] for piece, size in sizes.items())
         return TokenCount(tokens, "engine")
 
     async def _pieces(self, prompt: str, added: int) -> list[str]:
         """Cut the prompt before texts that are one token to this model, so that most pieces are known already."""
-        found = await asyncio.to_thread(_marks_in, prompt)
-        sizes = await asyncio.gather(*(self._count(mark) for mark in found))
-        marks = [re.escape(mark) for mark, size in zip(found, sizes, strict=True) if size - added == 1]
-        return await asyncio.to_thread(_cut, prompt, marks) if marks else [prompt]
+        is_short = len(prompt) < MOST_LETTERS
+        found = _marks_in(prompt) if is_short else await asyncio.to_thread(_marks_in, prompt)
+        sizes = await self._sizes_of(found)
+        marks = [re.escape(mark) for mark in found if sizes[mark] - added == 1]
+        if not marks:
+            return [prompt]
+        return _cut(prompt, marks) if is_short else await asyncio.to_thread(_cut, prompt, marks)
+
+    async def _sizes_of(self, texts: Sequence[str]) -> dict[str, int]:
+        """Return the size of each text; a task is begun only for one that is not known."""
+        known = {text: self._counts.get(_digest(text)) for text in texts if len(text) < LONG_TEXT}
+        sizes = {text: size for text, size in known.items() if size is not None}
+        unknown = [text for text in texts if text not in sizes]
+        return sizes | dict(zip(unknown, await asyncio.gather(*map(self._count, unknown)), strict=True))
 
     async def _count(self, text: str) -> int:
         digest = _digest(text) if len(text) < LONG_TEXT else await asyncio.to_thread(_digest, text)
