@@ -13,7 +13,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from serving import text_of
 from small_window import ANSWER, Message, Model, ask_whole, small_window
-from spread_variants import spread
+from spread_variants import sample, spread
 
 from elbowroom.demo import Script, ToolCall
 from elbowroom.demo.script import Body
@@ -274,9 +274,7 @@ async def task_done(folder: Path, who: str, task: str, choice: str, window: int)
 
 
 @pytest.mark.parametrize("who", ["writer", pytest.param(RAW_MODEL, marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=() if task in VARIED else pytest.mark.long) for task in TASKS]
-)
+@pytest.mark.parametrize("task", sample(TASKS, *VARIED))
 async def test_the_same_tasks_with_whole_tools_and_by_name(tmp_path: Path, who: str, task: str) -> None:
     """Beside each other, the client gets the same calls in the same rounds, and the same answer, in a small window."""
     (whole := tmp_path / "whole").mkdir()

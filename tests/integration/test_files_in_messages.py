@@ -14,6 +14,7 @@ from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import ANSWER, ask_whole, orders_of, small_window, turns_of
+from spread_variants import sample
 
 from elbowroom.server.state import SHARED, Timing
 
@@ -52,13 +53,7 @@ def pasted(question: str) -> str:
 
 FORMS = (open_webui, copilot, smart_composer, pasted)
 IN_EACH_FORM = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
-IN_FORMS = pytest.mark.parametrize(
-    "form",
-    [
-        pytest.param(form, id=form.__name__, marks=() if form in (open_webui, pasted) else pytest.mark.long)
-        for form in FORMS
-    ],
-)
+IN_FORMS = pytest.mark.parametrize("form", sample(FORMS, open_webui, pasted), ids=lambda form: form.__name__)
 """The quick tests have a file that has a name and goes with the next message, and a text that has none and stays."""
 
 
