@@ -164,7 +164,7 @@ async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
             assert answer["choices"][0]["message"]["content"] == "Yes."
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [50, pytest.param(300, marks=pytest.mark.long)])
 async def test_hundreds_of_chats_at_once_are_all_answered(tmp_path: Path, count: int) -> None:
     """They wait as long as their clients do, in the order in which they came, and are told how many are before them."""
     ended, begun = asyncio.Event(), list[str]()
