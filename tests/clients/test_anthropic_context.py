@@ -12,6 +12,7 @@ from chatting import RAW_MODEL
 from request_checks import assert_fits
 from serving import Served
 from small_window import QUESTION, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, ToolCall
 
@@ -74,8 +75,7 @@ def results(studio: SimulatedLMStudio, number: int = -1) -> list[str]:
     return [message["content"] for message in studio.chats[number].body["messages"] if message["role"] == "tool"]
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_clearing_tool_uses(trio: Trio, model: str, streams: bool) -> None:
     """Old results are stubs with references by which they can be read; the answer tells what was cleared, exactly."""
     client, studio, served = trio
@@ -252,8 +252,7 @@ def kinds(answer: BetaMessage) -> list[str]:
     return [block.type for block in answer.content]
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_own_compactions_are_told(tmp_path: Path, model: str, streams: bool) -> None:
     """A compaction that the window demands comes as the first block; sent back, it makes the same prompt again."""
     alone = "background = false"
@@ -311,8 +310,7 @@ async def test_events_of_a_compaction(tmp_path: Path) -> None:
     assert [each.type for each in last.usage.iterations or []] == ["compaction", "message"]
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_trigger_and_pause(tmp_path: Path, model: str, streams: bool) -> None:
     """A trigger from 1,000 tokens compacts what would fit; with a pause the answer comes with the next request."""
     async with small_window(tmp_path, window=8192) as (served, studio), client_of(served) as client:
@@ -335,8 +333,7 @@ async def test_trigger_and_pause(tmp_path: Path, model: str, streams: bool) -> N
         assert len(orders_of(studio)) == 1
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_request_that_only_compacts(tmp_path: Path, model: str, streams: bool) -> None:
     """With `compaction` the one block is all that is answered; a later request sends it first, and goes on."""
     async with small_window(tmp_path, window=8192) as (served, studio), client_of(served) as client:
