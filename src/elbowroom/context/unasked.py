@@ -146,7 +146,7 @@ def _identified(message: str, found: Found, others: str) -> Iterator[frozenset[i
     """Yield the passages that have an identifier of the message which the prompt does not have; no plain figures."""
     for identifier in find_identifiers(message):
         words = [word for word in words_of(identifier.core) if word in found.places]
-        is_named = identifier.kind != "number" and identifier.is_distinctive and identifier.core not in others
+        is_named = identifier.is_name and identifier.core not in others
         if is_named and words:
             yield frozenset.intersection(*(frozenset(found.places[word]) for word in words))
 

@@ -10,11 +10,12 @@ from elbowroom.context.compaction import (
     all_said,
     find_identifiers,
     own_words,
+    stands_in,
     unpaired,
 )
 from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import Fact, Known
-from elbowroom.quality.standing import artifacts_in, made_up_in, stands_in
+from elbowroom.quality.standing import artifacts_in, made_up_in
 
 MEASURES: Final = (
     "identifiers",

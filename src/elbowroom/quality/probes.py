@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from elbowroom.agents.answer import ToolCall
+from elbowroom.context.compaction import stands_in
 from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import Fact, Known
-from elbowroom.quality.standing import stands_in
 from elbowroom.quality.words import Language
 
 QUESTIONS: Final[Mapping[Language, str]] = {

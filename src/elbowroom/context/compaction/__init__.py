@@ -27,7 +27,7 @@ from elbowroom.context.compaction.division import (
     with_words,
 )
 from elbowroom.context.compaction.files import State
-from elbowroom.context.compaction.identifiers import find_identifiers
+from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.loose_json import depths_in, find_values, spoken
 from elbowroom.context.compaction.order import Wishes
@@ -79,6 +79,7 @@ __all__ = [
     "sealed_key",
     "smallest",
     "spoken",
+    "stands_in",
     "state_of",
     "summary_of_calls",
     "tail_starts",

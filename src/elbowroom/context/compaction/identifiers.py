@@ -1,137 +1,83 @@
-"""Finds identifiers in a text: paths, addresses, numbers, dates, names in quotes, which a paraphrase destroys.
+"""Finds identifiers in a text by their form alone, in whatever language: what a paraphrase would destroy.
 
-Ordinary words are none, nor are two of them with a slash between. The time is linear in the length of the text.
+They are what somebody has enclosed in quotation marks or as code; figures, unless one is so short that it may be a
+count; and words that are not written as words are: with a digit, with a dot, `_` or `@` between letters, with several
+slashes, or with capital letters after small ones.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+from typing import Final, Literal, NamedTuple
 
-LONGEST = 200
-LONGEST_LINE = 2000
-MONTHS = (
-    r"(?:Jan(?:uary|uar)?|Feb(?:ruary|ruar)?|Mar(?:ch)?|März?|Apr(?:il)?|May|Mai|June?|Juni|July?|Juli|Aug(?:ust)?|"
-    r"Sep(?:t(?:ember)?)?|O[ck]t(?:ober)?|Nov(?:ember)?|De[cz](?:ember)?)"
+from elbowroom.context.compaction.coverage import UNSPACED
+
+LONGEST: Final = 200
+LONGEST_COUNT: Final = 2
+"""Digits of a figure that may be a count of things."""
+ENCLOSED: Final = (
+    r"``?[^`\n]{2,100}``?|\[\[[^\[\]\n]{1,100}\]\]|(?<![\w\\=])\"[^\"\n]{2,60}\"(?!\w)|(?<!\w)'[^'\n]{2,60}'(?!\w)|"
+    r"[“„][^“”„\n]{2,60}[“”]|«[^«»\n]{2,60}»|(?<!\w)‘[^‘’\n]{2,60}’(?!\w)|「[^「」\n]{1,40}」|『[^『』\n]{1,40}』|"
+    r"《[^《》\n]{1,40}》"
 )
-ROOTS = (
-    r"(?:src|lib|tests?|docs?|app|apps|bin|etc|usr|home|var|tmp|scripts|config|build|dist|public|assets|packages|notes)"
+BETWEEN: Final = rf"\s()\[\]{{}}<>\"“”„«»`|…=*;–—、。，；：！？（）「」『』《》{UNSPACED}"
+"""What no word has inside; a comma only where digits are on both sides of it."""
+PIECE: Final = re.compile(
+    rf"(?P<plain>(?:[A-Z]?[a-z]++[.,;:!?]*+\s++)++)|(?P<quotation>{ENCLOSED})|\w+://[^\s<>\"'`|)\]}}{UNSPACED}]+|[^{BETWEEN},]++(?:(?<=\d),(?=\d)[^{BETWEEN},]++)*+"
 )
-UNITS = (
-    r"(?:%|‰|°C?|€|£|¥|EUR|USD|GBP|CHF|euros?|dollars?|ms|s|sec|seconds?|min|minutes?|h|hours?|days?|weeks?|months?|years?|"
-    r"Sekunden?|Minuten?|Stunden?|Tage?n?|Wochen?|Monate?n?|Jahre?n?|mm|cm|m|km|g|kg|l|ml|[kKMGT]i?B|bytes?|tokens?|px|"
-    r"Hz|kHz|MHz|GHz|W|kW|kWh|V|A|pages?|words?|Seiten|Wörter)(?![\w])"
-)
-CJK_UNITS = (
-    r"(?:[万億千百]?(?:円|元|人|個|件|回|日|時間|時|分|秒|年|月|週間|歳|本|枚|名|页|字|次|天|小时|分钟)|[万億亿])"
-)
-KINDS = {
-    "link": r"https?://[^\s<>\"'`)\]}、。]{1,2000}[^\s<>\"'`)\]}.,;:!?*、。]|\[\[[^\[\]\n]{1,100}\]\]",
-    "mail": r"(?<![\w.+-])[\w.+-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}",
-    "uuid": r"(?<![0-9a-fA-F-])[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}(?![\w-])",
-    "date": (
-        r"(?<![\d.])\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
-        r"(?![\d])|(?<![\d./])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?!\.?\d)|(?<![\w.])\d{1,2}(?:\.|st|nd|rd|th)? "
-        rf"{MONTHS}(?: \d{{4}})?(?!\w)|(?<!\w){MONTHS}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?(?!\w)|"
-        r"\d{2,4}年\d{1,2}月(?:\d{1,2}日)?|\d{1,2}月\d{1,2}日"
-    ),
-    "address": (
-        r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5}|/\d{1,2})?(?!\w|[.:]\d)|"
-        r"(?<![\w.-])(?:localhost|[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,4}):\d{2,5}(?!\w)"
-    ),
-    "path": (
-        r"(?<![\w:/.<])[A-Za-z]:\\(?:[\w.@+ -]{0,80}[\w)][\\/]){0,12}[\w.@+-]{0,80}\w|"
-        r"(?<![\w:/.<])(?:~/|\.{1,2}/|/(?=[\w.-]{2}))(?:[\w.@+-]{1,80}+/){0,12}[\w.@+-]{0,80}\w/?|"
-        rf"(?<![\w/.]){ROOTS}/(?:[\w.@+-]{{1,80}}+/){{0,12}}[\w.@+-]{{0,80}}\w|"
-        r"(?<![\w/.])(?:[\w.@+-]{1,80}+[\\/]){1,12}[\w@+-]{0,80}\.[A-Za-z][A-Za-z0-9]{0,7}(?![A-Za-z0-9])|"
-        r"(?<![\w/.-])(?=\w[\w-]{0,80}+\.)\w[\w-]{0,80}(?:\.[\w-]{1,20}){0,3}\.(?:py|pyi|md|txt|json|toml|ya?ml|jsx?|tsx?|html?|s?css|csv|tsv|log|"
-        r"sh|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|sql|pdf|docx?|xlsx?|pptx?|odt|png|jpe?g|gif|svg|webp|mp[34]|zip|gz|"
-        r"ini|cfg|conf|env|lock|gguf|ipynb|tex|bib|epub|xml|db|sqlite|bak)(?![A-Za-z0-9])"
-    ),
-    "name": (
-        r"(?<![\w-])[A-Z][A-Z0-9]{1,30}(?:[-_][A-Z0-9]{1,30}){1,6}(?![\w-])|"  # tickets and constants
-        r"(?<![\w.])v\d{1,5}(?:\.\d{1,5}){0,3}(?:-[\w.]{1,20})?(?!\w)|"
-        r"(?<![\w.])\d{1,5}(?:\.\d{1,5}){2,3}(?:-[\w.]{1,20})?(?!\w|\.\d)|"
-        r"(?<![\w.-])(?=[\w.-]{0,60}\d)(?=[\w.-]{0,60}[A-Za-z])"
-        r"[A-Za-z0-9][A-Za-z0-9.]{0,60}(?:[-_][A-Za-z0-9.]{1,60}){1,8}(?![\w])|"
-        r"(?<![\w.])[A-Za-z]\w{0,60}_\w{1,60}(?:\(\))?|(?<!\w)[A-Za-z_]\w{0,60}+(?:\.[A-Za-z_]\w{0,60}+){0,4}+\(\)|"
-        r"(?<!\w)[a-z]{1,30}(?:[A-Z][a-z0-9]{1,30}){2,6}(?!\w)|(?<!\w)(?:[A-Z][a-z0-9]{1,30}){3,7}(?!\w)|"
-        r"(?<![\w#&])#\d{1,7}(?!\w)|(?<![\w#])#[0-9a-fA-F]{6}(?!\w)|(?<!\S)#[^\W\d][\w/-]{1,60}"
-    ),
-    "hash": r"(?<![\w-])(?=[0-9a-f]{0,63}\d)(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}(?![\w-])",
-    "code": r"``?[^`\n]{2,100}``?",
-    "quote": (
-        r"(?<![\w\\=])\"[^\"\n]{2,60}\"(?!\w)|“[^”\n]{2,60}”|„[^“”\n]{2,60}[“”]|«[^»\n]{2,60}»|「[^」\n]{1,40}」|"
-        r"『[^』\n]{1,40}』|《[^》\n]{1,40}》|(?<!\w)'[^'\n]{2,60}'(?!\w)|(?<!\w)‘[^’\n]{2,60}’(?!\w)"
-    ),
-    "mixed": (
-        r"(?<![\w.-])(?!\d{1,6}(?:st|nd|rd|th|s|er|e|x|[kKMGT]i?B|ms|px|kg|km|cm|mm|h|min|k|B)?(?!\w))"
-        r"(?=\w{0,30}\d)(?=\w{0,30}[A-Za-z])[A-Za-z0-9]{4,40}(?!\w)"
-    ),
-    "number": (
-        rf"(?<![\w.,])[+-]?[$€£¥]?\d{{1,3}}(?:[.,' \u202f]\d{{3}}){{1,5}}(?:[.,]\d{{1,6}})?(?![\d])(?:\s?{UNITS})?|"
-        rf"(?<![\w.,])[+-]?[$€£¥]\s?\d{{1,15}}(?:[.,]\d{{1,6}})?(?!\w)|"
-        r"(?<![\w.,:])\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]m)?(?![\w:])|\+\d[\d /-]{6,18}\d(?!\w)|"
-        rf"(?<![A-Za-z0-9_.,/])[+-]?\d{{1,15}}(?:[.,]\d{{1,15}})?(?:\s?{UNITS}|{CJK_UNITS})|"
-        r"(?<![A-Za-z0-9_.,])[+-]?(?:\d{1,15}[.,]\d{1,15}|\d{3,30})(?![A-Za-z0-9_])"
-    ),
-}
-# Beside a word of a script without spaces an identifier may begin and end.
-SPACED = "A-Za-z0-9_À-ɏ"
-BORDERS = {
-    r"(?<![\w": f"(?<![{SPACED}",
-    r"(?<!\w)": f"(?<![{SPACED}])",
-    r"(?![\w": f"(?![{SPACED}",
-    r"(?!\w": f"(?![{SPACED}]",
-}
-# Most places in a text are within or before a plain word: no identifier begins there, which these see at once.
-BEGINNING = r"(?=[^\s.,;:!?)\]}>=|]|\.{1,2}/)(?:(?<![A-Za-z0-9_])|(?![A-Za-z0-9_]))"
-PLAIN_WORD = r"[A-Z]?[a-zß-öø-ÿ]++[.,;:!?)\"'\]}]*+(?:\s|$)"
-NO_PLAIN_WORD = rf"(?:(?={MONTHS})|(?!{PLAIN_WORD}))"
-
-QUOTES = "\"'`“”„‘’«»"
-DISTINCTIVE = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
-FIGURE = re.compile(r"[+-]?[$€£¥]?\s?\d(?:[\d.,:'\u202f /-]*\d)?")
+NUMBERED: Final = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
+"""The number of an item of a list."""
+QUOTES: Final = "\"'`“”„‘’«»「」『』《》"
+DISTINCTIVE: Final = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
+EDGE: Final = re.compile(r"^(?:[^\w#]|#(?!\w)|_)+|[\W_]+$")
+FIGURE: Final = re.compile(r"(\d(?:[\d.,:'/-]*\d)?)\D*")
+PART_BEFORE: Final = re.compile(r"\d[.,]")
+PART_AFTER: Final = re.compile(r"[.,]\d")
+UNLIKE_A_WORD: Final = re.compile(r"\d|\w[_@]\w|\\\w|\w::\w|\w\w\.\w|\w\.\w\w|/.*/|(?:[a-z][A-Z].*){2}")
 
 
-@cache
-def _pattern() -> re.Pattern[str]:
-    """Return the pattern of all kinds, searched for together."""
-    pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items())
-    for border, spaced in BORDERS.items():
-        pattern = pattern.replace(border, spaced)
-    return re.compile(f"{BEGINNING}{NO_PLAIN_WORD}(?:{pattern})")
+class Identifier(NamedTuple):
+    """What has to be kept as it is; the quotation marks around it, and a unit behind a figure, are not part of it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Identifier:
-    """A stretch of text that has to be kept as it is."""
-
-    kind: str
-    text: str
+    core: str
+    kind: Literal["quotation", "figure", "word"]
 
     @property
-    def core(self) -> str:
-        """Return the text without the quotes around it, or a figure without its unit."""
-        if self.kind == "number" and (figure := FIGURE.match(self.text)):
-            return figure[0]
-        return self.text.strip(QUOTES) if self.kind in ("code", "quote") else self.text
-
-    @property
-    def is_distinctive(self) -> bool:
-        """Tell whether it stands out by itself; a lower-case word in quotes does not."""
-        return self.kind != "quote" or bool(DISTINCTIVE.search(self.core))
+    def is_name(self) -> bool:
+        """Tell whether it names one thing: no figure does, and no quotation of plain words in small letters."""
+        return self.kind == "word" or (self.kind == "quotation" and bool(DISTINCTIVE.search(self.core)))
 
 
 def find_identifiers(text: str) -> Iterator[Identifier]:
-    """Yield the identifiers of a text in order; no identifier within another: a path in quotes is a quotation."""
-    for line in _short_lines(text):
-        for match in _pattern().finditer(line):
-            if len(match[0]) <= LONGEST:
-                yield Identifier(match.lastgroup or "", match[0].strip().rstrip(".,"))
+    """Yield the identifiers of a text in order; none within another: a path in quotes is a quotation."""
+    for piece in PIECE.finditer(NUMBERED.sub("", text)):
+        if piece["plain"] or len(piece[0]) > LONGEST:
+            continue
+        if piece["quotation"]:
+            yield Identifier(piece[0].strip(QUOTES), "quotation")
+        elif figure := FIGURE.fullmatch(word := EDGE.sub("", piece[0])):
+            if len(figure[1]) > LONGEST_COUNT:
+                yield Identifier(figure[1], "figure")
+        elif UNLIKE_A_WORD.search(word):
+            yield Identifier(word, "word")
 
 
-def _short_lines(text: str) -> Iterator[str]:
-    for line in text.splitlines(keepends=True):
-        for start in range(0, len(line), LONGEST_LINE):
-            yield line[start : start + LONGEST_LINE]
+def stands_in(core: str, text: str) -> bool:
+    """Tell whether a text holds this, and not merely as a part of a longer word or figure, as 18192 holds 8192."""
+    place = text.find(core)
+    while place != -1:
+        before, after = text[max(0, place - 2) : place], text[place + len(core) : place + len(core) + 2]
+        if not (_joins(before[-1:] + core[:1]) or _joins(core[-1:] + after[:1]) or _goes_on(before, core, after)):
+            return True
+        place = text.find(core, place + 1)
+    return False
+
+
+def _joins(two: str) -> bool:
+    """Tell whether two characters are of one figure or one word; scripts without spaces have no borders to look for."""
+    return len(two) == 2 and (two.isdigit() or (two.isascii() and two.isalpha()))
+
+
+def _goes_on(before: str, core: str, after: str) -> bool:
+    """Tell whether a figure goes on beyond a dot or comma."""
+    begins_before = core[:1].isdigit() and PART_BEFORE.fullmatch(before)
+    return bool(begins_before or (core[-1:].isdigit() and PART_AFTER.fullmatch(after)))

@@ -9,7 +9,7 @@ from typing import Final
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.coverage import Coverage, sentences_of
 from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
-from elbowroom.context.compaction.identifiers import find_identifiers
+from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.transcript import Group, Message, called, calls_of, text_of
 
@@ -67,11 +67,11 @@ def _unsaid(named: set[str], messages: Sequence[Message]) -> set[str]:
     searched = 0
     for message in messages:
         arguments = (call["function"].get("arguments") for call in calls_of(message) if call.get("function"))
-        text = " ".join("\n".join([all_said([message]), *map(str, arguments)]).split())
+        text = " ".join("\n".join([all_said([message]), *map(str, arguments)]).split()).casefold()
         searched += len(text)
         if searched > MOST_SEARCHED or not named:
             return set()
-        named = {each for each in named if " ".join(each.split()) not in text}
+        named = {each for each in named if not stands_in(" ".join(each.split()).casefold(), text)}
     return named
 
 
