@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from elbowroom.cli import main
-from elbowroom.store.changes import Batch, WaitingChanges
+from elbowroom.store.backlog import WaitingChanges
+from elbowroom.store.changes import Batch
 
 EVERY: Final = 1.0
 

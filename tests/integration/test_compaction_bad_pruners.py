@@ -30,7 +30,6 @@ from elbowroom.demo import (
     ToolCall,
     WaitFor,
 )
-from elbowroom.providers import stream as chat_endpoint
 from elbowroom.providers import upstream
 
 WINDOW = 4096
@@ -221,7 +220,7 @@ async def test_second_answer_is_used(tmp_path: Path) -> None:
 )
 async def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     """A pruning agent that falls silent is given up, and the conversation goes on without it."""
-    monkeypatch.setattr(chat_endpoint, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(upstream, "SILENCE_SECONDS", 0.2)
     monkeypatch.setattr(upstream, "FIRST_BYTE_SECONDS", 0.5)
     never = asyncio.Event()
     async with asked_to_prune(tmp_path, lambda body: Script(words, WaitFor(never))) as (served, studio, _):

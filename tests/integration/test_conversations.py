@@ -419,7 +419,7 @@ async def test_while_it_is_answered(served: Served) -> None:
     """A conversation that is being answered says so, and is not deleted."""
     await milk(store_of(served))
     with served.app[SHARED].running.entered() as turn:
-        turn.belongs_to("", FIRST)
+        turn.conversation = FIRST
         assert (await get(served, f"/{FIRST}"))["status"] == "running"
         assert [row["status"] for row in (await get(served, ""))["data"]] == ["running"]
         refused = await request(served, "DELETE", f"/{FIRST}", 409)

@@ -19,7 +19,6 @@ from serving import text_of
 from small_window import ANSWER, history, orders_of, small_window
 
 from elbowroom.demo import Cut, Error, Raw, Reply, Script, SimulatedLMStudio, ToolCall, WaitFor, wording
-from elbowroom.providers import stream as reading
 from elbowroom.providers import upstream
 
 LONG = "word " * 4000
@@ -34,7 +33,7 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Script]]:
     """Give what the engine does for each fault of the test's marks; silence is not waited for long."""
-    monkeypatch.setattr(reading, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(upstream, "SILENCE_SECONDS", 0.2)
     monkeypatch.setattr(upstream, "FIRST_BYTE_SECONDS", 0.2)
     never = asyncio.Event()
     scripts = {

@@ -15,13 +15,14 @@ from woven_loop import WovenLoop, run_woven
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.server.encode import FrameEncoder
-from elbowroom.store.changes import Batch, WaitingChanges
+from elbowroom.store.backlog import WaitingChanges
+from elbowroom.store.changes import Batch
 from elbowroom.store.write_behind import WriteBehindStore
 
 QUICK = (range(15), (403, 1291))
 """The last two were wrong once: a stop came while the first word waited for the store."""
 LONG = [range(15, 100), *(range(start, start + 100) for start in range(100, 2000, 100))]
-ENOUGH = range(60)
+ENOUGH = range(150)
 """Among so many schedules each mistake that is made on purpose is found."""
 
 
@@ -94,12 +95,13 @@ def test_finds_a_ticket_that_is_not_given_back(tmp_path: Path, monkeypatch: pyte
 
 def test_finds_two_writers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the lock around them two write the same batch, and its words are kept twice."""
-    write = WriteBehindStore._write
+    write = WriteBehindStore.write
 
-    def at_once(store: WriteBehindStore, backlog: Any, _: asyncio.Lock, **more: Any) -> Any:
-        return write(store, backlog, asyncio.Lock(), **more)
+    def at_once(store: WriteBehindStore, backlog: Any, **more: Any) -> Any:
+        store._backlogs[backlog] = asyncio.Lock()
+        return write(store, backlog, **more)
 
-    monkeypatch.setattr(WriteBehindStore, "_write", at_once)
+    monkeypatch.setattr(WriteBehindStore, "write", at_once)
     monkeypatch.setattr(WaitingChanges, "written", written_by_any)
     assert "kept is" in first_wrong(tmp_path)
 

@@ -193,7 +193,7 @@ async def test_people_outlive_the_server(tmp_path: Path) -> None:
     assert not files_with(token, tmp_path)
     async with serve(tmp_path, settings, environ=ENVIRON) as served:
         assert (await ask(served, "GET", "/api/live", **anna))[0] == 200
-        await served.app[SHARED].store._behind.tasks.finished()
+        await served.app[SHARED].store.tasks.finished()
         assert (await users(served))[0]["last_used"] is not None
         await revoke(served, "anna")
         assert (await ask(served, "GET", "/api/live", **anna))[0] == 401

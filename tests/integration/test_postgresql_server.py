@@ -98,7 +98,7 @@ async def test_a_database_that_is_down_at_the_start(tmp_path: Path) -> None:
         server = PostgreSQL(folder)
         server.make()
         async with serving(tmp_path, server.address("postgres")) as served:
-            served.app[SHARED].store._behind._patience = Patience(asking=60.0, again=0.05)
+            served.app[SHARED].store.patience = Patience(asking=60.0, again=0.05)
             await served.app[SHARED].store.ledger.keys()  # until it has been tried
             stream = await ask(served, [{"role": "user", "content": "Before."}])
             assert text_of(parse_frames(stream)).endswith(ANSWER)
@@ -125,7 +125,7 @@ async def test_what_a_database_that_is_down_may_keep_is_not_called_unknown(tmp_p
         server = PostgreSQL(folder)
         server.make()
         async with serving(tmp_path, server.address("postgres")) as served:
-            served.app[SHARED].store._behind._patience = Patience(asking=60.0, again=0.05)
+            served.app[SHARED].store.patience = Patience(asking=60.0, again=0.05)
             await ask(served, [{"role": "user", "content": "Before."}])
             paths = (
                 "/v1/conversations",

@@ -13,7 +13,7 @@ from serving import Served, parse_frames
 from waiting import until
 
 from elbowroom.demo import Cut, Script, SimulatedLMStudio, WaitFor
-from elbowroom.providers import stream as chat_endpoint
+from elbowroom.providers import upstream as asking
 
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
@@ -269,7 +269,7 @@ async def test_silence_in_mid_answer_ends_in_an_error(
     relaying: Served, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An upstream that stops in the middle is given up after its time, with the words so far kept."""
-    monkeypatch.setattr(chat_endpoint, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(asking, "SILENCE_SECONDS", 0.2)
 
     async def falls_silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

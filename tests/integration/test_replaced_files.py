@@ -144,7 +144,7 @@ async def test_nothing_is_called_deleted_that_is_not(tmp_path: Path, monkeypatch
         assert query(tmp_path / FILE, "SELECT count(*) FROM messages")[0][0] > 0
         assert await all_kept(served) == []
         store = served.app[SHARED].store
-        store._behind._try_again()
+        store._try_again()
         await eventually(lambda: store.can_be_written and store.lag == 0, "it does not work again")
     assert query(tmp_path / FILE, "SELECT count(*) FROM messages") == [(0,)]
 
@@ -203,7 +203,7 @@ async def test_a_log_of_another_file_is_refused(tmp_path: Path, how: str, caplog
         assert "move elbowroom.db-wal and elbowroom.db-shm away" in caplog.text
         path.unlink(missing_ok=True)
         whole.replace(path)  # as the sentence says
-        store._behind._try_again()
+        store._try_again()
         await eventually(lambda: store.can_be_written and store.lag == 0, "it does not go on by itself")
         assert {told(one)[1][1] for one in await all_kept(served)} == {"Before.", "After.", "Now."}
 

@@ -57,18 +57,18 @@ TOLD = [("user", "Say a number."), ("assistant", "One."), ("user", "Another one.
 def blocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     """Let every question to the database and every change wait until the end; gives what counts those that wait."""
     goes_on, waiting = threading.Event(), []
-    carry_out = Database._on
+    carry_out = Database.do
 
-    async def held(database: Database, threads: Executor, work: Callable[[], Any]) -> Any:
+    async def held(database: Database, work: Callable[[], Any], threads: Executor | None = None) -> Any:
         def later() -> Any:
             waiting.append(work)
             goes_on.wait(30)
             return work()
 
-        return await carry_out(database, threads, later)
+        return await carry_out(database, later, threads)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Database, "_on", held)
+        patched.setattr(Database, "do", held)
         try:
             yield lambda: len(waiting)
         finally:
@@ -132,7 +132,7 @@ async def test_an_answer_that_broke_off_is_read_once_the_store_is_open(
     as_a_crash_leaves_it(tmp_path / "elbowroom.db", before.messages[-1].turn)
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("Three.")
-        served.app[SHARED].store._behind._patience = Patience(first_words=0.05, opening=0.05)
+        served.app[SHARED].store.patience = Patience(first_words=0.05, opening=0.05)
         going_on = [*HISTORY, {"role": "user", "content": "Go on."}]
         with blocked(monkeypatch) as waiting:
             asking = asyncio.create_task(stream_of(served, going_on, model=model, **headers))
@@ -174,7 +174,7 @@ async def test_what_may_be_missing_is_told_where_the_store_does_not_open_in_time
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("Two.")
         shared = served.app[SHARED]
-        shared.store._behind._patience = Patience(first_words=0.05, opening=0.05)
+        shared.store.patience = Patience(first_words=0.05, opening=0.05)
         shared.recording._patience = 0.1
         with blocked(monkeypatch):
             _, stream = await stream_of(served, HISTORY, model=model)
@@ -185,7 +185,7 @@ async def test_a_first_question_waits_for_no_store(tmp_path: Path, monkeypatch: 
     """It can have no past, so it is answered before the store is open, in a conversation of its own."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("One.")
-        served.app[SHARED].store._behind._patience = Patience(first_words=0.05)
+        served.app[SHARED].store.patience = Patience(first_words=0.05)
         with blocked(monkeypatch) as waiting:
             conversation, text = await ask(served, HISTORY[:1])
             assert (bool(conversation), text) == (True, "One.")
@@ -203,7 +203,7 @@ async def test_a_name_is_enough_while_the_store_opens(tmp_path: Path, monkeypatc
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         studio.enqueue("Two.")
         shared = served.app[SHARED]
-        shared.store._behind._patience = Patience(first_words=0.05)
+        shared.store.patience = Patience(first_words=0.05)
         with blocked(monkeypatch):
             asking = asyncio.create_task(ask(served, HISTORY, **named))
             await eventually(lambda: shared.running.of("", str(first)), "nobody knows that it is answered")
@@ -243,14 +243,14 @@ async def test_nothing_false_is_told_while_the_store_opens(tmp_path: Path, monke
             return response
 
     async with elbowroom_with_studio(tmp_path) as (served, _):
-        served.app[SHARED].store._behind._patience = Patience(opening=0.01, asking=0.01)
+        served.app[SHARED].store.patience = Patience(opening=0.01, asking=0.01)
         with blocked(monkeypatch):
             for method, route in ROUTES:
                 response = await tell(served, method, route)
                 assert (response.status, response.headers.get("Retry-After")) == (503, "2"), route
                 told = (await response.json())["error"]
                 assert (told["code"], told["message"]) == ("store_opening", OPENING)
-        served.app[SHARED].store._behind._patience = Patience()
+        served.app[SHARED].store.patience = Patience()
         assert [(await tell(served, method, route)).status for method, route in ROUTES[:3]] == [200, 200, 200]
         assert (await tell(served, *ROUTES[8])).status == 200
         assert (await tell(served, *ROUTES[2])).status == 404
@@ -260,7 +260,7 @@ async def test_a_store_that_cannot_be_opened_is_not_waited_for(tmp_path: Path) -
     """Then what was said since the start is all that can be told, and it is told at once."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
         store = served.app[SHARED].store
-        store._behind._begin = _fails
+        store._begin = _fails
         studio.enqueue("One.")
         conversation, _ = await ask(served, HISTORY[:1])
         async with served.http.get(f"{served.url}/v1/conversations") as response:

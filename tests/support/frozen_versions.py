@@ -32,8 +32,8 @@ async def fill(store: Store) -> None:
     """Write what the file of version 4 has, as a server that then starts anew finds it."""
     store.conversations.note(rows.CHANGES)
     await store.conversations.settled()
-    assert store._behind.current
-    await store._behind.current.conversations.interrupt()
+    assert store.current
+    await store.current.conversations.interrupt()
     await store.ledger.save(rows.ENTRY, rows.HISTORY)
     for text in (rows.LIST, rows.LOG, rows.NOTED):
         await store.tool_outputs.keep(rows.ME, "read", text)

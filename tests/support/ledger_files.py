@@ -21,7 +21,7 @@ from elbowroom.store.packed import packed_entry
 from elbowroom.store.place import Place
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.rows import SqlLedger
-from elbowroom.store.write_behind import Patience, WriteBehindStore
+from elbowroom.store.write_behind import Patience
 
 SOON = Patience(opening=30, again=0.05, closing=30)
 HOLDER = """
@@ -72,7 +72,7 @@ async def file_store(
 ) -> AsyncIterator[Store]:
     """Give a store with its rows at this place, which it soon tries again, or without one in memory."""
     limits = None if place else LIMITS_IN_MEMORY
-    store = Store(WriteBehindStore(str(place), begin or (lambda: SqlStore.open(place, limits)), patience))
+    store = Store(str(place), begin or (lambda: SqlStore.open(place, limits)), patience)
     try:
         yield store
     finally:
@@ -88,8 +88,8 @@ async def save_entry(sql: SqlStore, entry: Entry, made_from: Sequence[Message] =
 
 def sql_of(store: Store) -> SqlStore:
     """Return the open database of a store."""
-    assert store._behind.current
-    return store._behind.current
+    assert store.current
+    return store.current
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.sql.conversations import SqlConversations
 from elbowroom.store.sql.database import Database
+from elbowroom.store.sql.sharing import Written
 from elbowroom.store.write_behind import WriteBehindStore
 
 Result = TypeVar("Result")
@@ -30,7 +31,7 @@ class InlineDatabase(Database):
         self._open()
         weakref.finalize(self, self._writer.dispose)
 
-    async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
+    async def do(self, work: Callable[[], Result], threads: Executor | None = None) -> Result:
         result = work()
         while self._later:
             self._try(self._later.pop(0))
@@ -52,7 +53,7 @@ class MemoryConversations(SqlConversations, Conversations):
 
     def note(self, changes: Sequence[KeptChange]) -> None:
         """Write changes."""
-        self._write(changes)
+        self._write(changes, Written(0), "")
 
     def expect(self, noting: Awaitable[None]) -> None:
         """Wait for nothing."""
@@ -79,14 +80,14 @@ class MemoryConversations(SqlConversations, Conversations):
         """Delete a conversation; tell whether it was there."""
         found = await self.find(owner, conversation)
         if found:
-            self._write([Deleted(found.id)])
+            self._write([Deleted(found.id)], Written(0), "")
         return found is not None
 
     async def delete_turn(self, owner: str, turn: str) -> bool:
         """Delete a turn; tell whether it was there."""
         is_there = await self.holder(owner, turn) is not None
         if is_there:
-            self._write([TurnDeleted(turn)])
+            self._write([TurnDeleted(turn)], Written(0), "")
         return is_there
 
 

@@ -105,5 +105,5 @@ def elbowroom(
     app = create_app(
         LiveSettings(path, environ, {}), toolbox=toolbox and toolbox_of(toolbox), timing=timing, environ=environ
     )
-    app[SHARED].store._behind._patience = Patience(asking=60.0)  # a busy machine opens a database slowly
+    app[SHARED].store.patience = Patience(asking=60.0)  # a busy machine opens a database slowly
     return app

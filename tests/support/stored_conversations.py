@@ -151,7 +151,7 @@ async def pragma(store: SqlStore, setting: str) -> None:
         connection.execute(f"PRAGMA {setting}")
         connection.close()
 
-    await store._database.on_writer(change)
+    await store._database.do(change)
 
 
 class OwnConversations(WriteBehindConversations):
@@ -165,7 +165,7 @@ class OwnConversations(WriteBehindConversations):
 
     async def refuse_writes(self) -> None:
         """Let the open database refuse everything, and not be tried again soon."""
-        self._store._patience = replace(self._store._patience, again=3600)
+        self._store.patience = replace(self._store.patience, again=3600)
         await pragma(self.sql, "query_only = 1")
 
     async def take_writes(self) -> None:

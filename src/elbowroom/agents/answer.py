@@ -32,22 +32,16 @@ ID_LETTERS = string.ascii_letters + string.digits
 class AnswerGuard:
     """Turns remote images into links in one answer, over all its steps and agents; thoughts are guarded apart.
 
-    The client gets what the guard returns, and so does the model, which reads its own words again.
+    A beginning of the answer at the end of the `messages` is read first. The client gets what the guard returns, and
+    so does the model, which reads its own words again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
         self._text = ImageGuard()
         self._thoughts = ImageGuard()
         self._opening = ""
-
-    @classmethod
-    def after(cls, messages: Sequence[Message]) -> "AnswerGuard":
-        """Return a guard for the answer to these messages; a beginning of that answer at their end is read first."""
-        guard = cls()
-        last = messages[-1] if messages else {}
-        if last.get("role") == "assistant":
-            guard._read_beginning(text_of(last))
-        return guard
+        if messages and messages[-1].get("role") == "assistant":
+            self._read_beginning(text_of(messages[-1]))
 
     def passed(self, event: Said) -> list[Said]:
         """Return what to show for this event: all of it, a part, or also what was held back before it.
@@ -312,9 +306,13 @@ class Answer:
             }
         if self.steps == 1:
             return last
-        sums = {key: sum(_count(usage, key) for usage in self.usages) for key in ("prompt_tokens", "completion_tokens")}
-        counted = COUNTED if any(usage.get("elbowroom") == COUNTED for usage in self.usages) else {}
-        return {**last, "elbowroom": {"steps": self.steps, **sums, **counted}}
+        told = {"steps": self.steps, "prompt_tokens": 0, "completion_tokens": 0}
+        for usage in self.usages:
+            told["prompt_tokens"] += _count(usage, "prompt_tokens")
+            told["completion_tokens"] += _count(usage, "completion_tokens")
+            if usage.get("elbowroom") == COUNTED:
+                told |= COUNTED
+        return {**last, "elbowroom": told}
 
 
 def assistant_message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
@@ -330,17 +328,13 @@ def _count(usage: dict[str, Any], key: str) -> int:
 
 def new_tool_call_id() -> str:
     """Return nine random letters and digits, the only form that Mistral's chat templates accept."""
-    return "".join(secrets.choice(ID_LETTERS) for _ in range(ID_LENGTH))
+    return "".join(secrets.SystemRandom().choices(ID_LETTERS, k=ID_LENGTH))
 
 
 @dataclass(slots=True)
 class _Growing:
     name: str
     pieces: list[str]
-
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces)
 
 
 NAMELESS: Final = (
@@ -349,21 +343,21 @@ NAMELESS: Final = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Reply:
     """What one model step says. Its tool calls are known once it has ended; they get ids, as the upstream's repeat.
 
     `offered` are the names of the tools in the request: LM Studio changes them, and the reply changes them back.
     """
 
-    def __init__(self, offered: Collection[str], new_id: Callable[[], str] = new_tool_call_id) -> None:
-        self._offered = offered
-        self._new_id = new_id
-        self._growing: list[_Growing] = []
-        self._latest: dict[int, _Growing] = {}
-        self.text: list[str] = []
-        self.reasoning: list[str] = []
-        self.tool_calls: list[ToolCall] = []
-        self.engine: dict[str, Any] = {}
+    offered: Collection[str]
+    new_id: Callable[[], str] = new_tool_call_id
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    engine: dict[str, Any] = field(default_factory=dict)
+    _growing: list[_Growing] = field(default_factory=list)
+    _latest: dict[int, _Growing] = field(default_factory=dict)
 
     @property
     def has_said(self) -> bool:
@@ -393,13 +387,16 @@ class Reply:
         """
         if not self._growing:
             return self.tool_calls
-        whole = [call for call in self._growing if not was_cut or (call.name and _is_whole(call.arguments))]
-        if not all(call.name for call in whole):
-            raise UpstreamError(NAMELESS)
-        self.tool_calls = [
-            ToolCall(self._new_id(), self._offered_name(call.name), sound(call.arguments or "{}")) for call in whole
-        ]
-        return self.tool_calls
+        calls = []
+        for call in self._growing:
+            arguments = "".join(call.pieces)
+            if was_cut and not (call.name and _is_whole(arguments)):
+                continue
+            if not call.name:
+                raise UpstreamError(NAMELESS)
+            calls.append(ToolCall(self.new_id(), self._offered_name(call.name), sound(arguments or "{}")))
+        self.tool_calls = calls
+        return calls
 
     def as_message(self) -> dict[str, Any]:
         """Return the text, and after `close_calls` the calls, as a message of the conversation."""
@@ -409,18 +406,18 @@ class Reply:
         # Some servers repeat the name in every piece, others give each of several calls the same index.
         if delta.name is None or not call.name or self._completes_name(call, delta.name):
             return False
-        return delta.name != call.name or not delta.arguments or _is_whole(call.arguments)
+        return delta.name != call.name or not delta.arguments or _is_whole("".join(call.pieces))
 
     def _completes_name(self, call: _Growing, more: str) -> bool:
-        if not more or call.arguments or (call.name in self._offered and more in self._offered):
+        if not more or any(call.pieces) or (call.name in self.offered and more in self.offered):
             return False
-        return any(name.startswith(call.name + more) for name in self._offered)
+        return any(name.startswith(call.name + more) for name in self.offered)
 
     def _offered_name(self, name: str) -> str:
-        if name in self._offered:
+        if name in self.offered:
             return name
         for form in (name_in_lm_studio, _letters_and_digits):
-            alike = [offered for offered in self._offered if form(offered) == form(name)]
+            alike = [offered for offered in self.offered if form(offered) == form(name)]
             if len(alike) == 1:
                 return alike[0]
         return name

@@ -13,6 +13,7 @@ from elbowroom.agents.answer import Answer, AnswerEvent, ClientLeft, Notice, Sin
 from elbowroom.agents.by_hand import answer_command
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import DROPPED, TurnRecorder, told
+from elbowroom.agents.offered import NamedAgent
 from elbowroom.agents.prompt import is_short, relay_body
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
@@ -30,7 +31,7 @@ from elbowroom.store import Store
 
 Begun = Callable[[TurnRecorder], object]
 """Takes the recorder of a turn before the first word of the answer, and again once its conversation is found."""
-Answerer = Callable[[Target, ChatRequest, Sink, RunSettings, Answer], Awaitable[Answer]]
+Answerer = Callable[[ChatRequest, Sink, RunSettings, Answer], Awaitable[Answer]]
 """Adds to the answer until it is whole, and returns it."""
 
 
@@ -89,17 +90,18 @@ async def answer(
         def place() -> None:
             begun(recorder)
             if not request.caller.is_temporary:
-                running.belongs_to(recorder.owner, recorder.conversation, request.caller.chat_id, recorder.id)
+                running.owner, running.conversation = recorder.owner, recorder.conversation
+                running.name, running.id = request.caller.chat_id, recorder.id
 
         recorder.show = sink
         recorder.tell(place)
         settings, is_whole = replace(settings, live=recorder, running=running), False
         try:
-            with running.stoppable():
+            with stoppable(running):
                 with _observed(target, request, shared.observations, running):
                     answerer = await _answerer(target, request, settings, runs_tools=runs_tools)
                     shown = _shown(sink, recorder, shared.store, running)
-                    await answerer(target, request, shown, settings, said)
+                    await answerer(request, shown, settings, said)
                     await recorder.is_found()
                 is_whole = not said.is_interrupted
         except ElbowroomError as error:
@@ -110,18 +112,18 @@ async def answer(
             waiting = shared.queue.waiting(recorder.conversation) if running.dropping else ()
             shared.queue.let_go(recorder.conversation, running)
         if keeps:
-            with running.stoppable():
+            with stoppable(running):
                 await shared.store.servers.in_step(lambda: _written(shared.store))
         if not is_whole:
             said.interrupt(calls_are_out=request.stream)  # also where a person has stopped it before it began
         if request.stream and (running.dropping or recorder.conversation in shared.queue.untold):
             dropped = [item for item in waiting if item.id in running.dropping]
-            with running.stoppable():
+            with stoppable(running):
                 lost = [*shared.queue.untold.pop(recorder.conversation, ()), *dropped]
                 await sink([Notice("left out", text) for text in told(DROPPED, lost)])
                 running.has_told = bool(dropped)
         if request.stream and (news := shared.store.news()):
-            with running.stoppable():
+            with stoppable(running):
                 await sink([Notice("store", text) for text in news])
         return _noted(said)
 
@@ -216,21 +218,20 @@ def chat_key(target: Target, request: ChatRequest) -> ChatKey:
 async def _answerer(target: Target, request: ChatRequest, settings: RunSettings, *, runs_tools: bool) -> Answerer:
     """Return the function that answers a turn, once all that it needs is loaded; it runs tools for an agent."""
     if settings.compaction.chat_command and command_in(request.messages[-1]) is not None:
-        return answer_command
+        return partial(answer_command, target)
     live = settings.live
     if target.agent is None and request.caller.may_have_hidden and live is not None and len(live.chain.keys) > 1:
         await live.looked_up()  # the turn goes by the keys under which its conversation is found
     agent = target.agent or (_raw_agent(target, settings) if runs_tools else None)
     if agent is None:
-        return _answer_raw
+        return partial(_answer_raw, target)
     loading = settings.shared.sdk.begin(imported_runner)
     if not loading.done():
         # An error of the provider does not wait for the SDK, and the model is loaded meanwhile.
         await target.provider.ready(target.model)
     # A client that leaves while the SDK is being loaded must not end the loading.
     await asyncio.wait([loading])
-    run_agent = loading.result()
-    return lambda target, request, sink, settings, said: run_agent(target, agent, request, sink, settings, said)
+    return partial(loading.result(), NamedAgent(target, agent))
 
 
 def imported_runner() -> Any:
@@ -297,7 +298,7 @@ async def _answer_raw(
 
 async def _relay_stream(target: Target, request: ChatRequest, sink: Sink, settings: RunSettings) -> Answer:
     """Send the client's body on, and hand each piece of the upstream's stream to the sink."""
-    offered = [name for tool in request.tools if (name := tool_name(tool))]
+    offered = [*filter(None, map(tool_name, request.tools))]
     tried: list[ReplyStream] = []
 
     async def reply_of(bound: Target) -> Answer:
@@ -322,7 +323,7 @@ def _observed(
 ) -> Iterator[None]:
     """Count the answer that the block gives, with its outcome and its times."""
     began, failure = time.monotonic(), None
-    running.answered_by(target.name, target.model, None)
+    running.agent, running.model = target.name, target.model
     try:
         yield
     except BaseException as error:

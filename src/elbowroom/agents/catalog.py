@@ -74,7 +74,8 @@ class Catalog:
         own: Callable[[str, str], ModelSettings | None] | None = None,
     ) -> None:
         self._own = own
-        self._agents = [agent for agent in agents if agent.enabled]
+        self._agents = {agent.id: agent for agent in agents if agent.enabled}
+        self._by_name = {agent.display_name.casefold(): agent for agent in reversed(self._agents.values())}
         self._providers = providers
         self._seen = seen or SeenModels(None)
 
@@ -111,7 +112,7 @@ class Catalog:
 
     def of_agent(self, agent_id: str) -> Target | None:
         """Return the target of an agent's id; None where there is no such agent, or it is switched off."""
-        agent = next((agent for agent in self._agents if agent.id == agent_id), None)
+        agent = self._agents.get(agent_id)
         return self._target(agent) if agent else None
 
     def beside(self, target: Target, other: Target) -> Target:
@@ -153,7 +154,7 @@ class Catalog:
                 windows.get((agent.provider, agent.model)),
                 self._advertised(agent.provider, agent.model),
             )
-            for agent in self._agents
+            for agent in self._agents.values()
         ]
         for key, found in listed.items():
             shown: Sequence[ModelInfo | SeenModel] = seen[key] if isinstance(found, ElbowroomError) else models[key]
@@ -171,9 +172,7 @@ class Catalog:
         return Target(agent.id, self._providers[agent.provider], agent.model, agent)
 
     def _agent(self, name: str) -> AgentSettings | None:
-        by_id = next((agent for agent in self._agents if agent.id == name), None)
-        folded = name.casefold()
-        return by_id or next((agent for agent in self._agents if agent.display_name.casefold() == folded), None)
+        return self._agents.get(name) or self._by_name.get(name.casefold())
 
 
 def _raw_row(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from elbowroom.vault.vault import Vault
 
 log = logging.getLogger(__name__)
-RunAgent = Callable[[Target, AgentSettings, ChatRequest, Sink, RunSettings], Awaitable[Answer]]
 VAULT_MODULE: Final = "elbowroom.agents.tools.vault"
 PARAMETERS: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -71,6 +71,9 @@ class NamedAgent:
         return settings.shared.running.chat((self.target.provider.id, self.target.model, caller.chat_id))
 
 
+RunAgent = Callable[[NamedAgent, ChatRequest, Sink, RunSettings], Awaitable[Answer]]
+
+
 def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
     """Return the agents with these ids; an id without an agent is left out, with a warning in the log."""
     found: list[NamedAgent] = []
@@ -83,20 +86,12 @@ def agents_named(ids: Sequence[str], settings: RunSettings) -> list[NamedAgent]:
     return found
 
 
-def agent_tools(
-    agent: NamedAgent, caller: Caller, sink: Sink, settings: RunSettings, run: RunAgent
-) -> list[ServerTool]:
-    """Return the agents that an agent may ask, each as a tool; `run` runs one.
-
-    The `sink` gets their notices, such as that a model is loaded, but nothing of what they say.
-    """
-    others = agents_named(agent.settings.agent_tools, settings)
-    return [_Asked(other, caller, sink, settings, run).as_tool() for other in others]
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """An agent that another one asks, on behalf of the same caller."""
+    """An agent that another one asks, on behalf of the same caller; `run` runs it.
+
+    The `sink` gets its notices, such as that a model is loaded, but nothing of what it says.
+    """
 
     agent: NamedAgent
     caller: Caller
@@ -119,11 +114,11 @@ class _Asked:
             raise ElbowroomError(
                 "`request` is missing: a text that says what to do, with everything that has to be known for it."
             )
-        target, question = self.agent.target, {"role": "user", "content": wish}
-        request = replace(own_request(target.name, [question]), caller=self.caller)
+        question = {"role": "user", "content": wish}
+        request = replace(own_request(self.agent.target.name, [question]), caller=self.caller)
         with self.agent.answering(self.settings, self.caller):
             try:
-                answer = await self.run(target, self.agent.settings, request, self._tell, self._settings_within)
+                answer = await self.run(self.agent, request, self._tell, self._settings_within)
             except ElbowroomError as error:
                 raise ElbowroomError(f"{self._name} could not answer: {error.message}") from error
         return self._result(answer)
@@ -169,6 +164,11 @@ class Handoff:
         does = f"Hand the conversation over to {self.agent.settings.display_name}, who answers the user from here on."
         return f"{does} {self.agent.settings.tool_description}".strip()
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Return it as a chat request lists it."""
+        return function_spec(self.name, self.description, NO_ARGUMENTS)
+
 
 @dataclass(frozen=True, slots=True)
 class Offered:
@@ -188,18 +188,13 @@ class Offered:
     @property
     def own_names(self) -> list[str]:
         """Return the names of the tools that the server runs, and of the handoffs."""
-        return [*(tool.name for tool in self.tools), *(handoff.name for handoff in self.handoffs)]
-
-    @property
-    def client_names(self) -> list[str]:
-        """Return the names of the client's function tools."""
-        return _client_names(self.request)
+        return [*map(attrgetter("name"), (*self.tools, *self.handoffs))]
 
     @property
     def clashes(self) -> dict[str, str]:
         """Return the names of the client's tools that LM Studio writes like an own tool's, each with that tool's."""
         own = {name_in_lm_studio(name): name for name in self.own_names}
-        return {name: taken for name in self.client_names if (taken := own.get(name_in_lm_studio(name)))}
+        return {name: taken for name in self.request.tool_names if (taken := own.get(name_in_lm_studio(name)))}
 
     def without_clashes(self) -> "Offered":
         """Return the same without the client's tools that share a name with an own one."""
@@ -214,8 +209,8 @@ class Offered:
     @property
     def specs(self) -> list[dict[str, Any]]:
         """Return the own tools as a chat request lists them."""
-        own = [tool.spec for tool in (*self.tools, *([self.search.tool] if self.search is not None else ()))]
-        return own + [function_spec(handoff.name, handoff.description, NO_ARGUMENTS) for handoff in self.handoffs]
+        search = [self.search.tool] if self.search is not None else []
+        return [*map(attrgetter("spec"), (*self.tools, *search, *self.handoffs))]
 
 
 async def offered_to(
@@ -233,9 +228,10 @@ async def offered_to(
     choice = agent.settings.client_tools
     if request.tools and choice != "search":
         request = with_arranged_tools(request, choice)
-    tools = distinct(await settings.shared.toolbox(agent.target, request.caller), _client_names(request))
-    used = {READ_TOOL, SEARCH_TOOL, *(name_in_lm_studio(tool.name) for tool in tools)}
-    for tool in agent_tools(agent, request.caller, sink, settings, run):
+    tools = distinct(await settings.shared.toolbox(agent.target, request.caller), request.tool_names)
+    used = {READ_TOOL, SEARCH_TOOL, *map(name_in_lm_studio, map(attrgetter("name"), tools))}
+    for asked in agents_named(agent.settings.agent_tools, settings):
+        tool = _Asked(asked, request.caller, sink, settings, run).as_tool()
         tools.append(replace(tool, name=free_name(tool.name, used)))
         used.add(tools[-1].name)
     keeper = _keeper(agent, request.caller, tools, settings, refs)
@@ -245,7 +241,7 @@ async def offered_to(
         handoffs.append(Handoff(free_name(f"transfer_to_{other.settings.id}", used), other))
         used.add(handoffs[-1].name)
     is_agent = agent.target.agent is not None
-    recaller = _recaller({*used, *_client_names(request)}, settings, is_agent=is_agent)
+    recaller = _recaller({*used, *request.tool_names}, settings, is_agent=is_agent)
     search = None
     if choice == "search":
         request, search = searched(request, {*used, RECALL_TOOL})
@@ -256,10 +252,6 @@ def _recaller(taken: Iterable[str], settings: RunSettings, *, is_agent: bool) ->
     if not settings.compaction.offers_recall(is_agent=is_agent):
         return None
     return Recaller(free_name(RECALL_TOOL, set(map(name_in_lm_studio, taken))))
-
-
-def _client_names(request: ChatRequest) -> list[str]:
-    return [name for spec in (*request.tools, *request.by_name) if (name := tool_name(spec)) is not None]
 
 
 def _keeper(
@@ -283,7 +275,7 @@ async def offered_unasked(target: Target, request: ChatRequest, settings: RunSet
         return Offered(request, (), (), None)
     if target.agent is None:
         choice = settings.client_tools
-        recaller = _recaller(_client_names(request), settings, is_agent=False)
+        recaller = _recaller(request.tool_names, settings, is_agent=False)
         if choice != "search":
             return Offered(with_arranged_tools(request, choice), (), (), None, recaller)
         request, search = searched(request, {READ_TOOL, SEARCH_TOOL, RECALL_TOOL})

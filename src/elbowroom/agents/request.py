@@ -18,7 +18,7 @@ MAX_MESSAGES: Final = 20_000
 MAX_TOOLS: Final = 2_000
 """What is more than this would be worked on for minutes, and fits no window."""
 PLAIN: Final = 2
-"""The keys of a message that has a role and a content, as nearly all do."""
+"""The keys of a message that is a role and a text and nothing else, as nearly all are."""
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
 
@@ -121,6 +121,11 @@ class ChatRequest:
     tells_stop: bool = False
     by_name: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def tool_names(self) -> list[str]:
+        """Return the names of the client's function tools."""
+        return [*filter(None, map(tool_name, (*self.tools, *self.by_name)))]
+
 
 def parse_chat_request(body: Any) -> ChatRequest:
     """Check a parsed body and take it apart.
@@ -179,7 +184,8 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
     _check_number(messages, MAX_MESSAGES, "messages")
     for index, message in enumerate(messages):
-        if not _is_plain(message):
+        is_plain = type(message) is dict and len(message) == PLAIN and type(message.get("content")) is str
+        if not is_plain or message.get("role") not in ROLES:
             _check_message(message, f"messages[{index}]")
     return tuple(messages)
 
@@ -187,17 +193,6 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
 def _check_number(items: list[Any], most: int, name: str) -> None:
     if len(items) > most:
         raise BodyTooLarge(f"The request has {len(items):,} {name}: elbowroom takes at most {most:,}.", param=name)
-
-
-def _is_plain(message: Any) -> bool:
-    """Tell whether a message is a role and a text, and nothing else, as nearly all are."""
-    return (
-        type(message) is dict
-        and len(message) == PLAIN
-        and type(message.get("content")) is str
-        and type(role := message.get("role")) is str
-        and role in ROLES
-    )
 
 
 def _check_message(message: Any, where: str) -> None:

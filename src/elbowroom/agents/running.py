@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -89,8 +89,8 @@ class RunningAnswer:
     """One request that is being answered in `task`; `ended` is done when the answer is.
 
     The answer of a turn has an `owner`, the `name` that the client gives the conversation, and the `id` of the turn;
-    it is seen as a turn of its `conversation` from the moment when that is known. `agent` and `model` answer now, and
-    `filling` returns how full the model's window is; it is None where the window is not managed. `spoke_at` is when
+    its owner sees and stops it as a turn of its `conversation` from the moment when that is known. `agent` and `model`
+    answer now, and `filling` returns how full the model's window is; it is None where nobody knows. `spoke_at` is when
     the first word or thought came, by the monotonic clock. `doing` is what the last notice that began a phase said.
     `is_stopped` says that a person has stopped the turn: its answer is what was said until then. `wants_last_words`
     says that the model is to tell what was left undone. `dropping` are the ids of the messages that the stop takes
@@ -115,15 +115,7 @@ class RunningAnswer:
     dropping: Collection[str] = ()
     has_told: bool = False
     failure: ElbowroomError | None = None
-    _is_ending: bool = False
-
-    def belongs_to(self, owner: str, conversation: str, name: str = "", turn_id: str = "") -> None:
-        """Make the answer a turn of a conversation, which its owner can see and stop from now on."""
-        self.owner, self.conversation, self.name, self.id = owner, conversation, name, turn_id
-
-    def answered_by(self, agent: str, model: str, filling: Callable[[], ContextFill | None] | None) -> None:
-        """Note which agent and model answer now, and what returns how full the window is."""
-        self.agent, self.model, self.filling = agent, model, filling
+    is_ending: bool = False
 
     @property
     def fill(self) -> ContextFill | None:
@@ -151,48 +143,41 @@ class RunningAnswer:
     def stop(self, *, last_words: bool = False, dropping: Collection[str] = ()) -> None:
         """Stop the turn where it is; while the model says its last words, stop those."""
         self.dropping = dropping or self.dropping
-        if self._is_ending:
+        if self.is_ending:
             return
         self.wants_last_words = last_words and not self.is_stopped
-        self.is_stopped = self._is_ending = True
+        self.is_stopped = self.is_ending = True
         self.task.cancel()
-
-    @contextmanager
-    def stoppable(self) -> Iterator[None]:
-        """Run a block that `stop` ends at once; the code after the block goes on.
-
-        A cancellation from anywhere else passes through, even one that comes at the same moment.
-        """
-        before = self.task.cancelling() - self._is_ending
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not self._take_back_stop() or self.task.cancelling() > before:
-                raise
-        except BaseException:
-            self._take_back_stop()
-            raise
-        else:
-            self._take_back_stop()
 
     @contextmanager
     def saying_last_words(self) -> Iterator[None]:
         """Run the model's last words, which a second stop ends."""
         self.phase = "last words"
-        with self.stoppable():
+        with stoppable(self):
             yield
 
-    def _take_back_stop(self) -> bool:
-        """Undo the cancellation that `stop` has asked for; tell whether there was one."""
-        was_ending, self._is_ending = self._is_ending, False
-        if was_ending:
-            self.task.uncancel()
-        return was_ending
 
+@contextmanager
+def stoppable(turn: RunningAnswer | None) -> Iterator[None]:
+    """Run a block that a stop of the turn ends at once; the code after the block goes on.
 
-def stoppable(turn: RunningAnswer | None) -> AbstractContextManager[None]:
-    """Return the turn's `stoppable`; a task, or an agent that another one asks, has no turn and is not stoppable."""
-    return turn.stoppable() if turn is not None else nullcontext()
+    A cancellation from anywhere else passes through, even one that comes at the same moment. A task, or an agent that
+    another one asks, has no turn and is not stopped.
+    """
+    if turn is None:
+        yield
+        return
+    before, was_ending = turn.task.cancelling() - turn.is_ending, False
+    try:
+        try:
+            yield
+        finally:
+            was_ending, turn.is_ending = turn.is_ending, False
+            if was_ending:
+                turn.task.uncancel()
+    except asyncio.CancelledError:
+        if not was_ending or turn.task.cancelling() > before:
+            raise
 
 
 class Running:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -245,11 +245,11 @@ FIRST_HALVES: Final = ("\ud800", "\udbff")
 """The first and the last half character that another half has to follow."""
 
 
+@dataclass(slots=True)
 class Halves:
     """Joins characters whose halves come in two pieces of one text, and replaces halves that stay alone."""
 
-    def __init__(self) -> None:
-        self.held = ""
+    held: str = ""
 
     def joined(self, text: str) -> str:
         """Return a piece of the text; half a character at its end waits for the next piece."""
@@ -273,12 +273,12 @@ def whole_characters(text: str) -> str:
     return text
 
 
+@dataclass(slots=True)
 class CallPieces:
     """Reads the pieces of the tool calls in one answer, and finds the number of a call that a piece does not give."""
 
-    def __init__(self) -> None:
-        self._latest = 0
-        self._by_id: dict[str, int] = {}
+    _latest: int = 0
+    _by_id: dict[str, int] = field(default_factory=dict)
 
     def read(self, tool_calls: Any, *, is_whole: bool = False) -> list[ToolCallDelta]:
         """Return the pieces in a delta's `tool_calls`, or the calls of a whole answer; what says nothing is none."""
@@ -288,7 +288,9 @@ class CallPieces:
                 continue
             function = call["function"] if isinstance(call.get("function"), dict) else {}
             name = function.get("name") if isinstance(function.get("name"), str) else None
-            arguments, call_id = _arguments(function.get("arguments")), call.get("id")
+            arguments, call_id = function.get("arguments"), call.get("id")
+            if not isinstance(arguments, str):
+                arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
             if name or arguments or call_id:
                 self._latest = position if is_whole else self._index_of(call, position, begins=bool(name))
                 deltas.append(ToolCallDelta(self._latest, whole_characters(name or "") or None, arguments))
@@ -306,9 +308,3 @@ class CallPieces:
         if isinstance(call_id, str) and call_id:
             self._by_id[call_id] = index
         return index
-
-
-def _arguments(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, ensure_ascii=False)

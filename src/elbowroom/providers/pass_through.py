@@ -24,7 +24,6 @@ from elbowroom.providers.stream import (
     parsed_completion,
     read_at_leisure,
     read_body,
-    received,
 )
 from elbowroom.providers.upstream import LARGE_ANSWER, Upstream, WatchedBody, error_in, parse_upstream_json
 
@@ -113,10 +112,10 @@ class HttpAnswer:
 
     async def _arrivals(self) -> AsyncGenerator[Sequence[ServerSentEvent], None]:
         """Yield the events of a stream as they come, a few at a time, and a large one by itself."""
-        reader, body = EventReader(), WatchedBody(self._response)
+        reader, body = EventReader(), WatchedBody(self._response, self._source)
         try:
-            while part := await received(body, self._source, has_begun=self._chunks.has_output):
-                is_large = reader.completes_large(part)
+            while part := await body.read(has_begun=self._chunks.has_output):
+                is_large = len(reader.rest) > LARGE_ANSWER
                 arrived = await asyncio.to_thread(reader.feed, part) if is_large else reader.feed(part)
                 for start in range(0, len(arrived), MOST_AT_ONCE):
                     if start:

@@ -1,13 +1,15 @@
 """Reads one upstream's answer to a chat: server-sent events as they arrive, the chunks in them, and how it ended."""
 
 import asyncio
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 import aiohttp
 import msgspec
 
-from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError, UpstreamTimeout
+from elbowroom.errors import ElbowroomError, EmptyReply, StreamCut, UpstreamError
 from elbowroom.providers.base import (
     CallPieces,
     EngineFacts,
@@ -24,10 +26,11 @@ from elbowroom.providers.upstream import LARGE_ANSWER, WatchedBody, error_in, pa
 
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+ONE_EVENT: Final = re.compile(rb"data: ([^\n]*[^\r\n])\n\n")
+"""A whole event of one line and nothing else, as an engine writes nearly all of them."""
 DONE: Final = b"[DONE]"
 WHOLE_TYPES: Final = ("application/json", "text/html")
 """Content types of an upstream that did not stream its answer, or that answered with a page."""
-SILENCE_SECONDS = 300.0
 PIECE: Final = 16 * 1024
 """Letters of an event from which on its text is handed on in pieces."""
 MOST_AT_ONCE: Final = 64
@@ -44,16 +47,16 @@ class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
     name: str | None = None
 
 
+@dataclass(slots=True)
 class EventReader:
-    """Turns bytes as they arrive into events."""
+    """Turns bytes as they arrive into events; `rest` has come of a line that is not whole."""
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._max_event_bytes = max_event_bytes
-        self._rest = bytearray()
-        self._at_start = True
-        self._data: list[bytes] = []
-        self._data_bytes = 0
-        self._name: str | None = None
+    max_event_bytes: int = MAX_EVENT_BYTES
+    rest: bytearray = field(default_factory=bytearray)
+    _at_start: bool = True
+    _data: list[bytes] = field(default_factory=list)
+    _data_bytes: int = 0
+    _name: str | None = None
 
     def feed(self, received: bytes) -> list[ServerSentEvent]:
         """Return the events that these bytes complete; no bytes are the end of the stream.
@@ -62,60 +65,36 @@ class EventReader:
         """
         if not received:
             return self.close()
-        if self._is_one_event(received):
+        is_between_events = not (self.rest or self._data or self._name)
+        if is_between_events and (one := ONE_EVENT.fullmatch(received)):
             self._at_start = False
-            return [ServerSentEvent(received[6:-2])]
-        self._check_size()
-        if self._at_start:
-            self._rest += received
-            if not self._is_past_mark():
-                return []
-            received = bytes(self._rest)
-            self._rest.clear()
-        end = received.rfind(b"\n") + 1
-        if not end:
-            self._rest += received
-            return []
-        lines = bytes(self._rest) + received[:end]
-        self._rest[:] = received[end:]
-        return self._read_lines(lines)
-
-    def _is_one_event(self, received: bytes) -> bool:
-        """Tell whether this is a whole event of one line and nothing else, as an engine writes each of them."""
-        return (
-            received[:6] == b"data: "
-            and received.find(b"\n") == len(received) - 2
-            and received[-1:] == b"\n"
-            and received[-3:-2] != b"\r"
-            and not self._rest
-            and not self._data
-            and self._name is None
-        )
-
-    def completes_large(self, received: bytes) -> bool:
-        """Tell whether these bytes may complete an event that takes long to read."""
-        return len(self._rest) > LARGE_ANSWER and (not received or b"\n" in received)
+            return [ServerSentEvent(one[1])]
+        lines = self._whole_lines(received)
+        return self._read_lines(lines) if lines else []
 
     def close(self) -> list[ServerSentEvent]:
         """Return the last event where the stream ended without the blank line after it."""
-        self._check_size()
-        events: list[ServerSentEvent] = []
-        for line in (bytes(self._rest), b""):
-            self._read_line(line, events)
-        self._rest.clear()
-        return events
+        return self._read_lines(self._whole_lines(b"\n\n"))
 
-    def _is_past_mark(self) -> bool:
-        """Skip a byte order mark; return False while too few bytes have come to know whether there is one."""
-        if len(self._rest) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(self._rest):
-            return False
-        self._at_start = False
-        if self._rest.startswith(BYTE_ORDER_MARK):
-            del self._rest[: len(BYTE_ORDER_MARK)]
-        return True
+    def _whole_lines(self, received: bytes) -> bytes:
+        """Return the lines that these bytes complete, and keep the beginning of the next."""
+        if len(self.rest) + self._data_bytes > self.max_event_bytes:
+            raise StreamCut(
+                f"The upstream sent a single event of more than {self.max_event_bytes // 2**20} MiB; "
+                "elbowroom stopped reading."
+            )
+        end = received.rfind(b"\n") + 1
+        if not end:
+            self.rest += received
+            return b""
+        lines = bytes(self.rest) + received[:end]
+        self.rest[:] = received[end:]
+        return lines
 
     def _read_lines(self, lines: bytes) -> list[ServerSentEvent]:
         """Return the events in these lines, the last of which has come whole."""
+        if self._at_start:
+            self._at_start, lines = False, lines.removeprefix(BYTE_ORDER_MARK)
         events: list[ServerSentEvent] = []
         *blocks, rest = lines.split(b"\n\n")
         for block in blocks:
@@ -145,13 +124,6 @@ class EventReader:
                 self._data.clear()
                 self._data_bytes = 0
             self._name = None
-
-    def _check_size(self) -> None:
-        if len(self._rest) + self._data_bytes > self._max_event_bytes:
-            raise StreamCut(
-                f"The upstream sent a single event of more than {self._max_event_bytes // 2**20} MiB; "
-                "elbowroom stopped reading."
-            )
 
 
 class _PlainDelta(msgspec.Struct, gc=False):
@@ -183,21 +155,22 @@ class _PlainChunk(msgspec.Struct, gc=False):
 _PLAIN: Final = msgspec.json.Decoder(_PlainChunk)
 
 
+@dataclass(slots=True)
 class ChunkReader:
     """Reads the chunks of one answer, and remembers what `judge_end` needs.
 
     `model` is the model that the upstream says has answered, None before the first chunk.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.model: str | None = None
-        self.done = False
-        self.has_output = False
-        self.finish_reason: str | None = None
-        self.usage: dict[str, Any] | None = None
-        self._calls = CallPieces()
-        self._words, self._thoughts = Halves(), Halves()
+    source: Source
+    model: str | None = None
+    done: bool = False
+    has_output: bool = False
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    _calls: CallPieces = field(default_factory=CallPieces)
+    _words: Halves = field(default_factory=Halves)
+    _thoughts: Halves = field(default_factory=Halves)
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
         """Return the events in one server-sent event.
@@ -262,8 +235,8 @@ class ChunkReader:
                 self.finish_reason = reason
                 events += self._rest() if self._words.held or self._thoughts.held else ()
                 events.append(Finished(reason))
-        if (progress := _reading_progress(chunk)) is not None:
-            events.append(progress)
+        if told := chunk.get("prompt_progress"):
+            events += _reading_progress(told)
         if isinstance(usage := chunk.get("usage"), dict) and usage:
             self.usage = usage
             events.append(UsageReport(usage))
@@ -272,10 +245,11 @@ class ChunkReader:
         return events
 
     def _read_delta(self, delta: dict[str, Any], part: str, logprobs: Any, events: list[StreamEvent]) -> None:
-        thoughts = (delta.get("reasoning_content"), delta.get("reasoning"))
-        if thought := next((said for said in thoughts if isinstance(said, str) and said), ""):
-            self.has_output = True
-            events += map(ReasoningDelta, _pieces(self._thoughts.joined(thought)))
+        for name in ("reasoning_content", "reasoning"):
+            if isinstance(thought := delta.get(name), str) and thought:
+                self.has_output = True
+                events += map(ReasoningDelta, _pieces(self._thoughts.joined(thought)))
+                break
         text = delta.get("content")
         if isinstance(text, str) and text:
             self.has_output = True
@@ -319,19 +293,21 @@ def _pieces(text: str) -> list[str]:
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
-def _reading_progress(chunk: dict[str, Any]) -> ReadingProgress | None:
+def _reading_progress(told: Any) -> list[StreamEvent]:
     """Return what llama.cpp tells in `prompt_progress` while it reads."""
-    told = chunk.get("prompt_progress")
     match told:
         case {"total": int(total), "cache": int(cached), "processed": int(read), "time_ms": int() | float() as passed}:
-            return ReadingProgress(total, cached, read, passed / 1000)
+            return [ReadingProgress(total, cached, read, passed / 1000)]
         case _:
-            return None
+            return []
 
 
 def _engine_facts(chunk: dict[str, Any]) -> dict[str, Any]:
-    kinds = (("system_fingerprint", str), ("timings", dict))
-    return {name: chunk[name] for name, kind in kinds if isinstance(chunk.get(name), kind)}
+    facts: dict[str, Any] = {}
+    for name, kind in (("system_fingerprint", str), ("timings", dict)):
+        if isinstance(told := chunk.get(name), kind):
+            facts[name] = told
+    return facts
 
 
 class ChatAnswer:
@@ -348,7 +324,7 @@ class ChatAnswer:
         self._has_ended = False
         self._failure: ElbowroomError | None = None
         self._left: list[StreamEvent] = []
-        self._body = WatchedBody(response)
+        self._body = WatchedBody(response, source)
         self._events = EventReader()
         self.chunks = ChunkReader(source)
 
@@ -363,10 +339,9 @@ class ChatAnswer:
             if self._comes_whole:
                 said = await self._whole()
             else:
-                source = self.chunks.source
-                some = await received(self._body, source, has_begun=self.chunks.has_output)
-                is_large = self._events.completes_large(some)
-                said = await asyncio.to_thread(self._read, some) if is_large else self._read(some)
+                received = await self._body.read(has_begun=self.chunks.has_output)
+                is_large = len(self._events.rest) > LARGE_ANSWER
+                said = await asyncio.to_thread(self._read, received) if is_large else self._read(received)
             if self._has_ended:
                 self._response.release()
         if not said:
@@ -403,26 +378,6 @@ class ChatAnswer:
         return said
 
 
-async def received(body: WatchedBody, source: Source, *, has_begun: bool) -> bytes:
-    """Return what has arrived of an answer, nothing at its end; one that `has_begun` must not be silent for long.
-
-    Raises UpstreamTimeout and StreamCut.
-    """
-    if has_begun:
-        body.wait_at_most(SILENCE_SECONDS)
-    try:
-        return await body.read()
-    except TimeoutError as error:
-        raise UpstreamTimeout(
-            f"{source.name} fell silent in the middle of its answer. It may still be computing; its log tells more."
-        ) from error
-    except aiohttp.ClientError as error:
-        raise StreamCut(
-            f"The connection to {source.name} broke in the middle of the answer. "
-            "The text so far is kept; ask again to go on."
-        ) from error
-
-
 async def read_completion(response: aiohttp.ClientResponse, source: Source) -> dict[str, Any]:
     """Return the chat completion that a response carries in one piece, as the upstream sent it."""
     text = await read_body(response, source)
@@ -448,11 +403,11 @@ def parsed_completion(text: bytes, source: Source) -> dict[str, Any]:
 
 
 async def read_body(response: aiohttp.ClientResponse, source: Source) -> bytes:
-    """Return the whole body of a response."""
-    body = WatchedBody(response)
+    """Return the whole body of a response. Raises UpstreamTimeout and StreamCut."""
+    body, parts = WatchedBody(response, source), list[bytes]()
     try:
-        return await body.read_whole()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise StreamCut(f"The connection to {source.name} broke in the middle of the answer.") from error
+        while part := await body.read(has_begun=False):
+            parts.append(part)
     finally:
         body.end()
+    return b"".join(parts)

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import aiohttp
 import msgspec
 
-from elbowroom.errors import ContextOverflow, ElbowroomError, UpstreamError, UpstreamTimeout
+from elbowroom.errors import ContextOverflow, ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
@@ -19,6 +19,7 @@ from elbowroom.tokens.count import VALUE_LETTERS, left_of
 
 CONNECT_SECONDS: Final = 1.5
 FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes
+SILENCE_SECONDS = 300.0  # in the middle of an answer
 IDLE_SECONDS: Final = 2.0  # shorter than the five seconds after which LM Studio's server closes an idle connection
 ANSWER_SECONDS: Final = 10.0
 RETRY_AFTER_SECONDS: Final = 0.2
@@ -49,17 +50,16 @@ class Reply(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
 class Upstream:
-    """One upstream as all requests to it need it. Raises only ElbowroomErrors, in words for the person."""
+    """One upstream as all requests to it need it. Raises only ElbowroomErrors, in words for the person.
 
-    http: aiohttp.ClientSession
-    source: Source
+    `headers` are those that each request to it takes: its key.
+    """
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers that each request to it takes: its key."""
-        return {"Authorization": f"Bearer {self.source.key}"} if self.source.key else {}
+    def __init__(self, http: aiohttp.ClientSession, source: Source) -> None:
+        self.http = http
+        self.source = source
+        self.headers = {"Authorization": f"Bearer {source.key}"} if source.key else {}
 
     async def post(self, url: str, body: Mapping[str, Any]) -> aiohttp.ClientResponse:
         """Send a request of a client; return a response with the status 200, which the caller reads and closes.
@@ -70,34 +70,37 @@ class Upstream:
         facts = request_facts()
         facts.quotable = (*facts.quotable[:1], body)
         data = await in_parts(body)
-        try:
-            response = await self._send(url, data)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            if not (isinstance(error, aiohttp.ClientConnectorError) or _is_unwritten(error)):
-                raise connection_failure(error, self.source) from error
-            await asyncio.sleep(RETRY_AFTER_SECONDS)
-            response = await self._send_or_explain(url, data)
-        if response.status != 200:
-            try:
-                text = await _read_error(response)
-            finally:
-                response.close()
-            raise failure_of_response(response.status, text, response.headers, self.source)
-        return response
-
-    async def _send_or_explain(self, url: str, data: Sequence[bytes]) -> aiohttp.ClientResponse:
-        try:
-            return await self._send(url, data)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise connection_failure(error, self.source) from error
-
-    async def _send(self, url: str, data: Sequence[bytes]) -> aiohttp.ClientResponse:
-        # Megabytes in one piece would hold up the event loop, and aiohttp would copy a file in memory as a whole.
         size = sum(map(len, data))
-        body = b"".join(data) if size < LARGE_BODY_BYTES else _pieces(data)
         headers = {"Content-Type": "application/json", "Content-Length": str(size), **self.headers}
-        async with asyncio.timeout(FIRST_BYTE_SECONDS):
-            return await self.http.post(url, data=body, headers=headers, allow_redirects=False)
+        is_repeated = False
+        while True:
+            # Megabytes in one piece would hold up the event loop, and aiohttp would copy a file in memory as a whole.
+            content = b"".join(data) if size < LARGE_BODY_BYTES else _pieces(data)
+            try:
+                async with asyncio.timeout(FIRST_BYTE_SECONDS):
+                    response = await self.http.post(url, data=content, headers=headers, allow_redirects=False)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                if is_repeated or not _has_not_arrived(error):
+                    raise connection_failure(error, self.source) from error
+                is_repeated = True
+                await asyncio.sleep(RETRY_AFTER_SECONDS)
+            else:
+                if response.status != 200:
+                    raise await self._refusal(response)
+                return response
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> ElbowroomError:
+        """Return the error that a response with another status tells of, or its beginning where that does not end."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(ERROR_BODY_SECONDS):
+                while len(body) < MAX_ERROR_BYTES and (part := await response.content.readany()):
+                    body += part
+        except (aiohttp.ClientError, TimeoutError):
+            pass  # what has come tells enough
+        finally:
+            response.close()
+        return failure_of_response(response.status, bytes(body), response.headers, self.source)
 
     async def ask(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the parsed JSON of a 200 answer, None where the answer is a 404 or not JSON; in ten seconds."""
@@ -132,10 +135,10 @@ class Upstream:
             raise connection_failure(error, self.source) from error
 
 
-def _is_unwritten(error: Exception) -> bool:
-    """Tell whether a request has failed because its connection was closed before all of it was written."""
+def _has_not_arrived(error: Exception) -> bool:
+    """Tell whether a request has failed because there was no connection, or it was closed before all was written."""
     closed = aiohttp.ClientConnectionResetError
-    return isinstance(error, closed) or isinstance(error.__cause__, closed)
+    return isinstance(error, aiohttp.ClientConnectorError | closed) or isinstance(error.__cause__, closed)
 
 
 async def _pieces(data: Sequence[bytes]) -> AsyncIterator[bytes]:
@@ -191,16 +194,6 @@ def _json_text(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-async def _read_error(response: aiohttp.ClientResponse) -> bytes:
-    """Return an error's body, or its beginning where it is too long or does not end in time."""
-    body = bytearray()
-    with suppress(aiohttp.ClientError, TimeoutError):
-        async with asyncio.timeout(ERROR_BODY_SECONDS):
-            while len(body) < MAX_ERROR_BYTES and (part := await response.content.readany()):
-                body += part
-    return bytes(body)
-
-
 class WatchedBody:
     """The body of a response, read piece by piece; closes the response after some seconds of silence.
 
@@ -208,53 +201,49 @@ class WatchedBody:
     aiohttp's own, would cost a timer for every token; this has one timer, which looks again later.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, source: Source) -> None:
         self._response = response
+        self._source = source
         self._loop = asyncio.get_running_loop()
-        self._is_reading = False
-        self._has_expired = False
-        self._seconds = FIRST_BYTE_SECONDS
+        self._is_reading = self._has_begun = self._has_expired = False
         self._heard_at = self._loop.time()
-        self._timer = self._loop.call_later(self._seconds, self._look)
+        self._timer = self._loop.call_later(min(FIRST_BYTE_SECONDS, SILENCE_SECONDS), self._look)
 
-    async def read(self) -> bytes:
-        """Return what has arrived, nothing at the end. Raises TimeoutError after a silence, or aiohttp's errors."""
-        self._is_reading = True
+    async def read(self, *, has_begun: bool) -> bytes:
+        """Return what has arrived, nothing at the end; an answer that `has_begun` must not be silent for long.
+
+        Raises UpstreamTimeout and StreamCut.
+        """
+        self._is_reading, self._has_begun = True, has_begun
         try:
             received = await self._response.content.readany()
         except aiohttp.ClientError as error:
-            if self._has_expired:
-                raise TimeoutError from error
-            raise
+            raise self._failure(error) from error
         finally:
             self._is_reading = False
         self._heard_at = self._loop.time()
         return received
 
-    async def read_whole(self) -> bytes:
-        """Return all that comes up to the end; raises as `read` does."""
-        parts = []
-        while part := await self.read():
-            parts.append(part)
-        return b"".join(parts)
-
-    def wait_at_most(self, seconds: float) -> None:
-        """Allow so many seconds of silence from now on."""
-        if seconds != self._seconds:
-            self._seconds = seconds
-            self._timer.cancel()
-            self._timer = self._loop.call_later(seconds, self._look)
-
     def end(self) -> None:
         """Stop watching."""
         self._timer.cancel()
 
+    def _failure(self, error: aiohttp.ClientError) -> ElbowroomError:
+        name = self._source.name
+        if self._has_expired or isinstance(error, TimeoutError):
+            return UpstreamTimeout(
+                f"{name} fell silent in the middle of its answer. It may still be computing; its log tells more."
+            )
+        kept = " The text so far is kept; ask again to go on." if self._has_begun else ""
+        return StreamCut(f"The connection to {name} broke in the middle of the answer.{kept}")
+
     def _look(self) -> None:
         if not self._is_reading:
             self._heard_at = self._loop.time()
-        left = self._heard_at + self._seconds - self._loop.time()
+        most = SILENCE_SECONDS if self._has_begun else FIRST_BYTE_SECONDS
+        left = self._heard_at + most - self._loop.time()
         if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
+            self._timer = self._loop.call_later(min(left, SILENCE_SECONDS), self._look)
         else:
             self._has_expired = True
             self._response.close()
@@ -412,16 +401,13 @@ class RecentModels:
         return self._models if self._clock() - self._read_at <= self._seconds else None
 
     async def _read(self) -> Sequence[ModelInfo]:
+        """Read the list, and keep it unless something has changed meanwhile: it must not pass for fresh then."""
         changes_before = self._changes
         try:
             models = await self._fetch()
         except ElbowroomError:
-            self._keep(None, changes_before)
+            self._models = None
             raise
-        self._keep(models, changes_before)
-        return models
-
-    def _keep(self, models: Sequence[ModelInfo] | None, changes_before: int) -> None:
-        """Keep a list, unless something has changed since it was asked for: it must not pass for fresh then."""
         if self._changes == changes_before:
             self._models, self._read_at = models, self._clock()
+        return models

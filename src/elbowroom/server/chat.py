@@ -21,7 +21,6 @@ from elbowroom.server.guard import page_address
 from elbowroom.server.middleware import note_target
 from elbowroom.server.request import OBSIDIAN, owner_of, read_chat_request
 from elbowroom.server.state import CATALOG, SHARED, run_settings_of
-from elbowroom.settings.model import Notices
 
 EVENTS: Final = "X-Elbowroom-Events"
 """The header by which a client says that it shows notices itself, from their chunks."""
@@ -33,29 +32,23 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     target = await request.app[CATALOG].get().resolve(chat.model)
     note_target(target)
     settings = run_settings_of(request.app, chat.caller, target)
-    if chat.stream and target.is_relay and not _shows_text_only(request):
+    shows_itself = request.headers.get(EVENTS) == "1"
+    shows_text_only = request.headers.get("Origin") in OBSIDIAN and not shows_itself
+    if chat.stream and target.is_relay and not shows_text_only:
         passing = EventStream(request, target.name)
         return await passing.answer(PassedEncoder(), partial(relay_stream, target, chat, settings))
     if not chat.stream and target.is_relay:
         return web.Response(body=await relay(target, chat, settings), content_type="application/json")
-    encoder = _encoder(request, chat, settings.compaction.notices)
-    return await answered(request, chat, target.name, encoder, partial(answer, target, chat, settings))
-
-
-def _encoder(request: web.Request, chat: ChatRequest, notices: Notices) -> FrameEncoder:
-    as_chunks = request.headers.get(EVENTS) == "1" and notices in ("auto", "content")
-    return FrameEncoder(
+    notices = settings.compaction.notices
+    encoder = FrameEncoder(
         chat.model,
-        "event" if as_chunks else notices,
+        "event" if shows_itself and notices in ("auto", "content") else notices,
         wants_usage=chat.wants_usage,
-        shows_text_only=_shows_text_only(request),
+        shows_text_only=shows_text_only,
         is_open_webui=chat.caller.is_open_webui,
         page=page_address(request) if chat.caller.is_open_webui else "",
     )
-
-
-def _shows_text_only(request: web.Request) -> bool:
-    return request.headers.get("Origin") in OBSIDIAN and request.headers.get(EVENTS) != "1"
+    return await answered(request, chat, target.name, encoder, partial(answer, target, chat, settings))
 
 
 async def input_tokens(request: web.Request) -> web.Response:

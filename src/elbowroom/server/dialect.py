@@ -1,8 +1,9 @@
 """One way from a request to its answer for chats, responses and messages: a dialect says how the answer is written."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -18,8 +19,12 @@ from elbowroom.server.event_stream import Encoder, EventStream, json_answer
 from elbowroom.server.guard import CONVERSATION
 from elbowroom.server.request import with_caller
 
-Answering = Callable[[Sink, Begun], Awaitable[Answer]]
-"""Hands an answer to a sink and returns it; tells which turn it is, as `answer` does."""
+
+class Answering(Protocol):
+    """Hands an answer to a sink and returns it; tells which turn it is, as `answer` does."""
+
+    def __call__(self, sink: Sink, /, begun: Begun) -> Awaitable[Answer]:
+        """Begin to answer."""
 
 
 class Dialect(Encoder[AnswerEvent, Answer], Protocol):
@@ -51,7 +56,7 @@ async def answered(
             headers[CONVERSATION] = turn.conversation
 
     if stream is not None:
-        return await stream.answer(dialect, lambda sink: run(sink, begun))
+        return await stream.answer(dialect, partial(run, begun=begun))
 
     async def read(events: Sequence[AnswerEvent]) -> None:
         dialect.events(events)

@@ -72,7 +72,7 @@ class FrameEncoder:
         self._open: Notice | None = None
         self._compacted: Notice | None = None
         self._conversation = ""
-        self._has_begun = False
+        self._beginning = self._frame('{"role":"assistant","content":""}')
 
     def events(self, events: Sequence[AnswerEvent]) -> bytes:
         """Return the frames for these events; none where the client is not to see them."""
@@ -90,8 +90,8 @@ class FrameEncoder:
                 case Compacted():
                     pass  # no chat asks for it
         said = "".join(frames)
-        if said and not self._has_begun:
-            said = self._beginning() + said
+        if said and self._beginning:
+            said, self._beginning = self._beginning + said, ""
         return said.encode("ascii")
 
     def end(self, answer: Answer) -> bytes:
@@ -104,7 +104,7 @@ class FrameEncoder:
             "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": answer.finish_reason}],
             **answer.engine,
         }
-        frames = [self._beginning(), self._closing() if self._open else ""]
+        frames, self._beginning = [self._beginning, self._closing() if self._open else ""], ""
         if self._compacted is not None:
             frames.append(self._source(answer, self._compacted))
         if self._is_open_webui and not self._wants_usage and answer.usage is not None:
@@ -123,7 +123,8 @@ class FrameEncoder:
         if not self._shows_text_only:
             return closing.encode("ascii") + frame
         line = "" if self._notices in ("off", "comment") else self._line(error.message)
-        return (self._beginning() + closing + line).encode("ascii") + frame + DONE
+        said, self._beginning = self._beginning + closing + line, ""
+        return said.encode("ascii") + frame + DONE
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         """Return the whole answer as a `chat.completion` object."""
@@ -150,19 +151,14 @@ class FrameEncoder:
         """Return a frame that fills a silence: a comment, or an empty text where a client takes every line for JSON."""
         if not self._shows_text_only:
             return KEEP_ALIVE
-        return (self._beginning() + self._frame('{"content":""}')).encode("ascii")
+        said, self._beginning = self._beginning + self._frame('{"content":""}'), ""
+        return said.encode("ascii")
 
     def _frame(self, delta: str) -> str:
         if self._shows_text_only:
             # Smart Connections cuts frames at every "data: ", in the middle of a text too.
             delta = delta.replace("data: ", r"data:\u0020")
         return self._prefix + delta + NO_FINISH
-
-    def _beginning(self) -> str:
-        if self._has_begun:
-            return ""
-        self._has_begun = True
-        return self._frame('{"role":"assistant","content":""}')
 
     def _text(self, event: TextDelta) -> str:
         if event.logprobs is None and not self._shows_text_only:  # nearly all frames
@@ -207,7 +203,10 @@ class FrameEncoder:
 
     def _status(self, notice: Notice) -> str:
         """Return the chunk of a status."""
-        told = {key: value for key in ("before", "after", "seconds") if (value := getattr(notice, key)) is not None}
+        told: dict[str, Any] = {}
+        for key in ("before", "after", "seconds"):
+            if (value := getattr(notice, key)) is not None:
+                told[key] = value
         if notice.progress is not None:
             told |= {key: value for key, value in asdict(notice.progress).items() if value}
         if notice.passages:

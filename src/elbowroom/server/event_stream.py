@@ -88,7 +88,7 @@ class EventStream:
                 return self._send_from_thread(lambda: encoder.events(events))
             return self._send(encoder.events(events))
 
-        self._look_in(self._timing.keep_alive)
+        self._fill_silence()
         try:
             try:
                 result = await run(sink)
@@ -179,25 +179,21 @@ class EventStream:
             raise
         return frames[written:]
 
-    def _look_in(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._fill_silence)
-
     def _fill_silence(self) -> None:
         """Send a keep-alive where nothing was written for a while, and look again later."""
-        silence = self._clock() - self._last_write
-        if silence < self._timing.keep_alive:
-            self._look_in(self._timing.keep_alive - silence)
-        elif self._has_unread_frames():
-            self._look_in(self._timing.keep_alive)
-        else:
+        left = self._last_write + self._timing.keep_alive - self._clock()
+        if left <= 0 and not self._has_unread_frames():
             self._filling = asyncio.create_task(self._send(self._keep_alive()))
             self._filling.add_done_callback(self._has_filled)
+        else:
+            seconds = left if left > 0 else self._timing.keep_alive
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._fill_silence)
 
     def _has_filled(self, filling: "asyncio.Task[None]") -> None:
         # A client that left ends the looking; whoever writes next is told.
         has_failed = filling.cancelled() or filling.exception() is not None
         if not has_failed and not self._has_ended:
-            self._look_in(self._timing.keep_alive)
+            self._fill_silence()
 
     async def _stop_looking(self) -> None:
         self._has_ended = True

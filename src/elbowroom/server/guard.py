@@ -114,7 +114,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         _check_origin(request, rules)
         if request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204)
-        _check_content_type(request)
+        if request.method in METHODS_WITH_BODY and request.content_type != "application/json":
+            raise UnsupportedMediaType("The body has to be JSON: send Content-Type: application/json.")
         await _check_token(request, rules)
     if OPEN_WEBUI_JWT in request.headers and "jwt" not in sys.modules:
         await asyncio.to_thread(importlib.import_module, "jwt")
@@ -168,13 +169,6 @@ def page_address(request: web.Request) -> str:
     """Return the address of elbowroom's page for a browser on the machine of the program that asks."""
     host = f"127.0.0.1{request.host.removeprefix(DOCKER)}" if request.host.startswith(DOCKER) else request.host
     return f"{request.scheme}://{host}{PAGE}"
-
-
-def _check_content_type(request: web.Request) -> None:
-    if request.method not in METHODS_WITH_BODY:
-        return
-    if request.content_type != "application/json":
-        raise UnsupportedMediaType("The body has to be JSON: send Content-Type: application/json.")
 
 
 async def _check_token(request: web.Request, rules: AccessRules) -> None:

@@ -24,6 +24,8 @@ SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 
 RATIOS: Final = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0, 1.005, 1.01, 1.02, 1.05, 1.1, 1.25, 2.0)
 ANSWERS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 COMMITS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+KINDS: Final = ("input", "output", "cache_read", "cache_creation")
+"""The kinds of tokens in a StepUsage."""
 METRICS: Final = "/metrics"
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -111,16 +113,16 @@ class Metrics(Observations):
 
     def step_used(self, model: str, used: StepUsage, fill: ContextFill | None) -> None:
         """Count the tokens of a step, and observe how full the window was."""
-        for kind, tokens in _kinds(used).items():
-            self._tokens.labels(model, kind).inc(tokens)
+        for kind in KINDS:
+            self._tokens.labels(model, kind).inc(getattr(used, kind))
         if fill is not None and fill.window:
             self._fill.labels(model).observe(fill.tokens / fill.window)
             self._window.labels(model).set(fill.window)
 
     def pruner_used(self, model: str, used: StepUsage) -> None:
         """Count the tokens of a call of the pruning agent."""
-        for kind, tokens in _kinds(used).items():
-            self._pruning_tokens.labels(model, kind).inc(tokens)
+        for kind in KINDS:
+            self._pruning_tokens.labels(model, kind).inc(getattr(used, kind))
 
     def prompt_counted(self, model: str, ours: int, reported: int) -> None:
         """Observe our count of a prompt as a share of the upstream's."""
@@ -286,15 +288,6 @@ class Metrics(Observations):
 
     def _histogram(self, name: str, told: str, buckets: Iterable[float], *labels: str) -> Histogram:
         return Histogram(f"elbowroom_{name}", told, labels, registry=self.registry, buckets=tuple(buckets))
-
-
-def _kinds(used: StepUsage) -> dict[str, int]:
-    return {
-        "input": used.input,
-        "output": used.output,
-        "cache_read": used.cache_read,
-        "cache_creation": used.cache_creation,
-    }
 
 
 class _Both:

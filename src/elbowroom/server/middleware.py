@@ -217,13 +217,9 @@ def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: i
         "compactions": facts.compactions,
         "milliseconds": milliseconds,
     }
-    optional = {
-        "steps": facts.steps,
-        "finish_reason": facts.finish_reason,
-        "error": facts.error,
-        "cache_lost": facts.cache_lost,
-    }
-    fields |= {name: value for name, value in optional.items() if value}
+    for name in ("steps", "finish_reason", "error", "cache_lost"):
+        if value := getattr(facts, name):
+            fields[name] = value
     is_answer = facts.steps is not None or status >= 400
     log.log(
         logging.DEBUG if is_polled else logging.INFO,

@@ -106,7 +106,7 @@ class LiveSettings:
 
     def current(self) -> LoadedSettings:
         """Read the file again if it has changed; return the last valid settings."""
-        seen, before = {path: _signature(path) for path in self._seen}, self._seen
+        seen, before = dict(zip(self._seen, map(_signature, self._seen), strict=True)), self._seen
         agents = self.shared.known if self.shared else None
         if seen != before or self._has_news or agents is not self._agents:
             self._seen, self._has_news, self._agents = seen, False, agents

@@ -116,9 +116,7 @@ class OwnToolOutput(Section):
 
     def over(self, common: ToolOutputSettings) -> ToolOutputSettings:
         """Return the common settings with the values that are set here; `kinds` are merged."""
-        own: dict[str, Any] = {
-            name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None
-        }
+        own = self.model_dump(exclude_none=True, exclude={"kinds"})
         return common.model_copy(update={**own, "kinds": {**common.kinds, **self.kinds}})
 
 

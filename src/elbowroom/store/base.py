@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from elbowroom.caches import importing
@@ -108,11 +108,19 @@ class Limits:
 
     What nobody used for `retention_days` is deleted, with 0 never; `max_gb` is the size of everything. Of a database
     `in_memory` the oldest is deleted soon, also where something else refers to it.
+
+    They are applied again after `again_seconds` at the earliest, a further use of the same thing is written down after
+    `touch_seconds`, and a conversation stays `safe_seconds` after its last use whatever the limits; `late_seconds` is
+    how late at most a use of a tool's output is written down, for which it stays longer.
     """
 
     retention_days: int = 0
     max_gb: float = float("inf")
     in_memory: bool = False
+    again_seconds: float = 600.0
+    touch_seconds: float = HOUR
+    safe_seconds: float = HOUR
+    late_seconds: float = HOUR
 
     @classmethod
     def of(cls, settings: StoreSettings) -> "Limits":
@@ -124,37 +132,27 @@ class Limits:
         """Return how many bytes may be kept."""
         return self.max_gb * BYTES_A_GIGABYTE
 
-    @property
-    def again_seconds(self) -> float:
-        """Return after how many seconds the limits are applied again at the earliest."""
-        return 10.0 if self.in_memory else 600.0
-
-    @property
-    def touch_seconds(self) -> float:
-        """Return after how many seconds a further use of the same thing is written down again."""
-        return 1.0 if self.in_memory else HOUR
-
-    @property
-    def safe_seconds(self) -> float:
-        """Return for how many seconds after its last use a conversation stays whatever the limits."""
-        return 60.0 if self.in_memory else HOUR
-
-    @property
-    def late_seconds(self) -> float:
-        """Return how late at most a use of a tool's output is written down, for which it stays longer."""
-        return 0.0 if self.in_memory else self.touch_seconds
-
     def oldest(self, now: float) -> float:
         """Return the time since which something has to have been used to stay."""
         return now - self.retention_days * SECONDS_A_DAY if self.retention_days else float("-inf")
 
 
-LIMITS_IN_MEMORY: Final = Limits(max_gb=BYTES_IN_MEMORY / BYTES_A_GIGABYTE, in_memory=True)
+LIMITS_IN_MEMORY: Final = Limits(
+    max_gb=BYTES_IN_MEMORY / BYTES_A_GIGABYTE,
+    in_memory=True,
+    again_seconds=10.0,
+    touch_seconds=1.0,
+    safe_seconds=60.0,
+    late_seconds=0.0,
+)
 
 
-def passed() -> float:
-    """Return the seconds of a clock that nobody sets, which goes on while the machine sleeps where that can be had."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+passed: Callable[[], float] = time.monotonic
+"""Returns the seconds of a clock that nobody can set, and which goes on while the machine sleeps, if it can."""
+if sys.platform == "linux":
+    passed = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+elif sys.platform == "darwin":
+    passed = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
 
 
 class WindowTokens:
@@ -268,6 +266,12 @@ class Servers:
 ALONE: Final = Servers()
 
 
+def retrieved(ended: asyncio.Future[Any]) -> None:
+    """Retrieve an error, so that asyncio does not report it as lost where nobody waits for it any more."""
+    if not ended.cancelled():
+        ended.exception()
+
+
 class TrackedTasks:
     """Tasks that nobody cancels; `finished` waits for all of them."""
 
@@ -278,7 +282,8 @@ class TrackedTasks:
         """Begin the work. Its error reaches only callers that await the task."""
         task = asyncio.create_task(work)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(retrieved)
         return task
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -292,11 +297,6 @@ class TrackedTasks:
             if pending:
                 return False
         return True
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not report it as lost
 
 
 @cache
@@ -334,21 +334,10 @@ def _plain(value: Any) -> dict[Any, Any]:
     raise TypeError(f"a message holds a {type(value).__name__}, which is not JSON")
 
 
-def running_seconds() -> float:
-    """Return seconds of a clock that nobody can set, and which goes on while the machine sleeps, if it can."""
-    if sys.platform == "linux":
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
-    return time.monotonic()
-
-
 class WatchedClock:
     """The time of day in Unix seconds, watched by a clock that nobody can set; called now and then, it notes jumps."""
 
-    def __init__(
-        self, time_of_day: Callable[[], float] = time.time, running: Callable[[], float] = running_seconds
-    ) -> None:
+    def __init__(self, time_of_day: Callable[[], float] = time.time, running: Callable[[], float] = passed) -> None:
         self._time_of_day = time_of_day
         self._running = running
         now = running()

@@ -6,25 +6,25 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from elbowroom.context.conversation import Change, KeptMessage, Known, TurnBegun, TurnEnded
+from elbowroom.context.conversation import Change, KeptMessage, Known
+from elbowroom.store.backlog import WaitingChanges
 from elbowroom.store.base import ALONE, Servers, StoreUnavailable
 from elbowroom.store.changes import (
     Batch,
     CompactionUndone,
     Deleted,
     Described,
+    KeptChange,
     Pinned,
     Released,
     Renamed,
     SummaryEdited,
     TurnDeleted,
     Unheard,
-    WaitingChanges,
 )
 from elbowroom.store.index import ConversationIndex, fill
 from elbowroom.store.questions import Conversations, Question
 from elbowroom.store.stand_by import StandBy
-from elbowroom.store.unwritten import Unwritten
 from elbowroom.store.write_behind import WriteBehindStore
 
 if TYPE_CHECKING:
@@ -52,14 +52,10 @@ class WriteBehindConversations(Conversations):
     database, nothing is answered from memory alone.
     """
 
-    plural = "batches of what was said in conversations"
-
-    def __init__(
-        self, store: WriteBehindStore, waiting: WaitingChanges | None = None, *, servers: Servers = ALONE
-    ) -> None:
+    def __init__(self, store: WriteBehindStore, servers: Servers = ALONE) -> None:
         self._store = store
         self._servers = servers
-        self._waiting = waiting or WaitingChanges()
+        self._waiting = WaitingChanges(self._write, self._forget)
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -69,9 +65,8 @@ class WriteBehindConversations(Conversations):
         self._replacing = asyncio.Lock()
         self.index = ConversationIndex()
         self._filling: asyncio.Task[None] | None = None
-        self._begun: dict[str, TurnBegun] = {}  # the turns that have not ended
         self._expected: dict[asyncio.Future[None], float] = {}
-        store.add(self)
+        store.add(self._waiting)
         store.when_open(self._has_opened)
         store.when_replaced(self._carry_over)
 
@@ -80,11 +75,6 @@ class WriteBehindConversations(Conversations):
         if self._servers.may_remember:
             self.index.note(changes)
         self._waiting.note(changes)
-        for change in changes:
-            if isinstance(change, TurnBegun):
-                self._begun[change.turn] = change
-            elif isinstance(change, TurnEnded):
-                self._begun.pop(change.turn, None)
         self._write_in_time()
 
     def note_when_writing(self, hand_on: Callable[[], None]) -> None:
@@ -115,7 +105,7 @@ class WriteBehindConversations(Conversations):
     async def settled(self) -> bool:
         """Write what has been noted; tell whether all of it is on the disk."""
         let_go = self._waiting.let_go
-        batches = self._waiting.batches()
+        batches = self._waiting.waiting()
         await self._flush()
         is_written = self._waiting.let_go == let_go and not self._waiting.waits(batches)
         return is_written and self._store.is_durable
@@ -137,7 +127,7 @@ class WriteBehindConversations(Conversations):
         """Answer a question from the database where all that was noted before it is written, else from both."""
         if not question.is_of_turn and self._expected:
             await asyncio.wait(self._expected)
-        batches = self._waiting.batches()
+        batches = self._waiting.waiting()
         await self._flush()
         if sql := await self._store.opened():
             try:
@@ -158,7 +148,8 @@ class WriteBehindConversations(Conversations):
         if found:
             self.index.note([Deleted(found.id)])
             await self._delete_messages(found.id)
-            self._delete(Deleted(found.id))
+            self.index.note([Deleted(found.id)])
+            self._note(Deleted(found.id))
             await self._flush()
         return found is not None
 
@@ -169,7 +160,7 @@ class WriteBehindConversations(Conversations):
         """
         holder = await self.holder(owner, turn)
         if holder is not None:
-            self._delete(TurnDeleted(turn))
+            self._note(TurnDeleted(turn))
             self.index.read_again(holder)
             await self._flush()
             self.index.read_again(holder)  # it may have been read meanwhile as it was before
@@ -198,54 +189,19 @@ class WriteBehindConversations(Conversations):
 
     def release(self, ids: Sequence[str]) -> None:
         """Give messages of the queue to whichever server runs the next turn of their conversation."""
-        self._waiting.note([Released(tuple(ids))])
-        self._write_in_time()
+        self._note(Released(tuple(ids)))
 
     async def _keep(self, change: Described | Renamed | SummaryEdited | CompactionUndone | Pinned) -> None:
-        self._waiting.note([change])
-        self._write_in_time()
+        self._note(change)
         await self._flush()
 
     async def unhear(self, conversation: str, message: KeptMessage) -> None:
         """Delete a message of a client; what came after it comes after the message before it then."""
-        self._waiting.note([Unheard(conversation, message.id, message.key, message.parent)])
-        self._write_in_time()
+        self._note(Unheard(conversation, message.id, message.key, message.parent))
         self.index.read_again(conversation)
         await self._flush()
         self.index.read_again(conversation)  # it may have been read meanwhile as it was before
         self._fill_soon()
-
-    def waiting(self) -> Sequence[Batch]:
-        """Return the batches that are not written, in order."""
-        return self._waiting.batches()
-
-    async def write(self, store: "SqlStore", item: Batch) -> None:
-        """Write a batch. Raises StoreUnavailable."""
-        await self._start(store.conversations)
-        await store.conversations.write(item.changes, item.number)
-        store.has_grown()
-
-    def to_keep(self) -> Sequence[Unwritten]:
-        """Return the batches that are not written, for a file in which they outlive this process."""
-        return [Unwritten(self.plural, batch.number, batch) for batch in self._waiting.batches()]
-
-    async def write_left(self, store: "SqlStore", server: str, item: Batch) -> None:
-        """Write a batch that a server has left in such a file, unless it had written it. Raises StoreUnavailable."""
-        await store.conversations.write(item.changes, item.number, server)
-
-    def written(self, item: Batch) -> None:
-        """Let a batch go that has been written."""
-        self._waiting.written(item)
-        self._drop_stand_by()
-
-    def refused(self, item: Batch) -> None:
-        """Leave a batch in its place: later ones go on with what is in it."""
-
-    def trim(self) -> None:
-        """Drop changes that are too many."""
-        if self._waiting.trim():
-            self._drop_stand_by()
-            self.index.clear()
 
     async def aclose(self) -> None:
         """Give back what stood by for the database; for when the store is closed."""
@@ -255,26 +211,35 @@ class WriteBehindConversations(Conversations):
         if self._stand_by:
             await self._stand_by.dropped()
 
+    async def _write(self, store: "SqlStore", batch: Batch) -> None:
+        if not self._has_started:
+            await self._start(store.conversations)
+        await store.conversations.write(batch.changes, batch.number)
+        self._drop_stand_by()
+        store.has_grown()
+
+    def _forget(self) -> None:
+        """Forget all that was noted, for some of it is lost."""
+        self._drop_stand_by()
+        self.index.clear()
+
     def _write_in_time(self) -> None:
-        """Begin to write before the oldest change has waited too long, or at once where there are many."""
-        waiting = self._waiting
+        """Begin to write before the oldest new change has waited too long, or at once where there are many.
+
+        What has been refused is tried again some time after that.
+        """
+        waiting, now = self._waiting, time.monotonic()
         if len(waiting.new) > MOST_CHANGES * waiting.growing:
             self._write_soon()
-        elif self._writing is None and waiting.since is not None and (self._timer is None or self._is_timer_late):
-            later = waiting.since + LATEST_SECONDS - time.monotonic()
-            self._write_after(max(later, PAUSE_SECONDS))
-
-    def _write_after(self, seconds: float) -> None:
-        if self._timer:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._write_soon)
-
-    @property
-    def _is_timer_late(self) -> bool:
-        """Tell whether writing waits as it does after a failure; what is new is to be kept beside, or written."""
-        if self._timer is None:
-            return False
-        return self._timer.when() > asyncio.get_running_loop().time() + LATEST_SECONDS
+        elif self._writing is None and waiting.oldest is not None:
+            if waiting.since is None:
+                begin = now + self._store.seconds_until_next_try
+            else:
+                begin = max(waiting.since + LATEST_SECONDS, now + PAUSE_SECONDS)
+            if self._timer and self._timer.when() > begin:
+                self._timer.cancel()
+                self._timer = None
+            self._timer = self._timer or asyncio.get_running_loop().call_at(begin, self._write_soon)
 
     def _write_soon(self) -> None:
         """Begin to write what waits; what comes meanwhile is written after it."""
@@ -282,11 +247,11 @@ class WriteBehindConversations(Conversations):
             self._timer.cancel()
             self._timer = None
         if self._writing is None and not self._store.is_closed:
-            self._writing = self._store.tasks.start(self._store.write(self))
+            self._writing = self._store.tasks.start(self._store.write(self._waiting))
             self._writing.add_done_callback(self._has_written)
 
-    def _delete(self, change: Deleted | TurnDeleted) -> None:
-        self.index.note([change])
+    def _note(self, change: KeptChange) -> None:
+        """Let a change wait that says nothing to the index."""
         self._waiting.note([change])
         self._write_in_time()
 
@@ -312,7 +277,7 @@ class WriteBehindConversations(Conversations):
         self._drop_stand_by()
         self._has_started = False
         await self._start(new.conversations)
-        changes = [*self._begun.values(), *(change for batch in self._waiting.batches() for change in batch.changes)]
+        changes = [*self.index.running(), *(change for batch in self._waiting.waiting() for change in batch.changes)]
         await new.conversations.take_over(await old.conversations.copied(changes, ()))
 
     def _stays(self, conversation: str) -> None:
@@ -330,7 +295,7 @@ class WriteBehindConversations(Conversations):
     async def _fill(self, sql: "SqlStore") -> None:
         try:
             while self.index.wants_more or self.index.to_read:
-                batches = self._waiting.batches()
+                batches = self._waiting.waiting()
                 await self._flush()
                 if self._waiting.waits(batches):
                     return  # until all that was noted before can be read, only the database knows it with the rest
@@ -343,17 +308,10 @@ class WriteBehindConversations(Conversations):
         self._writing = None
         self._fill_soon()
         self._write_in_time()
-        if self._waiting and not self._will_write:
-            self._write_after(self._store.seconds_until_next_try)
-
-    @property
-    def _will_write(self) -> bool:
-        """Tell whether writing has begun or has its time."""
-        return self._timer is not None or self._writing is not None
 
     async def _flush(self) -> None:
-        if self._waiting:
-            await self._store.tasks.run(self._store.write(self))
+        if self._waiting.oldest is not None:
+            await self._store.tasks.run(self._store.write(self._waiting))
 
     async def _start(self, sql: "SqlConversations") -> None:
         """Mark what the process before this one has left unfinished, once and before anything is written."""
@@ -375,7 +333,7 @@ class WriteBehindConversations(Conversations):
         while True:
             stand_by = await self._standing_by(stored)
             with stand_by.used():
-                await stand_by.take(self._waiting.batches())
+                await stand_by.take(self._waiting.waiting())
                 if stored is None and self._store.current:  # it was opened meanwhile, and may have all that waited
                     return await self.ask(question)
                 if self._stand_by is stand_by:  # else something was written meanwhile, and may be in it twice

@@ -38,7 +38,7 @@ class HeldFile:
     It is closed after all connections to it: closing any descriptor of a file ends SQLite's own locks on it.
     """
 
-    id: FileId
+    id: FileId | None
     descriptor: int
     users: int = 0
 
@@ -54,7 +54,7 @@ class HeldFile:
             os.close(self.descriptor)
 
 
-HELD: Final[dict[FileId, HeldFile]] = {}
+HELD: Final[dict[FileId | None, HeldFile]] = {}
 """The files that this process holds."""
 
 
@@ -71,7 +71,7 @@ def hold(path: Path) -> HeldFile | None:
         return None
     import fcntl
 
-    if (mine := HELD.get(_id_of(path.stat()))) is None:
+    if (mine := HELD.get(id_of(path))) is None:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,21 +80,18 @@ def hold(path: Path) -> HeldFile | None:
             raise FileTaken(f"another process has {path} open") from None
         except OSError as error:  # a file system without such locks
             log.debug("%s cannot be locked itself: %s", path, error)
-        mine = HeldFile(_id_of(os.fstat(descriptor)), descriptor)
+        mine = HeldFile(id_of(descriptor), descriptor)
         HELD[mine.id] = mine
     mine.users += 1
     return mine
 
 
-def id_of(path: Path) -> FileId | None:
-    """Return which file is at a path; None where there is none."""
+def id_of(file: Path | int) -> FileId | None:
+    """Return which file is at a path, or is open; None where there is none."""
     try:
-        return _id_of(path.stat())
+        found = os.stat(file)
     except OSError:
         return None
-
-
-def _id_of(found: os.stat_result) -> FileId:
     return found.st_dev, found.st_ino
 
 

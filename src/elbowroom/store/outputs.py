@@ -57,7 +57,7 @@ class WriteBehindToolOutputs:
         self._store.write_later()
         if output := self._unwritten.get((owner, ref_id)):
             return output.ref
-        return await self._stored(owner, ref_id)
+        return await self._store.ask(lambda sql: sql.tool_outputs.find(owner, ref_id))
 
     async def blocks(self, owner: str, ref_id: str, line: int = 1, column: int = 1) -> AsyncIterator[Block]:
         """Yield the text from the first character at or after a place, in blocks; nothing where no text is kept.
@@ -98,14 +98,11 @@ class WriteBehindToolOutputs:
     async def _keep(self, owner: str, ref: ToolOutputRef, pack: Callable[[], PackedOutput]) -> None:
         await self._store.opened()
         if not self._unwritten.renew((owner, ref.id)):
-            if await self._stored(owner, ref.id):
+            if await self.find(owner, ref.id):
                 return
             output = await asyncio.to_thread(pack)
             self._unwritten.put((owner, ref.id), output, output.size)
         await self._store.write(self._unwritten)
-
-    async def _stored(self, owner: str, ref_id: str) -> ToolOutputRef | None:
-        return await self._store.ask(lambda sql: sql.tool_outputs.find(owner, ref_id))
 
     async def _chunks(self, owner: str, ref_id: str, line: int, column: int) -> AsyncIterator[Chunk]:
         if output := self._unwritten.get((owner, ref_id)):

@@ -71,7 +71,7 @@ class People:
 
     async def _found(self, key: str, known: Token | None) -> Token | None:
         """Look a token up; where the database does not tell, what is `known` of it counts."""
-        if not await self._store.ready():
+        if not await self._store.opening_ended(self._store.patience.asking):
             raise StoreOpening
         found = await self._store.ask(lambda sql: sql.people.with_hash(key))
         if found is None:
@@ -187,7 +187,7 @@ class People:
 
     async def _write(self, change: Callable[["SqlStore"], Awaitable[Answer]]) -> Answer:
         """Change something, also when the caller is cancelled meanwhile. Raises StoreUnwritable, and StoreOpening."""
-        if not await self._store.ready():
+        if not await self._store.opening_ended(self._store.patience.asking):
             raise StoreOpening
         done = await self._store.tasks.run(self._store.ask(change))
         if done is None:

@@ -66,9 +66,9 @@ class WriteBehindLedger:
         return self._keys()
 
     def _keys(self) -> Collection[str]:
-        sql, unwritten = self._store.current, self._unwritten.keys()
-        stored = sql.ledger.keys() if sql else ()
-        return unwritten.union(stored) if unwritten else stored
+        sql, unwritten = self._store.current, self._unwritten.held.keys()
+        stored = sql.ledger.last_used.keys() if sql else ()
+        return unwritten | stored if unwritten else stored
 
     async def find(self, keys: Sequence[str]) -> list[Entry]:
         """Return the entries with these keys, which count as used now."""
@@ -146,7 +146,7 @@ class WriteBehindMemories:
         if self._read_from is sql and (known := self._read.get(room)) is not None:
             self._read.move_to_end(room)
             return known
-        changes, is_all_written = self._changes, not self._unwritten.keys()
+        changes, is_all_written = self._changes, not self._unwritten.held
         found = await self._store.ask(lambda sql: sql.memories.all(room))
         if found is not None and is_all_written and changes == self._changes and self._servers.may_remember:
             self._keep_read(sql, room, found)

@@ -1,9 +1,10 @@
 """Opens the store where the settings say; SQLAlchemy is loaded in a thread when the store is first used."""
 
 import asyncio
+import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,36 +14,51 @@ from elbowroom.context.observations import Observations
 from elbowroom.errors import StoreAway, StoreOpening, StoreUnwritable
 from elbowroom.settings.fields import data_dir
 from elbowroom.settings.model import StoreSettings
-from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers, sql_module
+from elbowroom.store.base import ALONE, LIMITS_IN_MEMORY, Limits, Servers, StoreUnavailable, sql_module
 from elbowroom.store.conversations import WriteBehindConversations
-from elbowroom.store.lock import secret_beside
+from elbowroom.store.lock import SECRET_BYTES, secret_beside
 from elbowroom.store.outputs import WriteBehindToolOutputs
 from elbowroom.store.people import People
 from elbowroom.store.place import Place, ServerPlace, place_of
 from elbowroom.store.rows import WriteBehindLedger, WriteBehindMemories
 from elbowroom.store.sharing import Together
 from elbowroom.store.unwritten import UnwrittenFile
-from elbowroom.store.write_behind import WriteBehindStore
+from elbowroom.store.write_behind import Patience, WriteBehindStore
 
 if TYPE_CHECKING:
     from elbowroom.store.sql import SqlStore
 
+log = logging.getLogger(__name__)
 
-class Store:
+
+class Store(WriteBehindStore):
     """All that outlives a request, in one database.
 
     What is asked or told never raises when the database fails: what cannot be read is not found, and what cannot be
-    written waits. `ready` and `check_reachable` alone raise, for callers that cannot go on with less than all.
+    written waits. `ready` and `check_reachable` alone raise, for callers that cannot go on with less than all. What a
+    database server has not taken is kept in a file in the `folder`.
     """
 
-    def __init__(self, behind: WriteBehindStore, place: Place = None, servers: Servers = ALONE) -> None:
-        self.ledger = WriteBehindLedger(behind, servers)
-        self.tool_outputs = WriteBehindToolOutputs(behind)
-        self.memories = WriteBehindMemories(behind, servers)
-        self.conversations = WriteBehindConversations(behind, servers=servers)
-        self.people = People(behind, servers)
-        self.servers = servers
-        self._behind = behind
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], Awaitable["SqlStore"]],
+        patience: Patience | None = None,
+        observations: Observations | None = None,
+        *,
+        place: Place = None,
+        folder: Path | None = None,
+    ) -> None:
+        own = f"server_{secrets.token_hex(8)}"
+        beside = UnwrittenFile(folder, own) if isinstance(place, ServerPlace) and folder is not None else None
+        super().__init__(name, begin, patience, observations, beside)
+        self.servers: Servers = Together(self, place, own) if isinstance(place, ServerPlace) else ALONE
+        self.when_open(self.servers.start)
+        self.ledger = WriteBehindLedger(self, self.servers)
+        self.tool_outputs = WriteBehindToolOutputs(self)
+        self.memories = WriteBehindMemories(self, self.servers)
+        self.conversations = WriteBehindConversations(self, self.servers)
+        self.people = People(self, self.servers)
         self._place = place
         self._secret: asyncio.Future[bytes] | None = None
 
@@ -55,33 +71,25 @@ class Store:
     async def _read_secret(self) -> bytes:
         if not isinstance(self._place, ServerPlace):
             return await asyncio.to_thread(secret_beside, self._place)
-        return await self._behind.secret()
-
-    def open_soon(self) -> None:
-        """Begin to open the database, so that the first request waits less for it; for when the server listens."""
-        self._behind.open_soon()
-
-    @property
-    def is_opening(self) -> bool:
-        """Tell whether the database is being opened, so that only what is new is known."""
-        return self._behind.is_opening
-
-    async def ready_for_words(self) -> None:
-        """Wait a short while for the first opening, so that what is said from now on is written in time."""
-        await self._behind.ready_for_words()
+        try:
+            if sql := await self.opened():
+                return await sql.secret()
+        except StoreUnavailable as error:
+            log.warning("The secret of compactions cannot be read from the store %s: %s", self._place, error)
+        return secrets.token_bytes(SECRET_BYTES)
 
     async def ready(self, seconds: float | None = None) -> None:
         """Wait for so many seconds, or two, until what is kept can be told. Raises StoreOpening where it cannot then.
 
         A database that cannot be opened at all is no reason to wait: then what is new can be told.
         """
-        if not await self._behind.ready(seconds):
+        if not await self.opening_ended(self.patience.asking if seconds is None else seconds):
             raise StoreOpening
 
     @asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
         """Ask for what is kept in this block. Raises StoreAway where a server has not told it in two seconds."""
-        seconds = self._behind.asking_seconds if isinstance(self._place, ServerPlace) else None
+        seconds = self.patience.asking if isinstance(self._place, ServerPlace) else None
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -93,7 +101,7 @@ class Store:
 
     def check_reachable(self) -> None:
         """Raise StoreAway where a database server is out of reach, which may keep what is not found without it."""
-        if isinstance(self._place, ServerPlace) and self._behind.current is None:
+        if isinstance(self._place, ServerPlace) and self.current is None:
             raise StoreAway
 
     async def check_deleted(self) -> None:
@@ -101,20 +109,11 @@ class Store:
         if self._place is not None and not await self.conversations.settled():
             raise StoreUnwritable
 
-    def news(self) -> list[str]:
-        """Return short sentences for people about what has happened to the database, each once."""
-        return self._behind.news()
-
-    @property
-    def is_failing(self) -> bool:
-        """Tell whether the database does not work, so that new rows are only in memory."""
-        return self._behind.is_failing
-
     @property
     def state(self) -> Mapping[str, str]:
         """Return whether the database works, as `status` of ok, opening or failing, with what there is to know."""
-        status = "failing" if self.is_failing else "opening" if self._behind.current is None else "ok"
-        return {"status": status, **({"note": self._behind.trouble} if self._behind.trouble else {})}
+        status = "failing" if self.is_failing else "opening" if self.current is None else "ok"
+        return {"status": status, **({"note": self.trouble} if self.trouble else {})}
 
     @property
     def can_be_written(self) -> bool:
@@ -122,9 +121,9 @@ class Store:
 
         A database server may fail for as long as the others count this one as there: what it says meanwhile is kept.
         """
-        if not self._behind.is_failing:
-            return self._behind.current is not None
-        return self.servers.counts_for > time.monotonic() - self._behind.failing_since
+        if not self.is_failing:
+            return self.current is not None
+        return self.servers.counts_for > time.monotonic() - self.failing_since
 
     @property
     def lag(self) -> float:
@@ -135,7 +134,7 @@ class Store:
         """Finish what is under way and close the store."""
         await self.servers.in_step(self.conversations.settled)
         await self.servers.aclose()
-        await self._behind.aclose()
+        await super().aclose()
         await self.conversations.aclose()
 
 
@@ -174,12 +173,8 @@ def database_path(settings: StoreSettings, environ: Mapping[str, str]) -> Path |
 def _store(place: Place, limits: Limits, observations: Observations | None, folder: Path | None = None) -> Store:
     async def begin() -> "SqlStore":
         sql = await asyncio.to_thread(sql_module)
-        opened: SqlStore = await sql.SqlStore.open(place, limits, server=servers.id)
+        opened: SqlStore = await sql.SqlStore.open(place, limits, server=store.servers.id)
         return opened
 
-    own = f"server_{secrets.token_hex(8)}"
-    beside = UnwrittenFile(folder, own) if isinstance(place, ServerPlace) and folder is not None else None
-    behind = WriteBehindStore(str(place or "in memory"), begin, observations=observations, beside=beside)
-    servers = Together(behind, place, own) if isinstance(place, ServerPlace) else ALONE
-    behind.when_open(servers.start)
-    return Store(behind, place, servers)
+    store = Store(str(place or "in memory"), begin, observations=observations, place=place, folder=folder)
+    return store

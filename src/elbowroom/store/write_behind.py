@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from elbowroom.context.observations import Observations
 from elbowroom.store.backlog import Backlog
 from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
 from elbowroom.store.identity import StoreReplaced
-from elbowroom.store.lock import SECRET_BYTES
 from elbowroom.store.unwritten import UnwrittenFile
 
 if TYPE_CHECKING:
@@ -79,9 +77,9 @@ class WriteBehindStore:
         self.tasks = TrackedTasks()
         self._name = name
         self._begin = begin
-        self._patience = patience or Patience()
+        self.patience = patience or Patience()
         self._observations = observations or Observations()
-        self._backlogs: list[tuple[Backlog[Any], asyncio.Lock]] = []
+        self._backlogs: dict[Backlog[Any], asyncio.Lock] = {}
         self._told_of_opening: list[Callable[[SqlStore], object]] = []
         self.current: SqlStore | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -104,7 +102,7 @@ class WriteBehindStore:
 
     def add(self, backlog: Backlog[Any]) -> None:
         """Write this backlog too, as soon as that is possible."""
-        self._backlogs.append((backlog, asyncio.Lock()))
+        self._backlogs[backlog] = asyncio.Lock()
 
     def when_open(self, tell: Callable[["SqlStore"], object]) -> None:
         """Have this called with the database's rows whenever it has been opened."""
@@ -135,7 +133,7 @@ class WriteBehindStore:
         self.open_soon()
         now = time.monotonic()
         if self._waits_until is None:
-            self._waits_until = now + self._patience.opening
+            self._waits_until = now + self.patience.opening
         if self._opening and now < self._waits_until:
             _, pending = await asyncio.wait([self._opening], timeout=self._waits_until - now)
             if pending and self._waits_until:
@@ -156,45 +154,35 @@ class WriteBehindStore:
             self.failed(sql, error)
         return None
 
-    async def secret(self) -> bytes:
-        """Return the secret that the database keeps; one that is forgotten where it cannot be asked."""
-        try:
-            if sql := await self.opened():
-                return await sql.secret()
-        except StoreUnavailable as error:
-            log.warning("The secret of compactions cannot be read from the store %s: %s", self._name, error)
-        return secrets.token_bytes(SECRET_BYTES)
-
-    async def opening_ended(self) -> None:
-        """Wait until the database is open, or cannot be opened, however long that takes."""
+    async def opening_ended(self, within: float | None = None) -> bool:
+        """Wait until the database is open, or cannot be opened; tell whether that was so within so many seconds."""
         self.open_soon()
         if self._opening:
-            await asyncio.wait([self._opening])
-
-    async def ready(self, seconds: float | None = None) -> bool:
-        """Wait a while where the database is being opened; tell whether that has ended, well or badly."""
-        self.open_soon()
-        if self._opening:
-            await asyncio.wait([self._opening], timeout=self._patience.asking if seconds is None else seconds)
+            await asyncio.wait([self._opening], timeout=within)
         return self._opening is None
 
     async def ready_for_words(self) -> None:
         """Wait for the first opening, so that words are written in time; all callers together wait a short while."""
         if self._opening and not self.is_failing:
             now = time.monotonic()
-            self._holds_until = self._holds_until or now + self._patience.first_words
+            self._holds_until = self._holds_until or now + self.patience.first_words
             await asyncio.wait([self._opening], timeout=max(0.0, self._holds_until - now))
 
-    async def write(self, backlog: Backlog[Any]) -> None:
-        """Write the items of a backlog, unless writing has just failed."""
+    async def write(self, backlog: Backlog[Any], *, even_if_failing: bool = False) -> None:
+        """Write the items of a backlog, unless writing has just failed; what stays is kept beside, within bounds."""
         await self.opened()
-        await self._write(backlog, next(turn for other, turn in self._backlogs if other is backlog))
+        async with self._backlogs[backlog]:
+            sql = self.current if even_if_failing or self._may_try() else None
+            if sql is None or not await self._takes_all(sql, backlog):
+                if self.is_failing:
+                    await self._keep_beside()
+                backlog.trim()
 
     def write_later(self) -> None:
         """Begin to write all backlogs again after a failure, where that may be tried by now."""
-        for backlog, turn in self._backlogs if self.is_failing else ():
+        for backlog, turn in self._backlogs.items() if self.is_failing else ():
             if backlog.waiting() and self._may_try() and not turn.locked():
-                _ = self.tasks.start(self._write(backlog, turn))
+                _ = self.tasks.start(self.write(backlog))
 
     def failed(self, sql: "SqlStore", error: StoreUnavailable) -> None:
         """Note that reading failed: the database is closed, and opened and checked anew with the next try."""
@@ -214,11 +202,10 @@ class WriteBehindStore:
     async def aclose(self) -> None:
         """Try once more to write what is not written, finish what is under way, and close the database."""
         self._next_try = 0.0
-        if any(backlog.waiting() for backlog, _ in self._backlogs):
-            self.open_soon()
-            for backlog, turn in self._backlogs:  # after what is being written now, for there may be more by now
-                _ = self.tasks.start(self._write(backlog, turn, even_if_failing=True))
-        await self.tasks.finished(self._patience.closing)
+        if any(backlog.waiting() for backlog in self._backlogs):
+            for backlog in self._backlogs:  # after what is being written now, for there may be more by now
+                _ = self.tasks.start(self.write(backlog, even_if_failing=True))
+        await self.tasks.finished(self.patience.closing)
         self.is_closed = True
         if self._looking is not None:
             self._looking.cancel()
@@ -227,7 +214,7 @@ class WriteBehindStore:
         is_kept = await self._keep_beside() and self._beside is not None and self._beside.release()
         if is_kept:
             log.warning("The store %s could not be written: what is not in it, the next start here writes.", self._name)
-        for backlog, _ in self._backlogs:
+        for backlog in self._backlogs:
             if (lost := len(backlog.waiting())) and not is_kept:
                 log.warning(
                     "The store %s could not be written: %s that are lost: %d.", self._name, backlog.plural, lost
@@ -264,8 +251,8 @@ class WriteBehindStore:
                 sql.keep_house_soon()
                 for tell in self._told_of_opening:
                     tell(sql)
-                for backlog, turn in self._backlogs:
-                    _ = self.tasks.start(self._write(backlog, turn))
+                for backlog in self._backlogs:
+                    _ = self.tasks.start(self.write(backlog))
         finally:
             self._opening = None
 
@@ -304,45 +291,35 @@ class WriteBehindStore:
             self._next_try = 0.0
             self.open_soon()
 
-    async def _write(self, backlog: Backlog[Any], turn: asyncio.Lock, *, even_if_failing: bool = False) -> None:
-        async with turn:
-            if self.current and (even_if_failing or self._may_try()):
-                await self._write_to(self.current, backlog)
-            if self._beside is not None and self.is_failing:
-                await self._keep_beside()
-            backlog.trim()
-
-    async def _write_to(self, sql: "SqlStore", backlog: Backlog[Any]) -> None:
+    async def _takes_all(self, sql: "SqlStore", backlog: Backlog[Any]) -> bool:
+        """Write the items of a backlog; tell whether the database has taken them all."""
         for item in backlog.waiting():
             began = time.monotonic()
             try:
                 await backlog.write(sql, item)
             except StoreReplaced as error:
                 self._replaced(sql, error)
-                return
+                return False
             except StoreDamaged as error:
                 self.failed(sql, error)
-                return
+                return False
             except StoreUnavailable as error:
                 backlog.refused(item)
                 if sql.can_be_written_again():
                     self._open_anew(sql, error)
                 else:
                     self._fails(error)
-                return
+                return False
             self._observations.committed(time.monotonic() - began)
             backlog.written(item)
-        self._works()
-
-    @property
-    def asking_seconds(self) -> float:
-        """Return for how many seconds whoever asks for what is kept waits."""
-        return self._patience.asking
+        if self.is_failing:
+            self._works()
+        return True
 
     @property
     def seconds_until_next_try(self) -> float:
         """Return after how many seconds it is worth trying again to write."""
-        return max(self._patience.again, self._next_try - time.monotonic())
+        return max(self.patience.again, self._next_try - time.monotonic())
 
     async def _keep_beside(self) -> bool:
         """Keep what waits in the file beside, where there is one; tell whether that went well."""
@@ -350,7 +327,7 @@ class WriteBehindStore:
             return False
         try:
             async with self._keeping:
-                unwritten = [each for backlog, _ in self._backlogs for each in backlog.to_keep()]
+                unwritten = [each for backlog in self._backlogs for each in backlog.to_keep()]
                 await asyncio.to_thread(self._beside.keep, unwritten)
         except (OSError, PickleError) as error:
             log.warning("What is not written cannot be kept in the data folder; a kill would lose it: %s", error)
@@ -367,7 +344,7 @@ class WriteBehindStore:
         """Write what servers that were killed have left in the data folder."""
         if self._beside is None:
             return
-        kinds = {backlog.plural: backlog for backlog, _ in self._backlogs}
+        kinds = {backlog.plural: backlog for backlog in self._backlogs}
         for left in await asyncio.to_thread(self._beside.left):
             try:
                 for kind, item in await asyncio.to_thread(left.items):
@@ -382,7 +359,7 @@ class WriteBehindStore:
         return not self.is_closed and time.monotonic() >= self._next_try
 
     def _works(self) -> None:
-        if self.is_failing and not any(backlog.waiting() for backlog, _ in self._backlogs):
+        if not any(backlog.waiting() for backlog in self._backlogs):
             self.is_failing = False
             self._pause = 0.0
             if self._beside is not None:
@@ -398,8 +375,8 @@ class WriteBehindStore:
 
     def _fails(self, error: Exception) -> None:
         if self._may_try():  # else this was asked before it failed, and says nothing new
-            longest = max(self._patience.again, self._patience.longest)
-            self._pause = min(longest, max(2 * self._pause, self._patience.again))
+            longest = max(self.patience.again, self.patience.longest)
+            self._pause = min(longest, max(2 * self._pause, self.patience.again))
             self._next_try = time.monotonic() + self._pause
             if self._trying:
                 self._trying.cancel()

@@ -172,7 +172,7 @@ async def test_without_the_database_each_server_goes_by_its_own_requests(
     async with several_servers(tmp_path, 2, window=1400) as (servers, studio):
         one, other = servers
         for served in servers:
-            served.app[SHARED].store._behind._patience = Patience(asking=60.0, again=0.3)
+            served.app[SHARED].store.patience = Patience(asking=60.0, again=0.3)
         studio.enqueue(Script("First. ", WaitFor(held[0])), Script("Second. ", WaitFor(held[1])), "Third.")
         first = asyncio.create_task(answered(one, 1))
         await eventually(lambda: studio.open_requests == 1, "the model is asked")

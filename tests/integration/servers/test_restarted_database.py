@@ -152,7 +152,7 @@ async def test_a_list_is_not_waited_for(tmp_path: Path) -> None:
             tmp_path, settings_for(studio.base_url, agents=f'{AGENT}\n[store]\nurl = "{url}"\n')
         ) as served:
             await served.app[SHARED].store.ready(60.0)
-            served.app[SHARED].store._behind._patience = Patience(asking=0.3)
+            served.app[SHARED].store.patience = Patience(asking=0.3)
             relay.answers.clear()
             for path in ("/v1/conversations", "/v1/conversations/heron", "/api/memories"):
                 async with asyncio.timeout(10), served.http.get(f"{served.url}{path}") as response:

@@ -93,7 +93,7 @@ async def test_what_was_read_while_nothing_could_be_written_is_not_read_again(
         await eventually(lambda: studio.open_requests == 1, "the model is asked")
         await call(one, "POST", conversation="talk", status=202, json={"content": "Only once."})
         await eventually(lambda: one.app[SHARED].queue.length == 1, "the server has taken it")
-        sql = one.app[SHARED].store._behind.current
+        sql = one.app[SHARED].store.current
         assert sql is not None
 
         def refuses(*_: Any) -> None:
@@ -137,7 +137,7 @@ async def test_what_a_turn_gives_back_late_is_looked_for_anew(tmp_path: Path, *,
         queue, put, goes_on, asking = await answering_with_one_in_hand(one, studio)
         (item,) = queue.take(put["conversation"], "a turn", ANY)
         await queue.settled()
-        sql = one.app[SHARED].store._behind.current
+        sql = one.app[SHARED].store.current
         assert sql is not None
         if is_read_elsewhere:
             await sql.servers.database.write(lambda rows: rows.execute(delete(rows_of_queue)))

@@ -50,7 +50,7 @@ async def test_what_is_acknowledged_is_on_the_disk(database: Database) -> None:
             return pragmas(connection)
 
     assert await database.write(pragmas) == [FULL, "wal"]
-    assert await database.on_writer(at_once) == [NORMAL, "wal"]
+    assert await database.do(at_once) == [NORMAL, "wal"]
     assert await database.keep_house(pragmas) == [NORMAL, "wal"]
     assert await database.write(pragmas) == [FULL, "wal"]
 
@@ -102,7 +102,7 @@ async def test_a_busy_disk_keeps_no_word_waiting(database: Database, monkeypatch
 
     monkeypatch.setattr(os, "fsync", fsync)
     for _ in range(3):
-        await database.on_writer(add)
+        await database.do(add)
     assert await database.read(lambda connection: connection.scalar(COUNT)) == 3
     assert synced == []
     size = await asyncio.to_thread(os.path.getsize, f"{database.path}-wal")
@@ -125,7 +125,7 @@ async def test_a_disk_that_fails_is_told_once(
 
     monkeypatch.setattr(os, "fsync", fsync)
     for _ in range(3):
-        await database.on_writer(add)
+        await database.do(add)
     await database.aclose()
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
         "The disk does not take what was written; a power cut would take it back: [Errno 5] Input/output error"

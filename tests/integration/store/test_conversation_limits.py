@@ -62,7 +62,7 @@ async def test_the_limits_leave_the_first_answers_alone(
     put(path, *(Stored(name, clock.now - hours * HOUR, 30, 7000) for name, hours in ages.items()))
     begin = partial(SqlStore.open, path, Limits(max_gb=MEGABYTE), clock.watched())
     async with file_store(path, begin=begin) as store:
-        assert await store._behind.ready(30.0)
+        assert await store.opening_ended(30.0)
         await eventually(lambda: held(path) == everywhere(*left), "the limits are not applied")
     assert held(path) == everywhere(*left)
 

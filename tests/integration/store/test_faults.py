@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chatting import eventually
@@ -263,7 +264,7 @@ async def test_an_empty_file_is_a_new_one(path: Path, caplog: pytest.LogCaptureF
     query(path, "PRAGMA user_version")  # which makes one
     assert bytes_of(path) == b""
     async with sql_store(path) as sql:
-        assert list(sql.ledger.keys()) == []
+        assert list(sql.ledger.last_used) == []
     assert not caplog.records
     assert not set_aside(path)
 
@@ -394,7 +395,7 @@ async def test_a_deletion_that_cannot_be_written_is_tried_again(path: Path) -> N
         assert await conversations.settled()
         await conversations.refuse_writes()
         assert await conversations.delete(ME, "old")
-        assert conversations._will_write
+        assert conversations._timer or conversations._writing
         await conversations.take_writes()
 
 
@@ -458,14 +459,14 @@ async def test_all_turns_share_one_timer(path: Path, monkeypatch: pytest.MonkeyP
     loop, timers = asyncio.get_running_loop(), []
     async with write_behind_conversations(path) as conversations:
         assert await conversations.rows(ME) == []
-        call_later = loop.call_later
+        call_at = loop.call_at
 
-        def counted(delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        def counted(when: float, callback: Callable[..., object], *args: object, **named: Any) -> asyncio.TimerHandle:
             if callback == conversations._write_soon:
-                timers.append(delay)
-            return call_later(delay, callback, *args)
+                timers.append(when)
+            return call_at(when, callback, *args, **named)
 
-        monkeypatch.setattr(loop, "call_later", counted)
+        monkeypatch.setattr(loop, "call_at", counted)
         asked: list[int] = []
         for number in range(5):
             conversations.note(whole(f"c{number}"))

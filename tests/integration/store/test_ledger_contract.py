@@ -141,7 +141,7 @@ async def test_without_a_compaction_a_request_costs_no_query(path: Path) -> None
     unknown = [f"unknown {number}" for number in range(2000)]
     async with sql_store(path) as sql:
         with counted_statements(sql.ledger) as statements:
-            assert len(sql.ledger.keys()) == 10_000
+            assert len(sql.ledger.last_used) == 10_000
             assert await sql.ledger.find(unknown) == []
             assert statements == []
             assert len(await sql.ledger.find([entry.key, "k1", "k9999", *unknown])) == 3
@@ -189,13 +189,13 @@ async def test_using_an_entry_while_another_is_saved(path: Path) -> None:
     async with sql_store(path, clock=clock) as sql:
         await save_entry(sql, used)
         clock.now += HOUR
-        sql.ledger._last_used = keys = SlowlyChanged(sql.ledger._last_used)
+        sql.ledger.last_used = keys = SlowlyChanged(sql.ledger.last_used)
         using = asyncio.create_task(sql.ledger.find([used.key]))
         await asyncio.to_thread(keys.is_changing.wait, 60)
         await save_entry(sql, saved, made_from)
         keys.is_saved.set()
         await using
-        assert set(sql.ledger.keys()) == {used.key, saved.key}
+        assert set(sql.ledger.last_used) == {used.key, saved.key}
 
 
 async def test_entries_that_nobody_used_go(path: Path) -> None:
@@ -209,9 +209,9 @@ async def test_entries_that_nobody_used_go(path: Path) -> None:
         await sql.ledger.find([used.key])
     clock.now += 15 * DAY
     async with store_after_a_day(path, Limits(0), clock) as sql:
-        assert set(sql.ledger.keys()) == {old.key, used.key}
+        assert set(sql.ledger.last_used) == {old.key, used.key}
     async with store_after_a_day(path, Limits(30), clock) as sql:
-        assert list(sql.ledger.keys()) == [used.key]
+        assert list(sql.ledger.last_used) == [used.key]
         assert await sql.ledger.find([old.key]) == []
     assert keys_in(path) == {used.key}
 
@@ -228,7 +228,7 @@ async def test_in_memory_the_entries_that_nobody_used_for_longest_go() -> None:
         clock.now += LIMITS_IN_MEMORY.again_seconds
         sql.has_grown()
         await finished(sql)
-        assert set(sql.ledger.keys()) == {"k1", *(f"k{number}" for number in range(6, 1005))}
+        assert set(sql.ledger.last_used) == {"k1", *(f"k{number}" for number in range(6, 1005))}
         assert await sql.ledger.find(["k2"]) == []
         assert len(await sql.ledger.find(["k1", "k1004"])) == 2
 
@@ -247,7 +247,7 @@ async def test_a_save_is_finished_wherever_it_is_cancelled(path: Path) -> None:
                 await saving
             keys.add(entry.key)
         await finished(sql)
-        assert keys_in(path) == set(sql.ledger.keys()) < keys
+        assert keys_in(path) == set(sql.ledger.last_used) < keys
         last, made_from = compaction(conversation(20))
         saving = asyncio.create_task(save_entry(sql, last, made_from))
         await asyncio.sleep(0)

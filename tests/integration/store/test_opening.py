@@ -141,7 +141,7 @@ async def test_a_large_file_opens_at_once(path: Path) -> None:
     await asyncio.to_thread(path.with_name(f"{path.name}-wal").write_bytes, b"\0" * WAL_HEADER)
     async with write_behind_conversations(path) as conversations:
         began = time.monotonic()
-        assert await conversations._store.ready(60)
+        assert await conversations._store.opening_ended(60)
         took = time.monotonic() - began
         conversations.note(whole("new"))
         assert await conversations.settled()

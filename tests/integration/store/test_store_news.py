@@ -36,7 +36,7 @@ with open(sys.argv[1], "r+b") as file:
 async def opened(path: Path) -> AsyncIterator[Store]:
     """Open a store that soon tries its file again."""
     store = open_store(StoreSettings(url=f"sqlite+aiosqlite:///{path}"), {})
-    store._behind._patience = Patience(opening=30, again=0.05, closing=30)
+    store.patience = Patience(opening=30, again=0.05, closing=30)
     try:
         yield store
     finally:
@@ -124,8 +124,8 @@ async def test_nobody_asks_for_a_long_time(tmp_path: Path) -> None:
     path = tmp_path / "elbowroom.db"
     async with opened(path) as store:
         for _ in range(100):
-            store._behind._fails(OSError("no"))
-            store._behind._works()
+            store._fails(OSError("no"))
+            store._works()
         assert store.news() == [fails("the log of the server says why"), WORKS_AGAIN]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,7 +271,7 @@ async def test_the_settings_set_the_limits(tmp_path: Path) -> None:
 
 async def test_in_memory_the_oldest_use_goes_whatever_refers_to_it() -> None:
     """A database in memory stays within its bounds, but for outputs that were used within the minute."""
-    clock, limits = Clock(), Limits(max_gb=500_000 / 10**9, in_memory=True)
+    clock, limits = Clock(), replace(LIMITS_IN_MEMORY, max_gb=500_000 / 10**9)
     async with sql_store(None, limits, clock) as store:
         refs = []
         for number in range(6):

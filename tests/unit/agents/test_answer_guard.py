@@ -87,14 +87,14 @@ def test_a_request_that_failed_leaves_nothing() -> None:
 )
 def test_an_answer_that_goes_on_with_the_clients_own(said: Any, shown: str) -> None:
     """Where a client has its last message continued, that and the answer are one text."""
-    guard = AnswerGuard.after([{"role": "user", "content": "!"}, {"role": "assistant", "content": said}])
+    guard = AnswerGuard([{"role": "user", "content": "!"}, {"role": "assistant", "content": said}])
     assert text_of(guard.passed(TextDelta(REMOTE[1:]))) == shown
 
 
 @pytest.mark.parametrize("begun", ["![x](", "![x](htt", "![", "<", "<img", "<img src='", "[r]: ", "[r]:\n"])
 def test_an_image_that_the_client_has_half_of(begun: str) -> None:
     """Where the client's text ends within what may be an image, what goes on begins another paragraph."""
-    guard = AnswerGuard.after([{"role": "assistant", "content": f"Here: {begun}"}])
+    guard = AnswerGuard([{"role": "assistant", "content": f"Here: {begun}"}])
     assert guard.passed(TextDelta("", LOGPROBS)) == [TextDelta("", LOGPROBS)]
     assert guard.passed(TextDelta("http")) == [TextDelta("\n\nhttp")]
     assert guard.passed(TextDelta("://evil")) == [TextDelta("://evil")]
@@ -103,7 +103,7 @@ def test_an_image_that_the_client_has_half_of(begun: str) -> None:
 def test_only_the_beginning_of_the_answer_counts() -> None:
     """Behind a question a new text begins, and behind nothing too."""
     for messages in ([], [{"role": "assistant", "content": "!"}, {"role": "user", "content": "!"}]):
-        assert text_of(AnswerGuard.after(messages).passed(TextDelta(REMOTE[1:]))) == REMOTE[1:]
+        assert text_of(AnswerGuard(messages).passed(TextDelta(REMOTE[1:]))) == REMOTE[1:]
 
 
 def test_a_paragraph_of_elbowrooms_own() -> None:

@@ -82,7 +82,7 @@ class Watched:
         act(self)
         for ticket in self.of("held"):
             if ticket.started is None:
-                self.pool.start(ticket)
+                ticket.begins()
         still = self.of("waiting")
         held = sum(ticket.tokens for ticket in self.tickets)
         assert self.pool.held == held <= WINDOW

@@ -6,7 +6,7 @@ from typing import Any
 from noted_changes import NotedConversations
 
 from elbowroom.agents.answer import AnswerEvent, Notice
-from elbowroom.agents.conversations.queue import STEER, Intake, MessageQueue, told
+from elbowroom.agents.conversations.queue import FOLLOW_UP, STEER, Intake, MessageQueue, told
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.context.conversation import QueuedMessage
 from elbowroom.context.ledger import Chain
@@ -37,7 +37,7 @@ async def test_messages_stay_where_they_were_taken_in() -> None:
     live = TurnRecorder(NotedConversations(), "c", "", "writer", Chain.of("", "writer", [ASKED]))
     intake = Intake(queue, live, show)
     await queue.add("c", said("at once"), "follow_up")
-    await intake.begin([ASKED])
+    await intake.begin_step([ASKED], [], is_first=True)
     assert intake.merged([]) == [said("at once")]
     await queue.add("c", said("later"), "steer")
     assert await intake.take(2, STEER)
@@ -46,17 +46,17 @@ async def test_messages_stay_where_they_were_taken_in() -> None:
     await queue.add("c", said("then"), "follow_up")
     assert not await intake.take(2, STEER)
     reply = {"role": "assistant", "content": "Both are empty."}
-    assert await intake.take_after(2, reply)
+    assert await intake.take(2, STEER, FOLLOW_UP, reply=reply)
     assert intake.merged([CALL, RESULT]) == [*behind_results, reply, said("then")]
     assert intake.merged([CALL, RESULT, CALL, RESULT]) == [*behind_results, reply, said("then"), CALL, RESULT]
-    assert not await intake.take_after(2, reply)
+    assert not await intake.take(2, STEER, FOLLOW_UP, reply=reply)
 
 
 async def test_a_run_without_a_conversation_takes_nothing_in() -> None:
     """Its messages stay as they are."""
     intake = Intake(MessageQueue(None), None, show)
-    await intake.begin([ASKED])
-    assert not await intake.take_after(0, {"role": "assistant", "content": "Done."})
+    await intake.begin_step([ASKED], [], is_first=True)
+    assert not await intake.take(0, STEER, FOLLOW_UP, reply={"role": "assistant", "content": "Done."})
     intake.end()
     assert intake.merged([CALL, RESULT]) == [CALL, RESULT]
 

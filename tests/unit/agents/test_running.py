@@ -14,6 +14,7 @@ from elbowroom.agents.running import (
     RunningAnswer,
     ServerStopping,
     StoodStill,
+    stoppable,
 )
 from elbowroom.providers.base import TextDelta
 
@@ -22,8 +23,8 @@ from elbowroom.providers.base import TextDelta
 def entered_turn(running: Running, owner: str, conversation: str, name: str = "") -> Iterator[RunningAnswer]:
     """Run a turn of a conversation in the current task; a person's stop ends the block."""
     with running.entered() as turn:
-        turn.belongs_to(owner, conversation, name)
-        with turn.stoppable():
+        turn.owner, turn.conversation, turn.name = owner, conversation, name
+        with stoppable(turn):
             yield turn
 
 
@@ -131,7 +132,7 @@ async def test_last_words_are_stopped_by_a_second_stop() -> None:
 
     async def turn() -> None:
         with entered_turn(running, "", "conv_1") as entered:
-            with entered.stoppable():
+            with stoppable(entered):
                 await asyncio.sleep(60)
             assert entered.wants_last_words
             with entered.saying_last_words():
@@ -185,7 +186,7 @@ async def test_one_entry_serves_all_who_ask() -> None:
         assert len(running) == 1
         assert running.delays(CHAT)
         assert (running.of("anna"), running.phases()) == ([], [])
-        answer.belongs_to("anna", "conv_1", turn_id="turn_1")
+        answer.owner, answer.conversation, answer.id = "anna", "conv_1", "turn_1"
         assert running.of("anna") == [answer]
         assert running.phases() == ["waiting"]
         assert running.is_running("anna", "turn_1")

@@ -9,15 +9,15 @@ from standing_clock import Clock
 from stored_conversations import queued, whole
 
 from elbowroom.context.conversation import Queued, ReplyGrew
-from elbowroom.store.backlog import Waiting
+from elbowroom.store.backlog import Waiting, WaitingChanges
 from elbowroom.store.base import StoreUnavailable
-from elbowroom.store.changes import WaitingChanges, with_joined_deltas
+from elbowroom.store.changes import Batch
 from elbowroom.store.outputs import SAFE_SECONDS, WriteBehindToolOutputs
 from elbowroom.store.sql import SqlStore
 from elbowroom.store.write_behind import WriteBehindStore
 
 
-async def never(store: SqlStore, item: str) -> None:
+async def never(store: SqlStore, item: str | Batch) -> None:
     """Write nothing."""
     raise StoreUnavailable("never")
 
@@ -68,7 +68,7 @@ def test_replacing_an_item_frees_what_it_took() -> None:
     waiting.written(a)
     waiting.written(other)
     assert waiting.items() == ["new"]
-    assert waiting.keys() == {"a"}
+    assert waiting.held.keys() == {"a"}
 
 
 async def test_outputs_that_nobody_used_for_longest_go_first() -> None:
@@ -101,26 +101,28 @@ async def test_outputs_that_were_kept_within_the_minute_stay() -> None:
 
 def test_what_goes_when_too_many_changes_wait(caplog: pytest.LogCaptureFixture) -> None:
     """The oldest turns go first and each as a whole, then what people have said; what is in the queue goes last."""
-    waiting = WaitingChanges(most_bytes=125_000)
+    lost: list[int] = []
+    waiting = WaitingChanges(never, lambda: lost.append(waiting.let_go), most_bytes=125_000)
     item = Queued(queued("q", "c0"))
     for number in range(30):
         waiting.note([*whole(f"c{number}", "x" * 1000), item])
-        waiting.batches()
-    before = waiting.batches()
-    assert waiting.trim()
-    after = [change for batch in waiting.batches() for change in batch.changes]
+        waiting.waiting()
+    before = waiting.waiting()
+    waiting.trim()
+    after = [change for batch in waiting.waiting() for change in batch.changes]
     assert waiting.let_go == sum(len(batch.changes) for batch in before) - len(after)
     assert after.count(item) == 30
     turns = [turn for change in after if (turn := getattr(change, "turn", ""))]
     assert set(Counter(turns).values()) == {Counter(getattr(change, "turn", "") for change in whole("c"))["c-t"]}
     assert "c0-t" not in turns
-    assert not waiting.trim()
+    waiting.trim()
+    assert lost == [waiting.let_go]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_what_is_said_until_a_batch_is_made_is_in_it() -> None:
     """Who is asked when a batch is made is asked once for it; the oldest change that waits is as old as that demand."""
-    waiting = WaitingChanges()
+    waiting = WaitingChanges(never, lambda: None)
     said: list[str] = ["one "]
 
     def hand_on() -> None:
@@ -131,22 +133,10 @@ def test_what_is_said_until_a_batch_is_made_is_in_it() -> None:
     waiting.note_when_writing(hand_on)
     since = waiting.oldest
     said.append("two")
-    [batch] = waiting.batches()
+    [batch] = waiting.waiting()
     assert batch.changes == (ReplyGrew("a", "text", "one two"),)
     assert since is not None
     assert waiting.oldest == batch.since == since
-    assert waiting.batches() == [batch]
+    assert waiting.waiting() == [batch]
     waiting.written(batch)
     assert waiting.oldest is None
-
-
-def test_deltas_are_joined() -> None:
-    """Deltas of one reply that follow one another are one change, whatever comes between them from other replies."""
-    mixed = [ReplyGrew(message, "text", text) for message, text in (("a", "1"), ("b", "3"), ("a", "2"), ("b", "4"))]
-    more = [ReplyGrew("a", "reasoning", "5"), ReplyGrew("a", "text", "6"), ReplyGrew("a", "text", "7")]
-    assert with_joined_deltas([*mixed, *more]) == [
-        ReplyGrew("a", "text", "12"),
-        ReplyGrew("b", "text", "34"),
-        ReplyGrew("a", "reasoning", "5"),
-        ReplyGrew("a", "text", "67"),
-    ]

@@ -32,7 +32,7 @@ def connection() -> Iterator[Connection]:
 
 def write(connection: Connection, changes: Sequence[KeptChange]) -> None:
     """Write changes together."""
-    execute_all(connection, Plan({}).add(changes).groups)
+    execute_all(connection, Plan().add(changes).groups)
 
 
 def kept(connection: Connection) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def kept(connection: Connection) -> list[tuple[str, str]]:
 
 def test_many_messages_take_few_statements() -> None:
     """A history of 400 messages is written with the same number of statements as one of two."""
-    plans = [Plan({}).add([BEGUN, *(heard(f"{n:032x}", "x") for n in range(count))]).groups for count in (2, 400)]
+    plans = [Plan().add([BEGUN, *(heard(f"{n:032x}", "x") for n in range(count))]).groups for count in (2, 400)]
     assert [statement for statement, _ in plans[0]] == [statement for statement, _ in plans[1]]
     assert len(plans[1]) <= 5
 

@@ -122,7 +122,7 @@ class Admission:
             if ticket.state == "waiting":
                 await self._wait(pool_key, pool, ticket, on_wait, leaves)
             await self._share(pool_key, pool, ticket, on_wait, leaves)
-            pool.start(ticket)
+            ticket.begins()
             yield ticket
         except BaseException as error:
             self._leave(pool_key, pool, ticket, error)

@@ -225,10 +225,6 @@ class Pool:
         self._admit()
         return ticket
 
-    def start(self, ticket: Ticket) -> None:
-        """Take note that the request goes to the model now."""
-        ticket.started = self.clock.time()
-
     def ahead(self, ticket: Ticket) -> list[Priority]:
         """Return the ranks of those before one that waits: those in flight, and those that are admitted earlier."""
         in_flight = [holder for holder in self._holders if holder.state == "held"]

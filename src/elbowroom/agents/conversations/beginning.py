@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from operator import methodcaller
 from typing import Final
 
 from elbowroom.agents.catalog import Target
@@ -76,7 +77,7 @@ class Asked:
         nodes = archive_of(chain, messages)
         spoken = {*chain.keys}
         system = [node.key for node in nodes if node.key not in spoken] if len(nodes) > len(spoken) else []
-        has_answer = any(message.get("role") == "assistant" for message in messages)
+        has_answer = "assistant" in map(methodcaller("get", "role"), messages)
         keys, common = [*system, *chain.keys], len(system) + 1
         return cls(owner, name, agent, chain, nodes, keys, common, has_answer, origin or {})
 

@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from elbowroom.agents.answer import Notice, Sink
@@ -163,12 +163,10 @@ class MessageQueue:
 
     async def ready_for(self, live: TurnRecorder) -> None:
         """Wait until the messages that wait for this turn can be known; a raw model does not wait for the store."""
-        if not live.is_patient:
-            self.load_soon()
-            return
         self.load_soon()
-        await live.looked_up()
-        await self.load()
+        if live.is_patient:
+            await live.looked_up()
+            await self.load()
 
     async def listed(self, conversation: str) -> list[QueuedMessage]:
         """Return the waiting messages of a conversation, in order, also those that an earlier process has left."""
@@ -356,46 +354,53 @@ def _bytes_of(message: Message) -> int:
     return len(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
+@dataclass(slots=True)
 class Intake:
     """The messages from the queue that one run has taken in, at their places among the messages of the run.
 
-    Where `live` is None, the run belongs to no conversation and never takes in anything.
+    Where `_live` is None, the run belongs to no conversation and never takes in anything.
     """
 
-    def __init__(self, queue: MessageQueue, live: TurnRecorder | None, sink: Sink) -> None:
-        self._queue = queue
-        self._live = live
-        self._sink = sink
-        self._added: list[tuple[int, dict[str, Any]]] = []
-        self._left_out: list[QueuedMessage] = []
+    _queue: MessageQueue
+    _live: TurnRecorder | None
+    _sink: Sink
+    _added: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    _left_out: list[QueuedMessage] = field(default_factory=list)
 
-    async def begin(self, of_client: Sequence[Message]) -> None:
-        """Take in what has waited for this turn; an answer that the client has begun is ended first.
+    async def begin_step(
+        self, of_client: Sequence[Message], appended: Sequence[Message], *, is_first: bool = False
+    ) -> None:
+        """Take in what has waited for this step, after the results among the messages that the run has appended.
 
-        A raw model does not wait for what an earlier process has left: that comes after its reply, if it is late.
+        An answer that the client has begun is ended first. A raw model does not wait for what an earlier process has
+        left: that comes after its reply, if it is late.
         """
-        if self._live is not None:
+        if self._live is None:
+            return
+        if is_first:
             await self._queue.ready_for(self._live)
             await self.take(0, MODES_AFTER.get(str(of_client[-1].get("role")), ANY))
+        else:
+            self._live.results(appended)
+            await self.take(len(appended), STEER)
 
-    async def take(self, place: int, modes: Collection[QueueMode]) -> bool:
-        """Take in waiting messages after so many messages of the run; tell whether there were any."""
-        items = self._taken(modes)
-        if items:
-            await self._put(place, items)
-        return bool(items)
+    async def take(self, place: int, *ranks: Collection[QueueMode], reply: dict[str, Any] | None = None) -> bool:
+        """Take in waiting messages after so many messages of the run; tell whether there were any.
 
-    async def take_after(self, place: int, reply: dict[str, Any]) -> bool:
-        """Take in waiting messages after a reply that is not among the run's messages; tell whether there were any.
-
-        Messages that follow the answer come once no message is left that steers it.
+        They have the modes of the first of these ranks in which any wait. A `reply` that is not among the run's
+        messages stands before them.
         """
-        items = self._taken(STEER) or self._taken(FOLLOW_UP)
-        if items and reply.get("content") and self._added[-1:] != [(place, reply)]:
-            self._added.append((place, reply))
-        if items:
-            await self._put(place, items)
-        return bool(items)
+        if (live := self._live) is None:
+            return False
+        for modes in ranks:
+            if items := self._queue.take(live.conversation, live.id, modes):
+                if reply is not None and reply.get("content") and self._added[-1:] != [(place, reply)]:
+                    self._added.append((place, reply))
+                live.took_in(items)
+                self._added += [(place, {**item.message}) for item in items]
+                await self._sink([Notice("taken in", text) for text in told("Taken in", items)])
+                return True
+        return False
 
     def merged(self, appended: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages of the run with those that were taken in, each where it came in."""
@@ -406,8 +411,14 @@ class Intake:
             before = place
         return [*merged, *appended[before:]]
 
-    def note_read(self) -> None:
-        """Drop the messages from the queue that a model has begun to answer."""
+    def note_read(self, *, is_answered: bool = False) -> None:
+        """Drop the messages from the queue that a model has begun to answer.
+
+        Hold those that were left out where it has answered without them.
+        """
+        if is_answered and self._left_out:
+            self._queue.hold([item.id for item in self._left_out])
+            self._left_out.clear()
         if self._live is not None:
             self._live.hand_on()
             if not self._live.unread:
@@ -439,26 +450,11 @@ class Intake:
             await self._sink([Notice("left out", f"Left in the queue, since {why}: {beginning_of(going[0])}")])
         return True
 
-    def note_answered(self) -> None:
-        """Hold the messages that were left out: the model has answered without them."""
-        if self._left_out:
-            self._queue.hold([item.id for item in self._left_out])
-            self._left_out.clear()
-
     def end(self) -> None:
         """End the run: messages that no model has begun to answer go back to the queue."""
         self.note_read()
-        if self._live is not None:
+        if self._live is not None and self._live.unread:
             self._queue.give_back(self._live.id)
-
-    def _taken(self, modes: Collection[QueueMode]) -> list[QueuedMessage]:
-        return self._queue.take(self._live.conversation, self._live.id, modes) if self._live is not None else []
-
-    async def _put(self, place: int, items: Sequence[QueuedMessage]) -> None:
-        if self._live is not None:
-            self._live.took_in(items)
-            self._added += [(place, {**item.message}) for item in items]
-            await self._sink([Notice("taken in", text) for text in told("Taken in", items)])
 
 
 def told(what: str, items: Sequence[QueuedMessage]) -> list[str]:

@@ -5,7 +5,8 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import count, groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from elbowroom.agents.answer import Notice, Sink, ToolCall
@@ -100,7 +101,7 @@ class TurnRecorder:
         self.prompt = 0
         self._conversations = conversations
         self._waiting: list[TextDelta | ReasoningDelta] = []
-        self._messages = 0
+        self._numbers = count(1)
         self._reply = ""
         self._called: set[str] = set()
         self.unread: Sequence[QueuedMessage] = ()
@@ -183,22 +184,21 @@ class TurnRecorder:
             self._read()
         if calls:
             self._begin_reply()
-            self._called.update(call.id for call in calls)
-            self._note(*(ReplyCalled(self._reply, call.as_openai()) for call in calls))
+            self._called.update(map(attrgetter("id"), calls))
+            self._note(*[ReplyCalled(self._reply, call.as_openai()) for call in calls])
         self._end_reply("complete", lost)
 
     def returned(self, call_id: str, text: str) -> None:
         """Record what the model is shown of a tool's result."""
-        if call_id in self._called:
-            self._called.discard(call_id)
-            self._add({"role": "tool", "tool_call_id": call_id, "content": text})
+        self.results([{"role": "tool", "tool_call_id": call_id, "content": text}])
 
     def results(self, appended: Sequence[Message]) -> None:
-        """Record the results of calls that the SDK has answered itself."""
+        """Record the results of calls among these messages, unless they are recorded already."""
         for message in appended:
             if message.get("role") == "tool" and (call_id := message.get("tool_call_id")) in self._called:
                 self._called.discard(call_id)
-                self._add(message)
+                self.hand_on()
+                self._note(Added(self.id, f"{self.id}.{next(self._numbers)}", message, time.time()))
 
     def took_in(self, messages: Sequence[QueuedMessage]) -> None:
         """Record messages from the queue before the next reply, once that begins: then they leave the queue.
@@ -327,19 +327,17 @@ class TurnRecorder:
 
     def hand_on(self) -> None:
         """Note the words that wait."""
-        if not self._waiting:
-            return
         waiting, self._waiting = self._waiting, []
-        grown = [(kind, text) for kind, text in _joined(waiting) if text]
-        if grown:
-            self._begin_reply()
-            self._note(*(ReplyGrew(self._reply, kind, text) for kind, text in grown))
+        for kind, run in groupby(waiting, type):  # words with words and thoughts with thoughts
+            if text := "".join(map(attrgetter("text"), run)):
+                self._begin_reply()
+                self._note(ReplyGrew(self._reply, KINDS[kind], text))
 
     def _begin_reply(self) -> None:
         if self.unread:
             self._read()
         if not self._reply:
-            self._reply = self._new_message()
+            self._reply = f"{self.id}.{next(self._numbers)}"
             self._note(ReplyBegun(self.id, self._reply, time.time()))
 
     def _read(self) -> None:
@@ -349,7 +347,8 @@ class TurnRecorder:
         """
         read, self.unread = self.unread, ()
         now, is_placed = time.time(), self._finding is None
-        added = [Added(self.id, self._new_message(), item.message, now, item.id if is_placed else "") for item in read]
+        names = (f"{self.id}.{number}" for number in self._numbers)
+        added = [Added(self.id, next(names), item.message, now, item.id if is_placed else "") for item in read]
         self._note(*added, QueueDropped(tuple(item.id for item in read)))
 
     def _end_reply(self, status: Status, lost: Mapping[str, Any] | None = None) -> None:
@@ -357,14 +356,6 @@ class TurnRecorder:
         if self._reply:
             self._note(ReplyEnded(self._reply, status, lost))
             self._reply = ""
-
-    def _add(self, content: Message) -> None:
-        self.hand_on()
-        self._note(Added(self.id, self._new_message(), content, time.time()))
-
-    def _new_message(self) -> str:
-        self._messages += 1
-        return f"{self.id}.{self._messages}"
 
     def _note(self, *changes: Change) -> None:
         if not self._is_ended:
@@ -390,10 +381,3 @@ def _branch_to(turn: str, messages: Sequence[KeptMessage]) -> list[KeptMessage]:
 
 def _hands_over(message: Message) -> bool:
     return message.get("role") == "tool" and text_of(message).startswith(HANDED_OVER)
-
-
-def _joined(events: Sequence[TextDelta | ReasoningDelta]) -> list[tuple[PieceKind, str]]:
-    """Join words with words and thoughts with thoughts, as far as they follow each other."""
-    if len(set(map(type, events))) == 1:  # nearly always, and every word of a model passes here
-        return [(KINDS[type(events[0])], "".join([event.text for event in events]))]
-    return [(KINDS[kind], "".join([event.text for event in run])) for kind, run in groupby(events, type)]

@@ -79,7 +79,7 @@ class StepRequest:
         """Tell whether the reply has to follow a grammar: then it cannot be stopped and continued."""
         form = self._fields.get("response_format")
         kind = form.get("type") if isinstance(form, Mapping) else form
-        return kind not in (None, "text") or any(self._fields.get(name) for name in CONSTRAINTS)
+        return kind not in (None, "text") or any(map(self._fields.get, CONSTRAINTS))
 
 
 def relay_body(request: ChatRequest, model: str) -> dict[str, Any]:
@@ -103,8 +103,10 @@ def step_body(
     could only look tools up. Where it names a function,
     that is the only one on offer: LM Studio and llama.cpp refuse a choice with a name.
     """
-    sent = {name: value for name, value in request.fields.items() if value is not None or name not in defaults}
-    fields = {**defaults, **sent}
+    fields = {**defaults, **request.fields}
+    for name, value in defaults.items():
+        if fields[name] is None:
+            fields[name] = value
     for name in ("n_predict", "max_completion_tokens"):
         if (limit := fields.pop(name, None)) is not None:
             # LM Studio's documented name for the limit; with the others a reasoning model may lose its answer, or

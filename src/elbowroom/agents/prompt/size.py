@@ -130,14 +130,10 @@ def cached_of(reported: Mapping[str, Any] | None, engine: Mapping[str, Any]) -> 
     timings = engine.get("timings")
     told = timings.get("cache_n") if isinstance(timings, Mapping) else None
     report = reported or {}
-    return next(
-        (
-            count
-            for value in (told, _details(report).get("cached_tokens"), report.get("cache_read_input_tokens"))
-            if (count := _tokens(value)) is not None
-        ),
-        None,
-    )
+    for value in (told, _details(report).get("cached_tokens"), report.get("cache_read_input_tokens")):
+        if (count := _tokens(value)) is not None:
+            return count
+    return None
 
 
 def _details(report: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -147,7 +143,10 @@ def _details(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _first(*values: object) -> int | None:
     """Return the first number that is given, 0 where none is, None where it is no number of tokens."""
-    return next((_tokens(value) for value in values if value is not None), 0)
+    for value in values:
+        if value is not None:
+            return _tokens(value)
+    return 0
 
 
 def _tokens(value: object) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from agents import (
     Agent,
@@ -39,14 +39,11 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseReasoningItem,
-    ResponseUsage,
 )
 from openai.types.responses.response_reasoning_item import Summary
-from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall, read_failure
 from elbowroom.agents.broken_json import levels
-from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
 from elbowroom.agents.request import ChatRequest, tool_name
@@ -60,7 +57,7 @@ from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import AgentSettings
 
-for _built_late in (Response, ResponseCompletedEvent, ResponseUsage):
+for _built_late in (Response, ResponseCompletedEvent):
     _built_late.model_rebuild()  # now, in a thread: pydantic would do so at the first use, on the event loop
 
 log = logging.getLogger(__name__)
@@ -75,23 +72,19 @@ parts of it; the model puts it where this stands."""
 
 
 async def run_agent(
-    target: Target,
-    agent_settings: AgentSettings,
-    request: ChatRequest,
-    sink: Sink,
-    settings: RunSettings,
-    answer: Answer | None = None,
+    agent: NamedAgent, request: ChatRequest, sink: Sink, settings: RunSettings, answer: Answer | None = None
 ) -> Answer:
-    """Answer a request with the target's agent, and those to which it hands the conversation over.
+    """Answer a request with an agent, and those to which it hands the conversation over.
 
     Adds to the `answer`, by default a new one, and returns it; the sink has had all of it by then. Raises
     ElbowroomError. Cancelling it closes the upstream at once.
     """
-    calls = ToolCalls(target.name, agent_settings.max_turns, answer or Answer(), settings.shared.observations)
+    name, answer = agent.target.name, answer or Answer()
+    calls = ToolCalls(name, agent.settings.max_turns, answer, settings.shared.observations)
     is_whole = False
     with ExitStack() as until_end:
         agents = SdkAgents(request, sink, settings, calls, run_agent, until_end)
-        first = await agents.first(NamedAgent(target, agent_settings))
+        first = await agents.first(agent)
         try:
             with stoppable(settings.running):
                 await _run_to_the_end(first, calls)
@@ -99,13 +92,13 @@ async def run_agent(
             if not is_whole:
                 await agents.turns[-1].interrupted()
         except AgentsException as error:
-            raise ElbowroomError(f"The run of {target.name!r} failed: {error}") from error
+            raise ElbowroomError(f"The run of {name!r} failed: {error}") from error
         finally:
             *handed_over, last = agents.turns
             for turn in handed_over:
                 turn.end(is_whole=is_whole, is_handed_over=True)
             last.end(is_whole=is_whole)
-    return calls.answer
+    return answer
 
 
 async def _run_to_the_end(first: SdkAgent, calls: ToolCalls) -> None:
@@ -146,7 +139,7 @@ class SdkAgents:
 
     async def first(self, agent: NamedAgent) -> SdkAgent:
         """Return the agent that was asked. Raises RequestError where the client has a tool with the name of its own."""
-        offered = await self._offered(agent)
+        offered = await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
         for name, taken in offered.clashes.items():
             raise RequestError(f"The tool name {name!r} is taken: the agent has its own {taken!r}.", param="tools")
         return self._made(agent, offered)
@@ -159,19 +152,16 @@ class SdkAgents:
         await self.sink([Notice("handed over", f"{agent.settings.display_name} answers now.")])
         self.until_end.enter_context(agent.answering(self.settings, self.request.caller))
         self.settings = self.settings.of(agent.target)
-        offered = await self._offered(agent)
+        offered = await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
         if taken := offered.clashes:
             log.warning("%s has its own %s: those of the client are left out.", agent.target.name, ", ".join(taken))
             offered = offered.without_clashes()
         return self._made(agent, offered)
 
-    async def _offered(self, agent: NamedAgent) -> Offered:
-        return await offered_to(agent, self.request, self.sink, self.settings, self.run, self._refs)
-
     def _made(self, agent: NamedAgent, offered: Offered) -> SdkAgent:
         settings, answer = agent.settings, self.calls.answer
         if answer.guard is None and offered.own_names:
-            answer.guard = AnswerGuard.after(self.request.messages)
+            answer.guard = AnswerGuard(self.request.messages)
         intake = self.turns[0].intake if self.turns else None
         turn = Turn(
             agent.target,
@@ -186,9 +176,12 @@ class SdkAgents:
         )
         self.turns.append(turn)
         tools = [*offered.tools, *([offered.recaller.tool] if offered.recaller is not None else ())]
-        declared = {tool.name: tool.kind for tool in tools if tool.kind != "other"}
-        self.calls.kinds.update({**declared, **settings.tool_output.over(self.settings.tool_output).kinds})
-        own = [as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)) for tool in tools]
+        own: list[Tool] = []
+        for tool in tools:
+            own.append(as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)))
+            if tool.kind != "other":
+                self.calls.kinds[tool.name] = tool.kind
+        self.calls.kinds.update(settings.tool_output.over(self.settings.tool_output).kinds)
         if offered.search is not None:
             look_up = offered.search.tool
             own.append(as_function_tool(look_up, self._looking_up(look_up, turn)))
@@ -207,31 +200,28 @@ class SdkAgents:
 
     def _invoke(
         self, tool: ServerTool, settings: AgentSettings, keeper: OutputKeeper | None, turn: Turn
-    ) -> Callable[[str, str], Awaitable[str]]:
-        async def invoke(call_id: str, written: str) -> str:
-            await self._tell(call_notice(tool, written))
+    ) -> Callable[[ToolContext[Any], str], Awaitable[str]]:
+        async def invoke(call: ToolContext[Any], written: str) -> str:
+            if self.settings.tool_events:
+                await self.sink([call_notice(tool, written)])
             result = await self.calls.call(tool, written, settings.tool_timeout)
-            await self._tell(result_notice(tool, written, result))
+            if self.settings.tool_events:
+                await self.sink([result_notice(tool, written, result)])
             text = await keeper.shown(tool, result, written) if keeper else whole_characters(result.text) or NOTHING
-            turn.returned(call_id, text)
+            turn.returned(call.tool_call_id, text)
             return text
 
         return invoke
 
-    def _looking_up(self, tool: ServerTool, turn: Turn) -> Callable[[str, str], Awaitable[str]]:
+    def _looking_up(self, tool: ServerTool, turn: Turn) -> Callable[[ToolContext[Any], str], Awaitable[str]]:
         """Return what describes the client's tools to the model, whole, and tells nobody: no work is done by it."""
 
-        async def look_up(call_id: str, written: str) -> str:
+        async def look_up(call: ToolContext[Any], written: str) -> str:
             result = await self.calls.call(tool, written, seconds=None)
-            turn.returned(call_id, result.text)
+            turn.returned(call.tool_call_id, result.text)
             return result.text
 
         return look_up
-
-    async def _tell(self, notice: Notice) -> None:
-        """Tell the person of a tool's call, unless the settings say not to."""
-        if self.settings.tool_events:
-            await self.sink([notice])
 
 
 class Handover(SdkHandoff[None, SdkAgent]):
@@ -270,7 +260,7 @@ class ManagedModel(Model):
         self._calls = calls
         self._own_tools = offered.specs
         self._recaller = offered.recaller
-        self._of_client = frozenset(offered.client_names)
+        self._of_client = frozenset(offered.request.tool_names)
         recalls = [offered.recaller.name] if offered.recaller is not None else []
         looks_up = [offered.search.name] if offered.search is not None else []
         self._known = self._of_client.union(offered.own_names, recalls, looks_up)
@@ -294,10 +284,10 @@ class ManagedModel(Model):
         If the run would end with this reply and a person has said more meanwhile, the model is asked again; the Runner
         does not see that.
         """
-        appended = to_messages([] if isinstance(input, str) else input[1:])
+        appended = [*map(_flat, Converter.items_to_messages([] if isinstance(input, str) else input[1:]))]
         if why := self._calls.why_stop(appended):
             await self._turn.stop(appended, why)
-            yield completed_event(_saying(why), (), self._turn.target.model, None)
+            yield completed_event(_saying(why), ())
             return
         ask = partial(
             self._turn.step,
@@ -312,8 +302,7 @@ class ManagedModel(Model):
         # Without tools of its own the run ends here, and the client has all calls already.
         calls = reply.tool_calls if _has_own_tools(self._own_tools, self._recaller) else []
         self._calls.note_unknown(calls, self._known)
-        usages = self._turn.answer.usages
-        yield completed_event(reply, calls, self._turn.target.model, usages[-1] if usages else None)
+        yield completed_event(reply, calls)
 
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
         """Fail: the SDK demands this method of a model, and calls it only in runs that are not streamed."""
@@ -330,30 +319,22 @@ def _has_own_tools(own_tools: Sequence[dict[str, Any]], recaller: Recaller | Non
     return bool(own_tools) or (recaller is not None and recaller.is_offered)
 
 
-def to_messages(items: Sequence[TResponseInputItem]) -> list[dict[str, Any]]:
-    """Return the Runner's items as chat messages: the model's own turns and the tools' results."""
-    return [_flat(cast("dict[str, Any]", message)) for message in Converter.items_to_messages(items)]
-
-
-def _flat(message: dict[str, Any]) -> dict[str, Any]:
+def _flat(message: Any) -> dict[str, Any]:
     """Join the text parts of a tool's result: many local chat templates accept only a string there."""
-    content = message.get("content")
-    if message.get("role") != "tool" or not isinstance(content, list):
-        return message
-    return {**message, "content": "\n".join(part["text"] for part in content if part.get("type") == "text")}
+    flat: dict[str, Any] = {**message}
+    if flat.get("role") == "tool" and isinstance(content := flat.get("content"), list):
+        flat["content"] = "\n".join(part["text"] for part in content if part.get("type") == "text")
+    return flat
 
 
-def completed_event(
-    reply: Reply, tool_calls: Sequence[ToolCall], model: str, usage: dict[str, Any] | None
-) -> ResponseCompletedEvent:
+def completed_event(reply: Reply, tool_calls: Sequence[ToolCall]) -> ResponseCompletedEvent:
     """Return the one event that the Runner needs of a model step, built without validation."""
     response = Response.model_construct(
         id=f"resp_{secrets.token_hex(12)}",
         created_at=time.time(),
-        model=model,
+        model="",
         object="response",
         output=_output_items(reply, tool_calls),
-        usage=_response_usage(usage or {}),
         tools=[],
         tool_choice="auto",
         parallel_tool_calls=True,
@@ -402,44 +383,27 @@ def _encodable(arguments: str) -> str:
     return arguments if whole == text else whole
 
 
-def _response_usage(usage: dict[str, Any]) -> ResponseUsage:
-    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-    return ResponseUsage.model_construct(
-        input_tokens=prompt,
-        output_tokens=completion,
-        total_tokens=prompt + completion,
-        input_tokens_details=InputTokensDetails.model_construct(cached_tokens=cached, cache_write_tokens=0),
-        output_tokens_details=OutputTokensDetails.model_construct(reasoning_tokens=reasoning),
-    )
-
-
 def _saying(text: str) -> Reply:
     reply = Reply(())
     reply.text.append(text)
     return reply
 
 
-def as_function_tool(tool: ServerTool, invoke: Callable[[str, str], Awaitable[str]]) -> FunctionTool:
-    """Return a tool as the SDK runs it; `invoke` takes a call's id and arguments and returns what the model reads."""
-
-    async def run(context: ToolContext[Any], written: str) -> str:
-        return await invoke(context.tool_call_id, written)
-
+def as_function_tool(tool: ServerTool, invoke: Callable[[ToolContext[Any], str], Awaitable[str]]) -> FunctionTool:
+    """Return a tool as the SDK runs it; `invoke` takes a call and its arguments and returns what the model reads."""
     return FunctionTool(
         name=tool.name,
         description=tool.description,
         params_json_schema=dict(tool.parameters),
-        on_invoke_tool=run,
+        on_invoke_tool=invoke,
         strict_json_schema=False,
     )
 
 
 def client_function_tools(request: ChatRequest) -> dict[str, FunctionTool]:
     """Return the client's tools by name, in a form that ends the run instead of being executed."""
-    named = ((tool_name(spec), spec) for spec in (*request.tools, *request.by_name))
-    return {name: _client_tool(name, spec["function"]) for name, spec in named if name is not None}
+    specs = (*request.tools, *request.by_name)
+    return {name: _client_tool(name, spec["function"]) for spec in specs if (name := tool_name(spec)) is not None}
 
 
 def _client_tool(name: str, function: dict[str, Any]) -> FunctionTool:

@@ -50,6 +50,7 @@ OPENERS: Final = (
     *TO_HARMONY,
     FENCE,
 )
+OPENING: Final = re.compile("|".join(map(re.escape, OPENERS)))
 Call = tuple[str, str]
 """The name of a tool and its arguments as JSON."""
 
@@ -133,9 +134,8 @@ class CallsInText:
         text = self._held
         if not self._has_said and text.lstrip().startswith("{"):
             return len(text) - len(text.lstrip())
-        starts = [at for opener in OPENERS if (at := text.find(opener)) >= 0]
-        if starts:
-            return min(starts)
+        if found := OPENING.search(text):
+            return found.start()
         if is_whole:
             return len(text)
         longest = max(map(len, OPENERS))

@@ -33,7 +33,9 @@ def call_notice(tool: ServerTool, written: str) -> Notice:
 
 def result_notice(tool: ServerTool, written: str, result: ToolResult) -> Notice:
     """Return what is told when the call has ended: how many lines or characters came, or that it has failed."""
-    return Notice("tool result", f"{_told(tool, written, 1)}: {_amount(result)}")
+    lines = result.text.count("\n") + 1
+    amount = f"{lines:,} lines" if lines > 1 else f"{len(result.text):,} characters"
+    return Notice("tool result", f"{_told(tool, written, 1)}: {'failed' if result.is_error else amount}")
 
 
 def _told(tool: ServerTool, written: str, tense: int) -> str:
@@ -50,10 +52,3 @@ def _about(arguments: Mapping[str, Any]) -> str:
             name = one_line(value, LONGEST_NAME)
             return f"'{name}'" if key in SPOKEN else name
     return ""
-
-
-def _amount(result: ToolResult) -> str:
-    if result.is_error:
-        return "failed"
-    lines = result.text.count("\n") + 1
-    return f"{lines:,} lines" if lines > 1 else f"{len(result.text):,} characters"

@@ -6,12 +6,12 @@ The names under which a model sees tools are made here too.
 import asyncio
 import functools
 import hashlib
-import itertools
 import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -151,6 +151,7 @@ class ToolCalls:
     kinds: dict[str, ToolKind] = field(default_factory=dict)
     _running: set["asyncio.Task[Any]"] = field(default_factory=set)
     _failed_in: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    _stuck_with: str = ""  # the name of a tool whose same call has failed as often as it may
 
     async def call(self, tool: ServerTool, written: str, seconds: float | None) -> ToolResult:
         """Call a tool as `result_of` does; an error that comes again and again says so."""
@@ -162,6 +163,7 @@ class ToolCalls:
         if result.is_error:
             return self._warned(result, self._note_failure(tool.name, written))
         self._failed_in.clear()
+        self._stuck_with = ""
         return result
 
     def note_unknown(self, calls: Sequence[ToolCall], known: Collection[str]) -> None:
@@ -178,14 +180,13 @@ class ToolCalls:
     @property
     def may_go_on(self) -> bool:
         """Tell whether the model may be asked again."""
-        return not self._stuck and self.answer.steps < self.max_turns
+        return not self._stuck_with and self.answer.steps < self.max_turns
 
     def why_stop(self, done: Sequence[Message]) -> str | None:
         """Return what the person is told where the model may not be asked again; `done` is the run so far."""
-        if stuck := self._stuck:
-            ended = (
-                f"Stopped: the same call of {one_line(stuck[0], LONGEST_TOOL_NAME)} has failed {MOST_FAILURES} times"
-            )
+        if self._stuck_with:
+            name = one_line(self._stuck_with, LONGEST_TOOL_NAME)
+            ended = f"Stopped: the same call of {name} has failed {MOST_FAILURES} times"
             remedy = "Ask me to go on, or to try another way."
         elif self.answer.steps >= self.max_turns:
             ended = f"Stopped after {_counted(self.max_turns, 'model call')} without finishing"
@@ -200,6 +201,8 @@ class ToolCalls:
         """Count a failed call; return in how many steps it has failed since a call last succeeded."""
         steps = self._failed_in.setdefault((name, written.strip()), set())
         steps.add(self.answer.steps)
+        if len(steps) >= MOST_FAILURES:
+            self._stuck_with = self._stuck_with or name
         return len(steps)
 
     def _warned(self, result: ToolResult, times: int) -> ToolResult:
@@ -210,11 +213,6 @@ class ToolCalls:
             text=f"{result.text}\nThis very call has failed {times} times now. Do not repeat it: call it "
             "with other arguments, find another way, or tell the user what does not work.",
         )
-
-    @property
-    def _stuck(self) -> list[str]:
-        """Return the names of tools whose same call has failed as often as it may."""
-        return [name for (name, _), steps in self._failed_in.items() if len(steps) >= MOST_FAILURES]
 
 
 async def result_of(tool: ServerTool, written: str, seconds: float | None = None) -> ToolResult:
@@ -295,17 +293,18 @@ def distinct(tools: Sequence[ServerTool], taken: Collection[str] = ()) -> list[S
     Names count as the same that LM Studio writes alike. A tool without a source keeps its name. The same tools and
     names always give the same result: the prompt begins with it.
     """
-    shared = Counter(name_in_lm_studio(tool.name) for tool in tools)
-    shared.update({name_in_lm_studio(name): 2 for name in taken})
-    stays = [not tool.source or shared[name_in_lm_studio(tool.name)] == 1 for tool in tools]
-    kept = (tool.name for tool, keeps in zip(tools, stays, strict=True) if keeps)
-    used = set(map(name_in_lm_studio, (*taken, *kept)))
-    result = []
-    for tool, keeps in zip(tools, stays, strict=True):
-        if not keeps:
-            name = free_name(f"{tool.source}_{tool.name}", used, f"{tool.source}/{tool.name}")
-            tool = replace(tool, name=name)  # the same tool under another name
+    written = [*map(name_in_lm_studio, map(attrgetter("name"), tools))]
+    used = set(map(name_in_lm_studio, taken))
+    shared = Counter([*written, *used])
+    for tool, name in zip(tools, written, strict=True):
+        if not tool.source or shared[name] == 1:
             used.add(name)
+    result = []
+    for tool, name in zip(tools, written, strict=True):
+        if tool.source and shared[name] > 1:
+            free = free_name(f"{tool.source}_{tool.name}", used, f"{tool.source}/{tool.name}")
+            tool = replace(tool, name=free)  # the same tool under another name
+            used.add(free)
         result.append(tool)
     return result
 
@@ -317,11 +316,11 @@ def free_name(wanted: str, used: Container[str], told: str = "") -> str:
     what else is there. The names used stand there as LM Studio writes them, in a set where they are many.
     """
     name = name_in_lm_studio(wanted)
-    beginning = name if told else name[:LONGEST_TOOL_NAME]
-    endings = (f"_{_hashed(told + '/' * tries) if told else tries + 2}" for tries in itertools.count())
-    others = (f"{name[: LONGEST_TOOL_NAME - len(ending)]}{ending}" for ending in endings)
-    names = itertools.chain([beginning] if len(beginning) <= LONGEST_TOOL_NAME else [], others)
-    return next(free for free in names if free not in used)
+    free, tries = name if told else name[:LONGEST_TOOL_NAME], 0
+    while len(free) > LONGEST_TOOL_NAME or free in used:
+        ending = f"_{_hashed(told + '/' * tries) if told else tries + 2}"
+        free, tries = f"{name[: LONGEST_TOOL_NAME - len(ending)]}{ending}", tries + 1
+    return free
 
 
 def _hashed(text: str) -> str:

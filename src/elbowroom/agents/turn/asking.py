@@ -66,7 +66,7 @@ class Asking:
         search: ToolSearch | None = None,
     ) -> None:
         live, shared, messages = settings.live, settings.shared, without_notices(request.messages)
-        self._stops, request = stops_of(request)
+        self._stops, request = stops_of(request) if request.tells_stop else ((), request)
         self.target, self.request, self.settings = target, request, settings
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
         self._answer, self.sink, self._live = answer or Answer(), sink, live
@@ -98,12 +98,12 @@ class Asking:
             await self.sink([Notice("images", NO_VISION)])
         self.asked = shape, info, (stream := self._stream([*own_tools, *self.request.tools], shape, is_for_client))
         if (running := self.settings.running) is not None:
-            running.phase = "prefill"
+            running.phase, running.filling = "prefill", self.fill
+            running.agent, running.model = self.target.name, info.id
         if not self.target.provider.manages_context:
             return await _unmanaged(self, shape, info, stream)
         sending, job = await self._next_step(shape, info, stream)
         self.last, self.usages_before = sending, len(self._answer.usages)
-        self.note_model(info, sending.fill)
         try:
             step = ManagedStep(sending, job)
             reply = await (step.run() if info.slots != 1 else self._in_turn(step, sending))
@@ -165,7 +165,7 @@ class Asking:
     ) -> ReplyStream:
         tools = [*tools, *self.request.by_name]
         known = tools if self._recaller is None else [*tools, self._recaller.tool.spec]  # offered by a compaction
-        offered = [name for tool in known if (name := tool_name(tool))]
+        offered = [*filter(None, map(tool_name, known))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
         resolved = self._search.resolved if self._search is not None else None
         return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written, self._stops, resolved)
@@ -201,18 +201,18 @@ class Asking:
             await self.sink([sizes.notice(len(self.request.tools))])
         return True
 
-    def note_model(self, info: ModelInfo, filling: Callable[[], ContextFill | None] | None) -> None:
-        """Note which model answers now, and how to find out how full its window is."""
-        if self.settings.running is not None:
-            self.settings.running.answered_by(self.target.name, info.id, filling)
+    def fill(self) -> ContextFill | None:
+        """Return how full the window is now, with the answer that grows; None before a prompt was measured."""
+        return self.last.fill() if self.last is not None else None
 
     async def _next_step(self, shape: StepRequest, info: ModelInfo, stream: ReplyStream) -> tuple[Sending, Job | None]:
         """Return what sends the next step, and a background compaction of this very conversation that is under way.
 
         Before the first step of a turn, earlier compactions of the conversation are recalled.
         """
-        if self.last is None or self.last.pool_key != (self.target.provider.id, info.id):
-            self.settings.shared.background.chat_begins((self.target.provider.id, info.id))
+        key = (self.target.provider.id, info.id)
+        if self.last is None or self.last.pool_key != key:
+            self.settings.shared.background.chat_begins(key)
         history = await self.settings.shared.histories.of(self.target.provider, info, shape.body(()))
         if self.last is None and uses_tools(self.request.messages):
             await warn_of_orphans(self.target.name, self.request.messages)
@@ -220,7 +220,7 @@ class Asking:
         if self.memories is not None:
             await self.memories.text(self.recall.chain, history.text)
         manager = self._with_window(info, shape.max_tokens)
-        counter = StepCounter(history, running, lambda sent: shape.with_instructions(manager.history.sent(sent)))
+        counter = StepCounter(history, running, list)
         compactor = Compactor(self.target, self.settings, self.sink)
         recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
         fit = PromptFit(shape, counter, manager, compactor, self.recall, info, self._keeper, recaller, self._reminder)
@@ -228,11 +228,11 @@ class Asking:
             recall = self.recall
             recaller.reads(lambda tool: recall.past(manager.history, tool), partial(room_for_result, manager, counter))
         job = await self._recalled(fit) if self.last is None else None
-        shared, leaves = self.settings.shared, self.place.leaves if self.place is not None else None
+        shared, talk = self.settings.shared, partial(_talk, self.request, self._live)
         recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
-        tell, talk = self.sink, partial(_talk, self.request, self._live)
+        leaves, name = self.place.leaves if self.place is not None else None, "/".join(key)
         return Sending(
-            self.target, recovery, counter, manager, fit, stream, shared, tell, talk, leaves, time.monotonic()
+            self.target, key, name, recovery, counter, manager, fit, stream, shared, self.sink, talk, leaves
         ), job
 
     def _with_window(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
@@ -258,7 +258,7 @@ class Asking:
         except Exception:  # a chat that nobody remembers goes on as a new one
             log.exception("What was compacted of a conversation with %s cannot be recalled.", self.target.name)
             return None
-        if news := self.recall.news():
+        if news := self.settings.shared.notes.ended.news(self.recall.chain.keys, self.recall.lost):
             await self.sink(news)
         return job
 
@@ -286,11 +286,10 @@ async def _unmanaged(asking: Asking, shape: StepRequest, info: ModelInfo, stream
 
     Where a prompt is too long with the messages that were put back, it is sent again with fewer of them.
     """
-    asking.note_model(info, None)
     if asking.memories is not None:
         await asking.memories.text(asking.recall.chain, rough_size)
     asking.manager.history = await asking.recall.put_back(asking.manager.history)
-    if news := asking.recall.news():
+    if news := asking.settings.shared.notes.ended.news(asking.recall.chain.keys, asking.recall.lost):
         await asking.sink(news)
     while True:
         body = shape.body(shape.with_instructions(asking.manager.history.messages))
@@ -325,18 +324,18 @@ def _note_use(sending: Sending, answer: Answer, settings: RunSettings) -> None:
     used = sum(sending.used, StepUsage())
     answer.written = used.output if len(sending.used) > 1 else 0
     settings.shared.observations.step_used(sending.name, used, fill)
-    said = sending.shape.request.messages
-    asked = sending.began if sending.shape.step == 1 and said and said[-1].get("role") == "user" else None
+    said = sending.fit.shape.request.messages
+    asked = sending.began if sending.fit.shape.step == 1 and said and said[-1].get("role") == "user" else None
     settings.shared.answers.note(sending.talk(), sending.name, used.output, asked, time.monotonic())
     if settings.live is not None:
-        settings.live.step_used(sending.info.id, used, fill)
+        settings.live.step_used(sending.recovery.info.id, used, fill)
 
 
 def _note_overflow(sending: Sending, error: ContextOverflow, settings: RunSettings) -> None:
     """Record how full the window would have been, where nothing was sent that could tell."""
     if settings.live is not None and not sending.used and error.prompt_tokens:
         fill = ContextFill.of(error.prompt_tokens, sending.manager.budget)
-        settings.live.step_used(sending.info.id, StepUsage(), fill)
+        settings.live.step_used(sending.recovery.info.id, StepUsage(), fill)
 
 
 async def _note_size(sending: Sending, reply: Reply, answer: Answer) -> None:

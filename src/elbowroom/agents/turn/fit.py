@@ -86,6 +86,7 @@ class PromptFit:
         is_first = step == 1 and not has_answer
         is_new = is_first and "assistant" not in map(itemgetter("role"), request.messages)
         self.planner = Planner(self.manager, shortener, step, wanted.at if wanted is not None else None, is_new)
+        self.use(self.shape)
 
     def _tools_of_client(self) -> ClientTools | None:
         """Return what is known of the client's tools where it runs all, so that what they return can be masked."""
@@ -98,11 +99,8 @@ class PromptFit:
 
     def after(self, reply: Message, said: Message) -> "PromptFit":
         """Return what makes room after the reply, which the client has as `said`, for a next message."""
-        history = self.manager.history.followed_by(reply)
-        fit = replace(self, manager=AgentContextManager(self.manager.budget, history=history), said=said)
-        fit.counter = replace(self.counter)
-        fit.use(self.shape)
-        return fit
+        manager = AgentContextManager(self.manager.budget, history=self.manager.history.followed_by(reply))
+        return replace(self, counter=replace(self.counter), manager=manager, said=said)
 
     async def run(self, plan: Work[T]) -> T:
         """Carry a plan out, and return what comes of it. A cancellation or failure ends it where it is."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import Final
 
 from elbowroom.agents.prompt import is_short
@@ -17,25 +16,20 @@ NEXT: Final[Message] = {"role": "user", "content": "..."}
 """Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
 
-async def next_fill(fit: PromptFit) -> ContextFill:
-    """Return how full the window is with the next prompt."""
-    sent = await fit.counter.sent([*fit.manager.history.messages, NEXT])
-    tokens = (await fit.counter.size(fit.shape.body(sent))).count.tokens
-    asked, tools = (sent[:-1], tokens), fit.shape.tools
-    is_quick = is_short(sent) and left_of(MOST_LETTERS, tools) > 0
-    turn = usual_turn(*asked, tools) if is_quick else await asyncio.to_thread(usual_turn, *asked, tools)
-    return ContextFill.of(tokens, fit.manager.budget, turn)
-
-
 async def note_fill(fit: PromptFit, unseen: int = 0) -> None:
-    """Record how full the window is, `unseen` tokens included that this request lacks; never fails."""
+    """Record how full the window is with the next prompt, `unseen` tokens included that this one lacks; never fails."""
     settings = fit.compactor.settings
     if settings.live is None:
         return
     try:
-        fill = await next_fill(fit)
+        sent = await fit.counter.sent([*fit.manager.history.messages, NEXT])
+        tokens = (await fit.counter.size(fit.shape.body(sent))).count.tokens
+        asked = sent[:-1], tokens, fit.shape.tools
+        is_quick = is_short(sent) and left_of(MOST_LETTERS, fit.shape.tools) > 0
+        turn = usual_turn(*asked) if is_quick else await asyncio.to_thread(usual_turn, *asked)
+        fill = ContextFill.of(tokens + unseen, fit.manager.budget, turn)
     except Exception:
         log.exception("How full the window of a conversation with %s is, cannot be counted.", fit.info.id)
     else:
-        settings.live.filled(replace(fill, tokens=fill.tokens + unseen))
+        settings.live.filled(fill)
         settings.shared.running.refilled += 1

@@ -1,6 +1,7 @@
 """Keeps the compactions of one turn for the turns after it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from elbowroom.agents.answer import Compacted
 from elbowroom.agents.turn.entries import Entries, key_set_aside
@@ -11,6 +12,7 @@ from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import Message, Transcript, text_of
 
 
+@dataclass(slots=True)
 class Keeping:
     """Keeps compactions of one conversation among `entries`, known by the `chain` over its client's messages.
 
@@ -18,37 +20,38 @@ class Keeping:
     for a caller that `may_have_hidden`.
     """
 
-    def __init__(self, entries: Entries, chain: Chain, of_client: Sequence[Message], *, may_have_hidden: bool) -> None:
-        self.entries = entries
-        self.replaces: Entry | None = None
-        self._chain, self._of_client, self._may_have_hidden = chain, list(of_client), may_have_hidden
-        self._beyond: Written | None = None
+    entries: Entries
+    chain: Chain
+    of_client: Sequence[Message]
+    may_have_hidden: bool
+    replaces: Entry | None = None
+    beyond: Written | None = None
 
     def keep(self, prompt: Prompt, written: Written) -> None:
         """Keep the messages that stand for the client's now, for turns that begin the same.
 
-        A compaction that has taken in more than the client's messages is kept at the `end`, when it is known what the
-        client has got. Nothing is kept where the messages are those that the turn began with.
+        A compaction that has taken in more than the client's messages is `beyond` them, and is kept with the answer
+        once it is known what the client has got. Nothing is kept where the messages are those that the turn began with.
         """
         if not self._may_keep(prompt):
             return
         if prompt.has_taken_in_own:
-            self._beyond = written
+            self.beyond = written
             return
         if prompt.of_client == prompt.base:
             return
         key, messages = prompt.entry()
         if key:
             replaced = self.replaces
-            self.entries.keep(key, messages, written, self._of_client)
+            self.entries.keep(key, messages, written, self.of_client)
             if replaced is not None and replaced.key == key and summary_in(replaced.messages) != summary_in(messages):
-                self.entries.keep_copy(key_set_aside(self.entries.notes.unsaved[key]), replaced, self._of_client)
+                self.entries.keep_copy(key_set_aside(self.entries.notes.unsaved[key]), replaced, self.of_client)
 
     def handed_out(self, prompt: Prompt, written: Written, used: StepUsage) -> Compacted:
         """Keep a prompt that stands for all that the client has sent; return what the client gets of it."""
         messages = tuple(message for message in prompt.messages if not is_system(message))
-        key = sealed_key(self._chain.keys[-1] if self._chain.keys else self._chain.seed, messages)
-        self.entries.keep(key, messages, written, self._of_client)
+        key = sealed_key(self.chain.keys[-1] if self.chain.keys else self.chain.seed, messages)
+        self.entries.keep(key, messages, written, self.of_client)
         summary = summary_in(messages)
         told = inner_summary(text_of(summary)) if summary is not None else ""
         return Compacted(key, messages, told, written.before, written.after, used)
@@ -61,24 +64,16 @@ class Keeping:
         if not self._may_keep(prompt):
             return
         spoken = [message for message in prompt.messages if not is_system(message)]
-        self.entries.keep(self.answer_key(said), spoken, written, [*self._of_client, said])
-
-    def end(self, prompt: Prompt, reply: Message, said: Message) -> None:
-        """Keep the turn's compaction that has taken in more than the client's messages.
-
-        `reply` is the model's last message, `said` the answer as the client has it, by which turns find it.
-        """
-        if self._beyond is not None:
-            self.keep_with_answer(prompt.followed_by(reply), said, self._beyond)
+        self.entries.keep(self.answer_key(said), spoken, written, [*self.of_client, said])
 
     def answer_key(self, said: Message) -> str:
         """Return the key of this conversation with its answer, as the next request will bring it."""
-        is_continued = bool(self._of_client) and self._of_client[-1].get("role") == "assistant"
-        return self._chain.continued_by(self._of_client, said) if is_continued else self._chain.followed_by(said)
+        is_continued = bool(self.of_client) and self.of_client[-1].get("role") == "assistant"
+        return self.chain.continued_by(self.of_client, said) if is_continued else self.chain.followed_by(said)
 
     def _may_keep(self, prompt: Prompt) -> bool:
         """Tell whether a prompt may be kept for others that say the same."""
-        return self._may_have_hidden or not prompt.has_steps
+        return self.may_have_hidden or not prompt.has_steps
 
 
 def summary_in(messages: Sequence[Message]) -> Message | None:

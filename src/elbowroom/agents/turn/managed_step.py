@@ -5,11 +5,9 @@ from typing import Final
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice, Reply
-from elbowroom.agents.prompt import PromptSize
 from elbowroom.agents.turn.background import catch_up
 from elbowroom.agents.turn.sending import Sending
-from elbowroom.agents.turn.stream import StreamWatch
-from elbowroom.context.budget import Decision, Refuse
+from elbowroom.context.budget import Refuse
 from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply, ModelUnavailable
 from elbowroom.logs.formats import FIELDS
@@ -40,13 +38,13 @@ class ManagedStep:
         try:
             decision = await self._fit.run(self._fit.planner.first_decision())
         except Exception as error:  # a chat must not fail for its count: the engine may judge
-            log.warning("The prompt for %s could not be counted: %s", self._sending.info.id, error, exc_info=error)
+            log.warning("The prompt for %s could not be counted: %s", self._recovery.info.id, error, exc_info=error)
             await self._sending.send_uncounted()
             return await self._stream.close()
         if not isinstance(decision, Refuse) and decision.is_tight:
             await self._fit.tell_that_it_is_tight()
-        fits = await self._carry_out(decision)
-        if (asked := self._sending.shape.request.compaction) is not None:
+        fits = await self._fit.carry_out(decision, has_said=False)
+        if (asked := self._fit.shape.request.compaction) is not None:
             if not self._fit.has_handed_out:  # what it has been given before stands for what it has sent
                 await self._fit.hand_out(self._fit.recall.begun_with())
             if asked.pauses and self._fit.has_handed_out:
@@ -61,7 +59,9 @@ class ManagedStep:
         """Make room for the rest of the reply; tell whether there is some."""
         before, purpose = self._manager.filled, BEFORE_REQUEST if self._lacks_room else IN_ANSWER
         self._note_where_it_stopped()
-        fits = await self._carry_out(await self._fit.run(self._fit.planner.next_decision(purpose)))
+        self._fit.info = self._recovery.info
+        decision = await self._fit.run(self._fit.planner.next_decision(purpose))
+        fits = await self._fit.carry_out(decision, has_said=self._sending.visible > 0)
         if not self._lacks_room:
             self._log_restart(before, await self._sending.counter.prompt(self._manager.history.messages))
         return fits
@@ -79,10 +79,6 @@ class ManagedStep:
             extra={FIELDS: {**fields, "before": before, "after": after}},
         )
 
-    async def _carry_out(self, decision: Decision) -> bool:
-        self._fit.info = self._sending.info
-        return await self._fit.carry_out(decision, has_said=self._sending.visible > 0)
-
     async def _ask(self) -> bool:
         """Send the prompt and read the reply; return whether the reply has to go on in another request.
 
@@ -90,37 +86,33 @@ class ManagedStep:
         """
         self._lacks_room = False
         said, failure = self._sending.visible, None
-        size, body = await self._sending.next_prompt()
+        sent = await self._sending.counter.sent(self._manager.history.messages)
+        size = await self._sending.counter.size(self._fit.shape.body(sent))
         try:
-            if not await self._sending.send(size, body):
+            if not await self._sending.send(size):
                 return True
         except ElbowroomError as error:
             failure = error.with_traceback(None)  # whose frames know this step, and it may outlive them
-        return await self._needs_another_request(size, failure, has_said=self._sending.visible > said)
-
-    async def _needs_another_request(self, size: PromptSize, failure: ElbowroomError | None, *, has_said: bool) -> bool:
-        """Tell whether the reply has to go on in another request, after a request that has said something or not.
-
-        Raises the failure where that is to be the end.
-        """
-        watch = self._sending.watch
+        has_said = self._sending.visible > said
         if failure is None or isinstance(failure, EmptyReply):
             was_truncated = await self._recovery.was_truncated(size, self._stream.usage)
             if was_truncated:
                 self._sending.shared.observations.truncated(self._sending.name)
             if was_truncated and not has_said and self._manager.can_restart:
                 return True
-        if failure is not None and has_said:
-            self._recovery.after_words(failure, size.count.at_most + (watch.generated if watch else 0))
-            raise failure
         if failure is not None:
-            return await self._recovers(failure, size.count.at_most)
-        if self._stream.begins_anew:
-            return await self._set_right()
-        return watch is not None and self._wants_more(watch)
+            return await self._recovers(failure, size.count.at_most, has_said=has_said)
+        return await self._set_right() if self._stream.begins_anew else self._wants_more()
 
-    async def _recovers(self, failure: ElbowroomError, prompt: int) -> bool:
-        """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk."""
+    async def _recovers(self, failure: ElbowroomError, prompt: int, *, has_said: bool) -> bool:
+        """Ask again after a failure before the first word: at once where the prompt fits, else when it has shrunk.
+
+        Raises the failure where that is to be the end.
+        """
+        if has_said:
+            watch = self._sending.watch
+            self._recovery.after_words(failure, prompt + (watch.generated if watch else 0))
+            raise failure
         if isinstance(failure, ModelUnavailable):  # it was unloaded or has crashed, and reads nothing any more
             self._sending.shared.admission.forget(self._sending.pool_key)
         self._fit.planner.refusal = await self._recovery.after(failure, prompt)
@@ -137,31 +129,27 @@ class ManagedStep:
             await self._end_with(BEGAN_ANEW)
             return False
         self._has_insisted = True
-        log.info("%s has begun its answer anew and is told to go on with it.", self._sending.info.id)
+        log.info("%s has begun its answer anew and is told to go on with it.", self._recovery.info.id)
         self._manager.history = self._manager.history.insisting()
         return await self._ask()
 
-    def _wants_more(self, watch: StreamWatch) -> bool:
+    def _wants_more(self) -> bool:
         """Tell whether the reply was stopped, or has run out of room, and the client wants more of it."""
-        if not watch.is_stopped and not self._stream.was_cut:
+        watch = self._sending.watch
+        if watch is None or not (watch.is_stopped or self._stream.was_cut):
             return False
         self._sending.generated += watch.generated
         self._lacks_room = watch.is_stopped and watch.lacks_room
         if self._sending.left_for_client <= 0:
             self._stream.end_for_length()
             return False
-        return watch.is_stopped or self._ran_out(watch)
-
-    def _ran_out(self, watch: StreamWatch) -> bool:
-        """Tell whether the window has ended the answer before the watch could, in one large piece for example."""
-        filled = self._manager.prompt + watch.generated
-        return (
-            self._stream.was_cut and not self._sending.is_limited_by_client and filled >= self._manager.budget.trigger
-        )
+        # The window may have ended it before the watch could, in one large piece for example.
+        is_full = self._manager.prompt + watch.generated >= self._manager.budget.trigger
+        return watch.is_stopped or (is_full and not self._sending.is_limited_by_client)
 
     def _note_where_it_stopped(self) -> None:
         """Let the answer so far stand at the end of the history, with the order to go on after it."""
-        if not (said := self._sending.said):
+        if not (said := "".join(self._stream.reply.text)):
             thoughts = "".join(self._stream.reply.reasoning)[-THOUGHTS_KEPT:]
             self._manager.history = self._manager.history.thinking_on(thoughts)
             return

@@ -10,7 +10,7 @@ from elbowroom.context.canonical import THOUGHTS_END, THOUGHTS_START
 
 def stops_of(request: ChatRequest) -> tuple[Sequence[str], ChatRequest]:
     """Return the stop sequences that are looked for here, and the request without them."""
-    stops = request.fields.get("stop") if request.tells_stop else None
+    stops = request.fields.get("stop")
     if not stops:
         return (), request
     return stops, replace(request, fields={name: value for name, value in request.fields.items() if name != "stop"})

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Final
 
-from elbowroom.agents.answer import Notice
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
@@ -62,18 +61,14 @@ class Recall:
         self._found: tuple[int, Entry] | None = None
         self._came_back: dict[str, str] = {}  # with earlier messages, by their keys
         self._turns: Sequence[KeptTurn] = ()  # that were put back, the oldest first
-        self._lost: KeptTurn | None = None
+        self.lost: KeptTurn | None = None
+        """The last answer where the client has lost it."""
         self._has_begun = False
         self.sent_with: str | None = None
         """The key of the compaction with which the model was asked last; empty for the whole, None where unknown."""
         self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
         self.items = items_of(messages, self.chain)
-        self.keeping = Keeping(self.entries, self.chain, messages, may_have_hidden=caller.may_have_hidden)
-
-    @property
-    def recalled_key(self) -> str:
-        """Return the key of the compaction that was recalled; empty where none was."""
-        return self.keeping.replaces.key if self.keeping.replaces is not None else ""
+        self.keeping = Keeping(self.entries, self.chain, self.of_client, caller.may_have_hidden)
 
     @property
     def recalled_place(self) -> int:
@@ -161,10 +156,6 @@ class Recall:
     async def put_back(self, prompt: Prompt) -> Prompt:
         """Put back the messages that the client never saw, once, where no window is known and nothing compacted."""
         return prompt if self._has_begun else self._begun(prompt, await self._put_back(None))
-
-    def news(self) -> list[Notice]:
-        """Tell the person, once, what has happened since the last answer: it was summarised, or had been lost."""
-        return self._notes.ended.news(self.chain.keys, self._lost)
 
     def note_summarised(self, said: Message, before: int, after: int) -> None:
         """Note a compaction of the conversation with its answer, which nobody has waited for."""
@@ -255,7 +246,7 @@ class Recall:
 
     def _begun(self, prompt: Prompt, whole: Expanded) -> Prompt:
         """Return the prompt that begins with the compaction that was found, followed by these messages."""
-        before, self._turns, self._lost, self._has_begun = self._turns, whole.turns, whole.lost, True
+        before, self._turns, self.lost, self._has_begun = self._turns, whole.turns, whole.lost, True
         if self._found is None and not whole.turns and not before:
             return prompt
         return prompt.beginning_with(self._with_entry(self._found, whole.items)).noted(self._came_back)

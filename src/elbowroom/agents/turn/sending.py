@@ -1,6 +1,7 @@
 """Sends the requests of one model step, each as soon as there is room for it, and accounts for what it has used."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +12,7 @@ from elbowroom.agents.admission import Leaving, PoolKey, Priority, Ticket
 from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.ask import Question, ask, rough_prompt
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import PromptSize, StepCounter, StepRequest, cached_of, template_arguments
+from elbowroom.agents.prompt import PromptSize, StepCounter, cached_of, template_arguments
 from elbowroom.agents.turn.compactor import SECONDS_BETWEEN
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recovery import Recovery
@@ -42,6 +43,7 @@ ANOTHERS_TURN: Final = "Waiting for the model: another of your tasks goes on fir
 class Sending:
     """Sends the history of `manager`, that `fit` makes fit, to the model of `recovery`; `stream` reads the replies.
 
+    `pool_key` is that of the context which the requests share with others of the model, `name` the same as one word.
     `talk` returns the keys of the conversation, by which its last prompt is found. `leaves` tells whether another
     machine has room, None where there is none. The step `began` at this time.
 
@@ -51,6 +53,8 @@ class Sending:
     """
 
     target: Target
+    pool_key: PoolKey
+    name: str
     recovery: Recovery
     counter: StepCounter
     manager: AgentContextManager
@@ -60,7 +64,7 @@ class Sending:
     tell: Sink
     talk: Callable[[], Talk]
     leaves: Leaving | None = None
-    began: float = 0.0
+    began: float = field(default_factory=time.monotonic)
     size: PromptSize | None = None
     watch: StreamWatch | None = None
     used: list[StepUsage] = field(default_factory=list)
@@ -73,34 +77,9 @@ class Sending:
     _waits: bool = False
 
     @property
-    def info(self) -> ModelInfo:
-        """Return the model as it was last seen."""
-        return self.recovery.info
-
-    @property
-    def name(self) -> str:
-        """Return the model's name after its provider's."""
-        return f"{self.target.provider.id}/{self.info.id}"
-
-    @property
-    def shape(self) -> StepRequest:
-        """Return all of the step but its history; a compaction may add a tool."""
-        return self.fit.shape
-
-    @property
-    def pool_key(self) -> PoolKey:
-        """Return the key of the context that the step's requests share with others of the model."""
-        return self.target.provider.id, self.info.id
-
-    @property
     def reported(self) -> StepUsage | None:
         """Return the engine's own report on the last request; None where it sent none."""
         return self.used[-1] if self.used and not self.used[-1].is_counted else None
-
-    @property
-    def said(self) -> str:
-        """Return the words of the reply so far."""
-        return "".join(self.stream.reply.text)
 
     @property
     def visible(self) -> int:
@@ -110,7 +89,7 @@ class Sending:
     @property
     def left_for_client(self) -> float:
         """Return how many tokens the client still wants, infinity where it sets no limit."""
-        asked = self.shape.max_tokens
+        asked = self.fit.shape.max_tokens
         return inf if asked is None else asked - self.generated
 
     def answered(self, reply: Message) -> int:
@@ -125,10 +104,12 @@ class Sending:
 
     async def send_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
-        body = self.shape.body(await self.counter.sent(self.manager.history.messages))
+        body = self.fit.shape.body(await self.counter.sent(self.manager.history.messages))
         window = self.manager.budget.window
         await ask(
-            Question(self.target.provider, self.info, body, window, window, conversation=tuple(self.talk().kept)),
+            Question(
+                self.target.provider, self.recovery.info, body, window, window, conversation=tuple(self.talk().kept)
+            ),
             self.stream,
             self.shared.admission,
             held=window,
@@ -137,22 +118,20 @@ class Sending:
             ended=partial(self._end, None, body),
         )
 
-    async def next_prompt(self) -> tuple[PromptSize, dict[str, Any]]:
-        """Return the prompt's size, and the body of its request."""
-        body = self.shape.body(await self.counter.sent(self.manager.history.messages))
-        return await self.counter.size(body), body
-
-    async def send(self, size: PromptSize, body: dict[str, Any]) -> bool:
+    async def send(self, size: PromptSize) -> bool:
         """Send a prompt as soon as there is room for it beside others, and read the reply.
 
         Return False where it was not sent, since the window has become smaller. Raises what the engine fails with.
         """
         self._was_sent, self.watch, self._prompt, self._kept = False, None, None, None
+        ahead, body = self._reply_limit(size), {**size.body}
+        if self._can_stop:  # and so it takes more later
+            ahead = min(ahead, self.manager.budget.reserve(size.count.at_most), AHEAD)
         try:
             await ask(
                 Question(
                     self.target.provider,
-                    self.info,
+                    self.recovery.info,
                     body,
                     size.count.at_most,
                     self.manager.budget.window,
@@ -160,7 +139,7 @@ class Sending:
                 ),
                 self.stream,
                 self.shared.admission,
-                held=size.count.at_most + self._held_ahead(size),
+                held=size.count.at_most + ahead,
                 on_wait=self._tell_waiting,
                 leaves=None if self.visible else self.leaves,
                 admitted=partial(self._begin, size, body),
@@ -177,12 +156,7 @@ class Sending:
 
     @property
     def _can_stop(self) -> bool:
-        return not self.shape.is_constrained and self.manager.can_restart
-
-    def _held_ahead(self, size: PromptSize) -> int:
-        """Return how many tokens are held for an answer before it begins; one that can be stopped takes more later."""
-        limit = self._reply_limit(size)
-        return min(limit, self.manager.budget.reserve(size.count.at_most), AHEAD) if self._can_stop else limit
+        return not self.fit.shape.is_constrained and self.manager.can_restart
 
     def _reply_limit(self, size: PromptSize) -> int:
         """Return the upstream's max_tokens: the rest of the window, or of what the client asked for."""
@@ -194,17 +168,21 @@ class Sending:
         """Prepare to send a prompt of this size; return the model as it is now, None where the prompt has to shrink."""
         if self._waits:
             await self._tell_waited()
-        if await self._has_outgrown_window(size):
-            return None
+        if await self.recovery.has_shrunk() and not self.recovery.fits(size.count.at_most):
+            if self.manager.can_restart:
+                return None
+            if size.count.at_least >= self.manager.budget.window:
+                raise await self.fit.overflow()
         self._was_sent = True
         self.stream.reply.drop_calls()  # those of a reply that goes on, in which the model makes them again
         self.manager.sent(size.count.at_most)
-        self.stream.sent(size.count.tokens)
+        if self.stream.live is not None:
+            self.stream.live.prompt = size.count.tokens
         self.size = None if self.generated else size
         window = self.manager.budget.window
         self.is_limited_by_client = self.left_for_client <= window - size.count.within(window)
-        counter = self.counter.running.fresh()
-        watch = StreamWatch(self.manager, counter, self.said, ticket) if self._can_stop else None
+        counter = StreamCounter(self.counter.running.tokenizer)
+        watch = StreamWatch(self.manager, counter, "".join(self.stream.reply.text), ticket) if self._can_stop else None
         self._answering = watch or Unwatched(lambda: self.stream.pieces, counter)
         self.watch = self.stream.watch = watch
         self.stream.may_be_empty = not self.recovery.is_near_edge(size.count.at_most)
@@ -212,25 +190,17 @@ class Sending:
         self._prompt = self._digested(body)
         if ticket is not None:
             ticket.reads = await self._to_read(size, self._prompt, body["messages"])
-        return self.info
+        return self.recovery.info
 
     async def _to_read(self, size: PromptSize, prompt: SentPrompt, sent: Sequence[Message]) -> int:
         """Return how many tokens of a prompt its engine has to read, by what it has read of the conversation."""
-        before = self.shared.prompts.there(self.talk(), prompt, self.info.slots or 1)
+        before = self.shared.prompts.there(self.talk(), prompt, self.recovery.info.slots or 1)
         if before is None:
             return size.count.tokens
         shared = prompt.shared_with(before)
         goes_on = shared == len(before.messages)
         there = before.tokens + before.answer if goes_on else await self.counter.beginning(sent, shared)
         return max(1, size.count.tokens - there)
-
-    async def _has_outgrown_window(self, size: PromptSize) -> bool:
-        """Tell whether the prompt has to shrink first, since its window has; raises ContextOverflow where it cannot."""
-        if not await self.recovery.has_shrunk() or self.recovery.fits(size.count.at_most):
-            return False
-        if not self.manager.can_restart and size.count.at_least >= self.manager.budget.window:
-            raise await self.fit.overflow()
-        return self.manager.can_restart
 
     def _note_failure(self, failure: ElbowroomError) -> None:
         self.shared.observations.upstream_failed(self.target.provider.id, type(failure).__name__)
@@ -263,13 +233,14 @@ class Sending:
         """
         if self.manager.history.is_stopped:
             body = {**body, "messages": body["messages"][:-2]}
-        compacted = (self.fit.recall.recalled_key, self.manager.history.changes)
-        return SentPrompt.of(self.name, self.info.loaded_context, body, template_arguments(body), compacted)
+        recalled = self.fit.recall.keeping.replaces
+        compacted = (recalled.key if recalled is not None else "", self.manager.history.changes)
+        return SentPrompt.of(self.name, self.recovery.info.loaded_context, body, template_arguments(body), compacted)
 
     async def _note_loss(self, kept: Kept, read_in: float, sent: Sequence[Message]) -> None:
         """Tell what the engine had to read again of the prompt before, and why."""
         told = cached_of(self.stream.usage, self.stream.reply.engine)
-        if kept.before is None or not kept.may_lack(told, self.info.slots or 1):
+        if kept.before is None or not kept.may_lack(told, self.recovery.info.slots or 1):
             return
         change = change_between(kept.before, kept.now)
         cached = told if told is not None else await self.counter.beginning(sent, alike_in_cache(kept, change))

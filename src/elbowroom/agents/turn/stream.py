@@ -49,7 +49,8 @@ class StreamWatch:
         self, manager: AgentContextManager, counter: StreamCounter, said: str, ticket: Ticket | None = None
     ) -> None:
         self.is_stopped = self.lacks_room = False
-        self._has_ended = False
+        self.has_ended = False
+        """The model has ended by itself: nothing is left to stop."""
         self._manager = manager
         self._counter = counter
         self._ticket = ticket
@@ -72,10 +73,6 @@ class StreamWatch:
             self._uncounted.clear()
             self._counted, self._counted_bytes = self._counter.value, self._bytes
         return self._counted
-
-    def end(self) -> None:
-        """Note that the model has ended by itself: nothing is left to stop."""
-        self._has_ended = True
 
     def count(self, text: str) -> None:
         """Note a piece that the model has generated, shown or not."""
@@ -108,7 +105,7 @@ class StreamWatch:
         self.is_stopped = self._verdict(in_call=True) == "stop now"
 
     def _verdict(self, *, in_call: bool = False) -> StreamVerdict:
-        if self._has_ended or self._bytes < self._harmless or self._fits_by_bytes():
+        if self.has_ended or self._bytes < self._harmless or self._fits_by_bytes():
             return "go on"
         generated, self.lacks_room = self.generated, False
         verdict = self._manager.while_streaming(generated, in_call=in_call)
@@ -187,7 +184,7 @@ class ReplyStream(ReplyReader):
         self.lost: dict[str, Any] | None = None
         self._answer, self._guard, self._sink = answer, answer.guard, sink
         self._is_for_client = is_for_client
-        self._live = live
+        self.live = live
         self._body: Mapping[str, Any] = {}
         self._tools = tools
         self._in_text: CallsInText | None = None
@@ -200,11 +197,6 @@ class ReplyStream(ReplyReader):
         answer.begin_step()
         if live is not None:
             live.step_began()
-
-    def sent(self, tokens: int) -> None:
-        """Note that a prompt of so many tokens is being sent."""
-        if self._live is not None:
-            self._live.prompt = tokens
 
     async def run(self, provider: Provider, body: Mapping[str, Any], info: ModelInfo) -> Reply:
         """Send a body that takes no room of a shared context, read the reply to its end and return it."""
@@ -236,7 +228,7 @@ class ReplyStream(ReplyReader):
     async def take(self, events: list[StreamEvent]) -> None:
         """Take what has arrived, and show the client its part of it."""
         if self.watch is not None and events and isinstance(events[-1], AT_THE_END):
-            self.watch.end()
+            self.watch.has_ended = True
         self.gather(events)
         if self.finish:
             self._answer.upstream_finish = self.finish
@@ -255,7 +247,9 @@ class ReplyStream(ReplyReader):
             text = self._until.feed(text)
             self.has_stopped = self._until.found is not None
         if self._in_text is not None:
-            text = self._without_calls(self._in_text, text)
+            text = self._take_written(*self._in_text.feed(text))
+            if self.watch is not None and self._in_text.is_inside:
+                self.watch.pass_call()
         if self._continuation is not None:
             text = self._continuation.feed(text)
         if self.watch is not None:
@@ -282,14 +276,8 @@ class ReplyStream(ReplyReader):
             self._think(ReasoningDelta(thoughts))
         return words
 
-    def _without_calls(self, in_text: CallsInText, text: str) -> str:
-        """Return what is to be shown of a text, and take the calls in it."""
-        shown = self._take_written(*in_text.feed(text))
-        if self.watch is not None and in_text.is_inside:
-            self.watch.pass_call()
-        return shown
-
     def _take_written(self, shown: str, calls: Sequence[ToolCallDelta]) -> str:
+        """Take calls that stand in the text; return what is to be shown of it."""
         for call in calls:
             self.has_calls = True
             self.reply.add_call(call)
@@ -363,10 +351,10 @@ class ReplyStream(ReplyReader):
         calls = self.reply.close_calls(was_cut=self.was_cut)
         if self._resolved is not None:
             self.reply.tool_calls = calls = list(map(self._resolved, calls))
-        if self._live is not None:
-            self._live.called(calls, self.lost)
+        if self.live is not None:
+            self.live.called(calls, self.lost)
         if calls and (own := [call for call in calls if self._is_for_client(call.name)]):
-            await self._sink([self._answer.take(call) for call in own])
+            await self._sink(list(map(self._answer.take, own)))
         return self.reply
 
     def _say(self, event: Said) -> None:
@@ -384,7 +372,7 @@ class ReplyStream(ReplyReader):
     def _shown(self) -> Awaitable[None]:
         """Record what the client has not seen yet, and hand it to the sink; nothing where the sink refuses it."""
         said, self._unseen = self._unseen, []
-        showing = self._sink([self._answer.take(event) for event in said])
-        if self._live is not None:
-            self._live.said(said)
+        showing = self._sink(list(map(self._answer.take, said)))
+        if self.live is not None:
+            self.live.said(said)
         return showing

@@ -7,7 +7,7 @@ from typing import Any
 
 from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.conversations import STEER, Intake
+from elbowroom.agents.conversations import FOLLOW_UP, STEER, Intake
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.tools import ToolSearch
 from elbowroom.agents.tools.outputs import OutputKeeper
@@ -53,11 +53,6 @@ class Turn:
         self._reply_before: Reply | None = None
         self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
 
-    @property
-    def target(self) -> Target:
-        """Return what answers, on the machine that it was asked on last."""
-        return self._asking.target
-
     async def step(
         self,
         *,
@@ -73,12 +68,13 @@ class Turn:
         the client. Messages from the queue with which the model cannot be asked go back into it. Where the step was
         only for these, the reply of the step before is returned.
         """
-        await self._take_in(appended)
+        manager = self._asking.manager
+        await self.intake.begin_step(manager.history.messages, appended, is_first=self.answer.steps == 0)
         before, self._reply_before = self._reply_before, None
         reply: Reply | None = None
         try:
             while reply is None:
-                self._extend(self.intake.merged(appended))
+                manager.history = manager.history.extended(self.intake.merged(appended))
                 try:
                     reply = await self._asking.reply(instructions, own_tools, is_for_client)
                 except ElbowroomError as error:
@@ -87,28 +83,15 @@ class Turn:
                     if not await self.intake.put_unread_back(error):
                         raise
                     if before is not None and not self.intake.has_unread:
-                        self._extend(self.intake.merged(appended))
+                        manager.history = manager.history.extended(self.intake.merged(appended))
                         reply = before
-            self.intake.note_answered()
         finally:
-            self.intake.note_read()
+            self.intake.note_read(is_answered=reply is not None)
             if self._asking.place is not None:
                 self._asking.place.end(is_whole=reply is not None)
         if reply.tool_calls and self._running is not None:
             self._running.phase = "tool"
         return reply
-
-    def _extend(self, appended: Sequence[dict[str, Any]]) -> None:
-        manager = self._asking.manager
-        manager.history = manager.history.extended(appended)
-
-    async def _take_in(self, appended: Sequence[dict[str, Any]]) -> None:
-        if self._live is not None:
-            self._live.results(appended)
-        if self.answer.steps == 0:
-            await self.intake.begin(self._asking.manager.history.messages)
-        else:
-            await self.intake.take(len(appended), STEER)
 
     async def continues_after(self, appended: Sequence[dict[str, Any]], reply: Reply) -> bool:
         """Take in messages that wait after a reply that would be the last; tell whether there are any to answer.
@@ -118,7 +101,7 @@ class Turn:
         if reply.tool_calls or (self._asking.asked is not None and self._asking.asked[0].is_constrained):
             return False
         self._reply_before = reply
-        return await self.intake.take_after(len(appended), reply.as_message())
+        return await self.intake.take(len(appended), STEER, FOLLOW_UP, reply=reply.as_message())
 
     def returned(self, call_id: str, text: str) -> None:
         """Take a tool's result, as the model is shown it, as soon as it is there."""
@@ -128,7 +111,8 @@ class Turn:
 
     async def stop(self, appended: Sequence[dict[str, Any]], why: str) -> None:
         """End the answer with a paragraph that says why, though the model would go on after `appended`."""
-        self._extend([*self.intake.merged(appended), assistant_message(why, ())])
+        manager, message = self._asking.manager, assistant_message(why, ())
+        manager.history = manager.history.extended([*self.intake.merged(appended), message])
         if self._live is not None:
             self._live.results(appended)
             self._live.step_began()
@@ -155,7 +139,7 @@ class Turn:
             messages_at_stop(asking.manager.history, stream.reply.as_message(), self._results),
             asking.target.provider,
             info,
-            last.shape if last is not None else shape,
+            last.fit.shape if last is not None else shape,
             self._settings.shared.admission,
             lambda: ReplyStream(self.answer, self._sink, (), lambda name: False, self._live),
             last.counter.history if last is not None else None,
@@ -179,23 +163,24 @@ class Turn:
             if not is_handed_over:
                 self._keep(asking.last, is_whole=is_whole)
         except Exception:  # the client has its answer, which must not fail for the next one
-            log.exception("What a turn of %s leaves for the next one could not be kept.", self.target.name)
+            log.exception("What a turn of %s leaves for the next one could not be kept.", asking.target.name)
 
     def _keep(self, sending: Sending, *, is_whole: bool) -> None:
         """Keep the turn's compaction, and begin the next one in the background where the answer comes near to it."""
         reply, said = sending.stream.reply.as_message(), self.answer.as_message()
-        self._asking.recall.keeping.end(self._asking.manager.history, reply, said)
+        background, keeping = self._settings.shared.background, self._asking.recall.keeping
+        if keeping.beyond is not None:
+            keeping.keep_with_answer(self._asking.manager.history.followed_by(reply), said, keeping.beyond)
         if sending.stream.was_cut:
             self._asking.recall.note_unfinished(said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
-        background, keeping = self._settings.shared.background, self._asking.recall.keeping
         owner = self._asking.request.caller.owner
         if goes_on:
             of_one_order = sum(map(is_of_person, self._asking.request.messages)) == 1
             background.goes_on(keeping.answer_key(said), sending.pool_key, owner, of_one_order=of_one_order)
         if not is_whole or goes_on or not self._settings.compaction.background or not sending.manager.auto:
             return
-        has_one_slot = sending.info.slots == 1
+        has_one_slot = sending.recovery.info.slots == 1
         is_large = sending.answered(reply) >= sending.manager.budget.window // 4
         if not (has_one_slot or is_large) or background.is_at_work(sending.pool_key, owner):
             return  # where it is at work, this was a part of that, which nobody goes on with

@@ -2,11 +2,11 @@
 
 import asyncio
 import collections
-import hashlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from elbowroom.providers.lmstudio.files import find_home, find_model_path
 from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.settings.doubts import is_loopback
 from elbowroom.settings.fields import expanded
+from elbowroom.tokens.anchoring import digest_of
 from elbowroom.tokens.count import MOST_LETTERS, CannotCount, Counter, PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import CountingTools, FileCounter
@@ -222,24 +223,8 @@ CALLS_AT_ONCE: Final = 8
 MARK: Final = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|</?s>")
 """Texts that may be one token of a model: only before those that are can a prompt be cut."""
 MARKS_TRIED: Final = 16
-PIECES_AT_ONCE: Final = 100
-"""So many pieces are asked for before others have their turn."""
-LONG_TEXT: Final = 1_000_000
-"""Letters from which on a text is hashed in a thread."""
-
-
-def _marks_in(prompt: str) -> list[str]:
-    """Return the texts in a prompt that are most likely one token each."""
-    return [mark for mark, _ in collections.Counter(MARK.findall(prompt)).most_common(MARKS_TRIED)]
-
-
-def _cut(prompt: str, marks: Sequence[str]) -> list[str]:
-    """Return the prompt cut before each of these expressions."""
-    return [piece for piece in re.split(f"(?={'|'.join(marks)})", prompt) if piece]
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+TEXTS_AT_ONCE: Final = 100
+"""So many texts are asked for before others have their turn."""
 
 
 class RpcCounter:
@@ -248,7 +233,7 @@ class RpcCounter:
     def __init__(self, rpc: LMStudioRpc, model: str) -> None:
         self._rpc = rpc
         self._model = model
-        self._counts = Recent[bytes, int]("engine_counts", REMEMBERED)
+        self._known = Recent[bytes, int]("engine_counts", REMEMBERED)
         self._turn = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def count_text(self, text: str) -> TokenCount:
@@ -258,45 +243,46 @@ class RpcCounter:
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> TokenCount:
-        """Return the size of the prompt that LM Studio makes of the messages, its begin-of-text token included."""
+        """Return the size of the prompt that LM Studio makes of the messages, its begin-of-text token included.
+
+        The prompt is cut before texts that are one token to this model, so that most pieces are known already.
+        """
         try:
             prompt = await self._rpc.render(self._model, messages, tools)
         except UpstreamError as error:
             raise CannotCount(error.message) from error
         added = await self._count("")  # where begin-of-text is put before every text, a prompt has it once
-        pieces = collections.Counter(await self._pieces(prompt, added))
-        tokens, each = added, list(pieces)
-        for start in range(0, len(each), PIECES_AT_ONCE):
-            await asyncio.sleep(0)
-            sizes = await self._sizes_of(each[start : start + PIECES_AT_ONCE])
-            tokens += sum((size - added) * pieces[piece] for piece, size in sizes.items())
+        is_short = len(prompt) < MOST_LETTERS
+        found = MARK.findall(prompt) if is_short else await asyncio.to_thread(MARK.findall, prompt)
+        marks = await self._counts(dict(collections.Counter(found).most_common(MARKS_TRIED)))
+        ones = [re.escape(mark) for mark, size in marks.items() if size - added == 1]
+        cut = partial(re.split, f"(?={'|'.join(ones)})", prompt)
+        pieces = [prompt] if not ones else cut() if is_short else await asyncio.to_thread(cut)
+        times, tokens = collections.Counter(pieces), added
+        for piece, size in (await self._counts(times)).items():
+            tokens += (size - added) * times[piece]
         return TokenCount(tokens, "engine")
 
-    async def _pieces(self, prompt: str, added: int) -> list[str]:
-        """Cut the prompt before texts that are one token to this model, so that most pieces are known already."""
-        is_short = len(prompt) < MOST_LETTERS
-        found = _marks_in(prompt) if is_short else await asyncio.to_thread(_marks_in, prompt)
-        sizes = await self._sizes_of(found)
-        marks = [re.escape(mark) for mark in found if sizes[mark] - added == 1]
-        if not marks:
-            return [prompt]
-        return _cut(prompt, marks) if is_short else await asyncio.to_thread(_cut, prompt, marks)
-
-    async def _sizes_of(self, texts: Sequence[str]) -> dict[str, int]:
-        """Return the size of each text; a task is begun only for one that is not known."""
-        known = {text: self._counts.get(_digest(text)) for text in texts if len(text) < LONG_TEXT}
-        sizes = {text: size for text, size in known.items() if size is not None}
-        unknown = [text for text in texts if text not in sizes]
-        return sizes | dict(zip(unknown, await asyncio.gather(*map(self._count, unknown)), strict=True))
+    async def _counts(self, texts: Iterable[str]) -> dict[str, int]:
+        """Return the tokens of each text; a task is begun only for one that is not known."""
+        counts, each = dict[str, int](), list(texts)
+        for start in range(0, len(each), TEXTS_AT_ONCE):
+            await asyncio.sleep(0)
+            some = each[start : start + TEXTS_AT_ONCE]
+            known = {text: self._known.get(digest_of(text)) for text in some if len(text) < MOST_LETTERS}
+            counts |= {text: size for text, size in known.items() if size is not None}
+            unknown = [text for text in some if text not in counts]
+            counts |= zip(unknown, await asyncio.gather(*map(self._count, unknown)), strict=True)
+        return counts
 
     async def _count(self, text: str) -> int:
-        digest = _digest(text) if len(text) < LONG_TEXT else await asyncio.to_thread(_digest, text)
-        if (known := self._counts.get(digest)) is not None:
+        digest = digest_of(text) if len(text) < MOST_LETTERS else await asyncio.to_thread(digest_of, text)
+        if (known := self._known.get(digest)) is not None:
             return known
         try:
             async with self._turn:
                 count = len(await self._rpc.tokenize(self._model, text))
         except UpstreamError as error:
             raise CannotCount(error.message) from error
-        self._counts.put(digest, count)
+        self._known.put(digest, count)
         return count

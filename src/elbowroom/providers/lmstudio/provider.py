@@ -24,7 +24,6 @@ from elbowroom.providers.lmstudio.rpc import LMStudioRpc
 from elbowroom.providers.pass_through import pass_through
 from elbowroom.providers.stream import ChatAnswer, read_completion
 from elbowroom.providers.upstream import FRESH_SECONDS, AskedOnce, RecentModels, Upstream
-from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.file_counter import CountingTools
 
 log = logging.getLogger(__name__)
@@ -66,6 +65,7 @@ class LMStudio:
         self._loads: dict[str, AskedOnce[None]] = {}
         self._rpc = LMStudioRpc(self._upstream, f"{self._root}/llm")
         self._counting = LMStudioCounting(self._root, self._rpc, tools or CountingTools(), home, model_files or {})
+        self.counter = self._counting.counter
 
     async def models(self) -> Sequence[ModelInfo]:
         """Return all downloaded models, with the windows of those that are loaded."""
@@ -102,10 +102,6 @@ class LMStudio:
                         if answerer != info.id:
                             await self._check_answerer(answerer, info.id)
                     yield events
-
-    async def counter(self, info: ModelInfo) -> TokenCounter:
-        """Return the counter of this model: by its file, by LM Studio itself, or by its family."""
-        return await self._counting.counter(info)
 
     @asynccontextmanager
     async def passed(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[PassedAnswer, None]:

@@ -12,19 +12,18 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, Self
 
 import aiohttp
 
 from elbowroom.errors import UpstreamError
 from elbowroom.providers.upstream import LARGE_ANSWER, Upstream, in_parts
-from elbowroom.tokens.count import left_of
-from elbowroom.tokens.templates import arguments_as_object, canonical_message
+from elbowroom.tokens.count import MOST_LETTERS, left_of
+from elbowroom.tokens.templates import arguments_as_object, canonical_messages
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 CLOSE_SECONDS = 0.5
-MANY: Final = 500
-"""Messages and parts from which on they are converted in turns with others."""
 MOST_CHARACTERS: Final = 4_000_000
 """More than a window holds; sending it would hold up the event loop."""
 
@@ -163,35 +162,29 @@ class LMStudioRpc:
 
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
-        self._check_paused()  # before messages are converted for nothing
-        _check_length(left_of(MOST_CHARACTERS, [messages, tools]))
-        options: dict[str, Any] = {"omitBosToken": True}
-        if tools:
-            options["toolDefinitions"] = list(tools)
-        history = {"messages": await _converted(messages)}
-        stack: dict[str, Any] = {"layers": []}
-        result = await self._call(
-            "applyPromptTemplate",
-            model,
-            history=history,
-            predictionConfigStack=stack,
-            opts=options,
-        )
+        left = left_of(MOST_CHARACTERS, [messages, tools])
+        self._check(left)  # before messages are converted for nothing
+        is_short = MOST_CHARACTERS - left < MOST_LETTERS
+        converted = _to_histories(messages) if is_short else await asyncio.to_thread(_to_histories, messages)
+        options = {"omitBosToken": True, **({"toolDefinitions": list(tools)} if tools else {})}
+        parameters = {"history": {"messages": converted}, "predictionConfigStack": {"layers": []}, "opts": options}
+        result = await self._call("applyPromptTemplate", model, parameters)
         if not isinstance(prompt := result.get("formatted"), str):
             raise RpcError("LM Studio answered applyPromptTemplate without a prompt.")
         return prompt
 
     async def tokenize(self, model: str, text: str) -> list[int]:
         """Return the tokens of a text."""
-        _check_length(MOST_CHARACTERS - len(text))
-        tokens = (await self._call("tokenize", model, inputString=text)).get("tokens")
+        self._check(MOST_CHARACTERS - len(text))
+        tokens = (await self._call("tokenize", model, {"inputString": text})).get("tokens")
         if not isinstance(tokens, list):
             raise RpcError("LM Studio answered tokenize without tokens.")
         return tokens
 
     async def prediction_config(self, model: str) -> dict[str, Any]:
         """Return the model's prediction settings by key, among them `llm.prediction.contextOverflowPolicy`."""
-        fields = (await self._call("getBasePredictionConfig", model)).get("fields")
+        self._check()
+        fields = (await self._call("getBasePredictionConfig", model, {})).get("fields")
         rows = [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
         return {key: field.get("value") for field in rows if isinstance(key := field.get("key"), str)}
 
@@ -200,8 +193,16 @@ class LMStudioRpc:
         if self._socket is not None:
             await self._socket.close()
 
-    async def _call(self, endpoint: str, model: str, **parameters: Any) -> dict[str, Any]:
-        self._check_paused()
+    def _check(self, left: int = 0) -> None:
+        """Raise RpcError where LM Studio is left alone, or nothing is left of the letters that may be sent."""
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise RpcError(self._pause_reason)
+        if left < 0:
+            raise RpcError(
+                f"A prompt of more than {MOST_CHARACTERS:,} characters is too long for LM Studio's counting."
+            )
+
+    async def _call(self, endpoint: str, model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         specifier = {"type": "query", "query": {"identifier": model}}
         call = {
             "type": "rpcCall",
@@ -220,10 +221,6 @@ class LMStudioRpc:
         except (aiohttp.ClientError, ConnectionError, SocketLost) as error:
             raise RpcError(self._unusable(error)) from error
         return _result_of(answer, endpoint)
-
-    def _check_paused(self) -> None:
-        if asyncio.get_running_loop().time() < self._paused_until:
-            raise RpcError(self._pause_reason)
 
     async def _connected(self) -> RpcSocket:
         async with self._opening:
@@ -268,30 +265,23 @@ def _login(api_key: str | None) -> dict[str, Any]:
     return {"authVersion": 1, **guest}
 
 
-def _check_length(left: int) -> None:
-    if left < 0:
-        raise RpcError(f"A prompt of more than {MOST_CHARACTERS:,} characters is too long for LM Studio's counting.")
-
-
-async def _converted(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages in the form of this interface; the loop goes on while many are converted."""
-    contents = [message.get("content") for message in messages]
-    if len(messages) + sum(len(content) for content in contents if isinstance(content, list)) < MANY:
-        return list(map(_to_history, messages))
-    return await asyncio.to_thread(lambda: list(map(_to_history, messages)))
+def _to_histories(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in the form of this interface."""
+    return list(map(_to_history, canonical_messages(messages)))
 
 
 def _to_history(message: Mapping[str, Any]) -> dict[str, Any]:
-    message = canonical_message(message)
+    """Return a canonical message in the form of this interface."""
     content = message["content"]
     texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if any(part["type"] != "text" for part in texts):
-        raise RpcError("LM Studio's counting takes text only, no images.")
+    for part in texts:
+        if part["type"] != "text":
+            raise RpcError("LM Studio's counting takes text only, no images.")
     if message["role"] == "tool":
-        text = "".join(part["text"] for part in texts)
+        text = "".join(map(itemgetter("text"), texts))
         result = {"type": "toolCallResult", "content": text, "toolCallId": message.get("tool_call_id")}
         return {"role": "tool", "content": [result]}
-    calls = [_to_request(call) for call in message.get("tool_calls", ())]
+    calls = list(map(_to_request, message.get("tool_calls", ())))
     parts = [] if calls and not content else texts
     return {"role": "system" if message["role"] == "developer" else message["role"], "content": [*parts, *calls]}
 

@@ -5,13 +5,15 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import filterfalse, repeat
 from typing import Any, Final
 
 from aiohttp import web
 
 from elbowroom.agents.request import Caller, ChatRequest, KnownBy
 from elbowroom.context.canonical import question_in
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, is_text, parts_of, text_in, text_of
+from elbowroom.context.ledger import is_system
+from elbowroom.context.transcript import Message, is_text, parts_of, text_in, text_of
 from elbowroom.errors import Unauthorized
 from elbowroom.server.guard import CONVERSATION, HOLDER, OPEN_WEBUI_JWT, RULES, arrival
 from elbowroom.server.request.side_requests import SIDE_REQUESTS, SideRequest
@@ -24,7 +26,7 @@ PROGRAM: Final = "X-Elbowroom-Program"
 TITLE: Final = "X-Title"
 """Another header in which programs name themselves, which a router of models has made usual."""
 CHAT_URL: Final = "X-Elbowroom-Chat-Url"
-OPEN_WEBUI: Final = ("x-openwebui-", "x-elbowroom-message-id")
+OPEN_WEBUI: Final = re.compile("x-openwebui-|x-elbowroom-message-id", re.IGNORECASE)
 """How the headers begin that Open WebUI sends where it is set up to, and no other client."""
 OBSIDIAN: Final = ("app://obsidian.md", "capacitor://localhost", "http://localhost", "https://localhost")
 """Origins of Obsidian's plugins, on a computer, on an iPhone and on Android; they show an answer's text alone."""
@@ -81,7 +83,7 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, owner: str, *, know
     are known by their header, or by their form where they have none; no streaming request has that.
     """
     chat_id = _chat_id(headers, chat.body)
-    is_open_webui = any(name.lower().startswith(OPEN_WEBUI) for name in headers)
+    is_open_webui = any(map(OPEN_WEBUI.match, headers))
     caller = Caller(
         owner,
         chat_id,
@@ -89,7 +91,8 @@ def caller_of(headers: Mapping[str, str], chat: ChatRequest, owner: str, *, know
         is_open_webui=is_open_webui,
         origin=origin_of(headers, chat_id, "Open WebUI" if is_open_webui else ""),
     )
-    named = _filled(headers, TASK)
+    named = headers.get(TASK)
+    named = None if named is None or UNFILLED.fullmatch(named.strip()) else named.strip()
     if named is None and knows_side_requests and (known := side_request(chat)) is not None:
         is_awaited, brings_chat = known.kind == "compaction", known.kind not in BRIEF
         title = known.kind == "title"
@@ -108,9 +111,9 @@ def origin_of(headers: Mapping[str, str], chat_id: str, known: str) -> dict[str,
     An address that does not lead to this chat is no address of it.
     """
     known = known or ("Obsidian" if headers.get("Origin") in OBSIDIAN else "")
-    program = _first_name(_filled(headers, PROGRAM), _filled(headers, TITLE), known)
+    program = _first_name(headers.get(PROGRAM), headers.get(TITLE), known)
     told = {"program": program} if program else {}
-    url = _filled(headers, CHAT_URL)
+    url = headers.get(CHAT_URL, "").strip()
     if url and chat_id and chat_id in url and len(url) <= LONGEST_URL and WEB_PAGE.fullmatch(url):
         told["url"] = url
     return told
@@ -177,10 +180,10 @@ def named_user(
     other name counts. Raises Unauthorized for a web token with another signature.
     """
     claims = _claims(headers[OPEN_WEBUI_JWT], secret) if OPEN_WEBUI_JWT in headers else {}
-    named = _first_name(None if secret else _filled(headers, OPEN_WEBUI_USER), claims.get("id"), claims.get("sub"))
+    named = _first_name(None if secret else headers.get(OPEN_WEBUI_USER), claims.get("id"), claims.get("sub"))
     if named or must_sign:
         return named
-    return _first_name(_filled(headers, USER), body.get("safety_identifier"), body.get("user"))
+    return _first_name(headers.get(USER), body.get("safety_identifier"), body.get("user"))
 
 
 def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
@@ -188,8 +191,8 @@ def _chat_id(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     named = metadata.get("conversation_id") if isinstance(metadata, dict) else None
     cache_key = body.get("prompt_cache_key")
     return _first_name(
-        _filled(headers, CONVERSATION),
-        _filled(headers, OPEN_WEBUI_CHAT),
+        headers.get(CONVERSATION),
+        headers.get(OPEN_WEBUI_CHAT),
         named,
         *map(headers.get, SESSIONS),
         cache_key if isinstance(cache_key, str) and UNIQUE.fullmatch(cache_key) else None,
@@ -205,8 +208,8 @@ def _is_awaited(named: str | None, task: ChatRequest) -> bool:
 
 
 def _has_form_of_task(chat: ChatRequest) -> bool:
-    orders = [text_of(message) for message in chat.messages if message["role"] in SYSTEM_ROLES]
-    others = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    orders = list(map(text_of, filter(is_system, chat.messages)))
+    others = list(filterfalse(is_system, chat.messages))
     if len(others) != 1 or others[0]["role"] != "user":
         return False
     asked = text_of(others[0])
@@ -217,14 +220,15 @@ def _has_form_of_task(chat: ChatRequest) -> bool:
 
 def side_request(chat: ChatRequest) -> SideRequest | None:
     """Return which side request this is; None for a chat."""
-    said = [message for message in chat.messages if message["role"] not in SYSTEM_ROLES]
+    said = list(filterfalse(is_system, chat.messages))
     if not said or said[-1]["role"] != "user":
         return None
     is_instructed = len(said) < len(chat.messages)
     offers_tools = bool(chat.tools) and chat.fields.get("tool_choice") != "none"
     first, last = _beginnings(said[0]), _beginnings(said[-1])
     for known in SIDE_REQUESTS:
-        if known.asked and not any(text.startswith(known.asked) for text in (first if known.asks_first else last)):
+        texts = first if known.asks_first else last
+        if known.asked and not any(map(str.startswith, texts, repeat(known.asked))):
             continue
         may_be = (known.may_offer_tools or not offers_tools) and (is_instructed or not known.systems)
         if may_be and _is_told(known, chat):
@@ -235,8 +239,9 @@ def side_request(chat: ChatRequest) -> SideRequest | None:
 def _beginnings(message: Message) -> list[str]:
     """Return how the texts of a message begin, without what Claude Code reminds its model of before them."""
     content = message.get("content")
-    texts = [content] if isinstance(content, str) else [text_in(part) for part in parts_of(content) if is_text(part)]
-    return [REMINDERS.sub("", text[:MOST_SEARCHED]) for text in texts]
+    if isinstance(content, str):
+        return [REMINDERS.sub("", content[:MOST_SEARCHED])]
+    return [REMINDERS.sub("", text_in(part)[:MOST_SEARCHED]) for part in parts_of(content) if is_text(part)]
 
 
 def _is_told(known: SideRequest, chat: ChatRequest) -> bool:
@@ -247,18 +252,12 @@ def _is_told(known: SideRequest, chat: ChatRequest) -> bool:
         return False
     if not known.systems:
         return True
-    systems = [text_of(message)[:MOST_SEARCHED] for message in chat.messages if message["role"] in SYSTEM_ROLES]
+    systems = [text_of(message)[:MOST_SEARCHED] for message in filter(is_system, chat.messages)]
     return any(_opens_paragraph(phrase, text) for phrase in known.systems for text in systems)
 
 
 def _opens_paragraph(phrase: str, text: str) -> bool:
     return phrase in text and re.search(rf"(?:^|\n)[ \t-]*{re.escape(phrase)}", text) is not None
-
-
-def _filled(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header's value; None where it is missing or is a template that the client did not fill in."""
-    value = headers.get(name)
-    return None if value is None or UNFILLED.fullmatch(value.strip()) else value.strip()
 
 
 def _claims(token: str, secret: str | None) -> dict[str, Any]:
@@ -282,9 +281,10 @@ def _claims(token: str, secret: str | None) -> dict[str, Any]:
 
 
 def _first_name(*values: object) -> str:
-    """Return the first value that names something; a name is a text or a whole number."""
+    """Return the first value that names something: a whole number, or a text that is no template left unfilled."""
     for value in values:
-        if isinstance(value, str | int) and not isinstance(value, bool) and (name := str(value).strip()):
+        name = "" if isinstance(value, bool) or not isinstance(value, str | int) else str(value).strip()
+        if name and not UNFILLED.fullmatch(name):
             return _bounded(name)
     return ""
 

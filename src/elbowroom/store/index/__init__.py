@@ -2,6 +2,6 @@
 
 from elbowroom.store.index.conversation_index import ConversationIndex
 from elbowroom.store.index.filling import fill
-from elbowroom.store.index.keys import IndexedConversation, NumberedKeys, name_number, number_of
+from elbowroom.store.index.keys import IndexedConversation, name_number, number_of
 
-__all__ = ["ConversationIndex", "IndexedConversation", "NumberedKeys", "fill", "name_number", "number_of"]
+__all__ = ["ConversationIndex", "IndexedConversation", "fill", "name_number", "number_of"]

@@ -18,7 +18,6 @@ from elbowroom.store.index.keys import (
     EVEN,
     IndexedConversation,
     KeyTable,
-    NumberedKeys,
     name_number,
     number_of,
     numbers_of,
@@ -55,15 +54,14 @@ class Record:
     is_whole: bool = False
     may_have_hidden: bool = False
     keys: "array[int]" = field(default_factory=partial(array, "Q"))
-    unanswered: tuple[int, ...] = ()
+    unanswered: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class RunningTurn:
-    """A turn that has not ended: its conversation, the key that it answers, and how many messages it has."""
+    """A turn that has not ended, and how many messages it has."""
 
-    conversation: str
-    parent: int
+    begun: kinds.TurnBegun
     messages: int = 0
 
 
@@ -225,24 +223,26 @@ class ConversationIndex:
                 self.to_read[record.id] = None
             else:
                 record.is_whole = record.id not in self.to_read
-        self._use(record, change.at)
+        self._used(change.conversation, change.at)
 
     def _hear_all(self, changes: Iterable[Any]) -> None:
         """Take messages of clients in, those of a conversation together."""
         for conversation, alike in groupby(changes, attrgetter("conversation")):
-            heard = list(alike)
-            record = self._used(conversation, max(change.at for change in heard))
-            spoken, answers = list[int](), list[int]()
-            for change in heard:
-                is_answer = change.message.get("role") == "assistant"
-                (answers if is_answer else spoken).append(number_of(change.key))
-            if record is not None:
-                self.put(record, NumberedKeys(spoken, answers))
+            keys, at = list[int](), 0.0
+            for change in alike:
+                keys.append(number_of(change.key) | (change.message.get("role") == "assistant"))
+                at = max(at, change.at)
+            if (record := self._used(conversation, at)) is not None:
+                self.put(record, keys)
 
     def begin_turn(self, change: kinds.TurnBegun) -> None:
         """Take a turn in, whose answer has no key yet."""
         self._used(change.conversation, change.at)
-        self._turns[change.turn] = RunningTurn(change.conversation, number_of(change.parent))
+        self._turns[change.turn] = RunningTurn(change)
+
+    def running(self) -> list[kinds.TurnBegun]:
+        """Return the turns that have not ended."""
+        return [turn.begun for turn in self._turns.values()]
 
     def add_message(self, change: kinds.ReplyBegun | kinds.Added) -> None:
         """Note a message of a turn; a turn of several holds some that the client does not see."""
@@ -250,19 +250,19 @@ class ConversationIndex:
         if turn is None:
             return
         turn.messages += 1
-        if turn.messages > 1 and (record := self._used(turn.conversation, change.at)) is not None:
+        if turn.messages > 1 and (record := self._used(turn.begun.conversation, change.at)) is not None:
             record.may_have_hidden = True
 
     def end_turn(self, change: kinds.TurnEnded) -> None:
         """Take the key of an answer in."""
         turn = self._turns.pop(change.turn, None)
-        record = self._used(turn.conversation, change.at) if turn is not None else None
+        record = self._used(turn.begun.conversation, change.at) if turn is not None else None
         if turn is None or record is None:
             return
         if change.key:
-            self.put(record, NumberedKeys(answers=[number_of(change.key)]))
+            self.put(record, [number_of(change.key) | 1])
         elif change.status == "interrupted":
-            self.put(record, NumberedKeys(unanswered=[turn.parent]))
+            self.put(record, (), [number_of(turn.begun.parent)])
 
     def use(self, change: kinds.CompactionNoted) -> None:
         """Note that a conversation is used."""
@@ -342,18 +342,17 @@ class ConversationIndex:
         record.may_have_hidden = record.may_have_hidden or read.may_have_hidden
         return record
 
-    def put(self, record: Record, keys: NumberedKeys) -> None:
-        """Add keys to a conversation, if it is still there."""
+    def put(self, record: Record, keys: Sequence[int], unanswered: Iterable[int] = ()) -> None:
+        """Add keys to a conversation, if it is still there; those of answers have their last bit set."""
         if self._records.get(record.id) is not record:
             return
-        for key in [*keys.spoken, *(answer | 1 for answer in keys.answers)]:
-            if not self._table.has(key, record.number):
-                self._table.add(key, record.number)
+        for key in keys:
+            if self._table.add(key, record.number):
                 record.keys.append(key)
-        for key in keys.unanswered:
-            self._unanswered.add(key, record.number)
-        record.unanswered += tuple(keys.unanswered)
-        self._sweep(SWEPT + 2 * (len(keys.spoken) + len(keys.answers)))
+        for key in unanswered:
+            if self._unanswered.add(key, record.number):
+                record.unanswered.append(key)
+        self._sweep(SWEPT + 2 * len(keys))
         self._stay_within_bounds()
 
     def have_taken(self, record: Record) -> None:
@@ -384,12 +383,9 @@ class ConversationIndex:
         if record is None:
             record = self._add(conversation)
             self.to_read[conversation] = None
-        self._use(record, at)
-        return record
-
-    def _use(self, record: Record, at: float) -> None:
         record.used = max(record.used, at)
-        self._records.move_to_end(record.id)
+        self._records.move_to_end(conversation)
+        return record
 
     def _add(self, conversation: str) -> Record:
         self._numbered += 1

@@ -55,7 +55,8 @@ async def _take(index: ConversationIndex, read: IndexedConversation) -> None:
     record = index.begin_to_take(read)
     if record is None:
         return
-    for keys in read.keys.in_pieces(KEYS_AT_ONCE):
-        index.put(record, keys)
+    for at in range(0, max(len(read.keys), len(read.unanswered)), KEYS_AT_ONCE):
+        some = slice(at, at + KEYS_AT_ONCE)
+        index.put(record, read.keys[some], read.unanswered[some])
         await asyncio.sleep(0)
     index.have_taken(record)

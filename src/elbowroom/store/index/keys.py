@@ -4,7 +4,7 @@ import hashlib
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,18 +49,18 @@ class KeyTable:
         self._holders = [array("I") for _ in range(PIECES)]
         self.length = 0
 
-    def add(self, key: int, holder: int) -> None:
-        """Add a pair."""
-        piece, start, end = self._range(key, key)
-        place = bisect_right(self._holders[piece], holder, start, end)
-        self._keys[piece].insert(place, key)
-        self._holders[piece].insert(place, holder)
-        self.length += 1
+    def add(self, key: int, holder: int) -> bool:
+        """Add a pair, unless it is there; tell whether it was not."""
+        piece, place, is_there = self._place(key, holder)
+        if not is_there:
+            self._keys[piece].insert(place, key)
+            self._holders[piece].insert(place, holder)
+            self.length += 1
+        return not is_there
 
     def remove(self, key: int, holder: int) -> None:
         """Remove a pair that is there."""
-        piece, start, end = self._range(key, key)
-        place = bisect_left(self._holders[piece], holder, start, end)
+        piece, place, _ = self._place(key, holder)
         del self._keys[piece][place]
         del self._holders[piece][place]
         self.length -= 1
@@ -75,41 +75,29 @@ class KeyTable:
 
     def has(self, key: int, holder: int) -> bool:
         """Tell whether a pair is there."""
-        piece, start, end = self._range(key, key)
-        place = bisect_left(self._holders[piece], holder, start, end)
-        return place < end and self._holders[piece][place] == holder
+        return self._place(key, holder)[2]
 
-    def _range(self, first: int, last: int) -> tuple[int, int, int]:
-        keys = self._keys[first >> 56]
-        return first >> 56, bisect_left(keys, first), bisect_right(keys, last)
-
-
-@dataclass(frozen=True, slots=True)
-class NumberedKeys:
-    """The keys of a conversation as numbers: of what was said, and of answers.
-
-    `unanswered` are the keys of messages whose answers were interrupted before they had a key.
-    """
-
-    spoken: Sequence[int] = ()
-    answers: Sequence[int] = ()
-    unanswered: Sequence[int] = ()
-
-    def in_pieces(self, size: int) -> Iterator["NumberedKeys"]:
-        """Yield the keys, at most so many at once of each kind."""
-        longest = max(map(len, (self.spoken, self.answers, self.unanswered)))
-        for at in range(0, longest, size):
-            some = slice(at, at + size)
-            yield NumberedKeys(self.spoken[some], self.answers[some], self.unanswered[some])
+    def _place(self, key: int, holder: int) -> tuple[int, int, bool]:
+        """Return the piece and the place in it where a pair is or belongs, and whether it is there."""
+        piece = key >> 56
+        keys, holders = self._keys[piece], self._holders[piece]
+        end = bisect_right(keys, key)
+        place = bisect_left(holders, holder, bisect_left(keys, key), end)
+        return piece, place, place < end and holders[place] == holder
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedConversation:
-    """A conversation as the database has it; `owner` is the key of its owner and `name` the number of its name."""
+    """A conversation as the database has it; `owner` is the key of its owner and `name` the number of its name.
+
+    `keys` are those of its messages as numbers, an answer's with its last bit set. `unanswered` are the keys of
+    messages whose answers were interrupted before they had a key.
+    """
 
     id: str
     owner: str
     name: int
     used: float
-    keys: NumberedKeys
+    keys: Sequence[int]
+    unanswered: Sequence[int]
     may_have_hidden: bool

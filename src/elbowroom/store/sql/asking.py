@@ -23,61 +23,38 @@ class OnDatabase(Protocol):
 Rows = TypeVar("Rows", bound=OnDatabase)
 
 
-def reading(
-    question: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: it is answered on a thread for turns."""
+class Awaited(Protocol):
+    """Lets a method that takes a connection be awaited without one."""
 
-    @wraps(question)
-    async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.read(lambda connection: question(rows, connection, *args, **named))
-
-    return ask
+    def __call__(
+        self, method: Callable[Concatenate[Rows, Connection, Given], Result], /
+    ) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
+        """Return the method without a connection."""
 
 
-def browsing(
-    question: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: it is answered on a thread no turn waits for."""
+def _awaited(carry_out: Callable[[Database, Callable[[Connection], Any]], Coroutine[Any, Any, Any]]) -> Awaited:
+    """Return what has a method carried out by this one of its database."""
 
-    @wraps(question)
-    async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.browse(lambda connection: question(rows, connection, *args, **named))
+    def without_connection(
+        method: Callable[Concatenate[Rows, Connection, Given], Result], /
+    ) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
+        @wraps(method)
+        async def ask(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
+            result: Result = await carry_out(rows.database, lambda connection: method(rows, connection, *args, **named))
+            return result
 
-    return ask
+        return ask
 
-
-def writing(
-    change: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: it is carried out on the thread that writes."""
-
-    @wraps(change)
-    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.write(lambda connection: change(rows, connection, *args, **named))
-
-    return make
+    return without_connection
 
 
-def housekeeping(
-    change: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: the disk gets it in the background."""
-
-    @wraps(change)
-    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.keep_house(lambda connection: change(rows, connection, *args, **named))
-
-    return make
-
-
-def settling(
-    change: Callable[Concatenate[Rows, Connection, Given], Result],
-) -> Callable[Concatenate[Rows, Given], Coroutine[Any, Any, Result]]:
-    """Let a method that takes a connection be awaited without one: servers settle it, and wait for nothing else."""
-
-    @wraps(change)
-    async def make(rows: Rows, /, *args: Given.args, **named: Given.kwargs) -> Result:
-        return await rows.database.settle(lambda connection: change(rows, connection, *args, **named))
-
-    return make
+reading = _awaited(Database.read)
+"""Answered on a thread for turns."""
+browsing = _awaited(Database.browse)
+"""Answered on a thread that no turn waits for."""
+writing = _awaited(Database.write)
+"""Carried out on the thread that writes."""
+housekeeping = _awaited(Database.keep_house)
+"""Carried out there, and the disk gets it in the background."""
+settling = _awaited(Database.settle)
+"""Settled among servers, which wait for nothing else."""

@@ -19,7 +19,7 @@ from elbowroom.context.conversation import (
     Savings,
 )
 from elbowroom.store.base import StoreUnavailable, encoded, owner_key
-from elbowroom.store.changes import KeptChange, Released, TurnDeleted, is_sound_id, left_out
+from elbowroom.store.changes import KeptChange, Released, TurnDeleted, is_sound, left_out
 from elbowroom.store.index import IndexedConversation
 from elbowroom.store.questions import (
     AskedConversations,
@@ -41,7 +41,7 @@ from elbowroom.store.questions import (
 )
 from elbowroom.store.sql.asking import browsing, housekeeping, reading, writing
 from elbowroom.store.sql.database import Database
-from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from, selected
+from elbowroom.store.sql.dialect import batched, execute_all, is_refusal, number_from
 from elbowroom.store.sql.finding import known_of, longest_known, page_of_index, searched, some_of_index
 from elbowroom.store.sql.limits import GOING, delete_messages
 from elbowroom.store.sql.pages import read_message, read_page
@@ -66,8 +66,8 @@ from elbowroom.store.sql.schema import (
     turns,
 )
 from elbowroom.store.sql.sharing import Written, note_written, of_dead, renewing
-from elbowroom.store.sql.statements import TAILS, interrupting, values
-from elbowroom.store.sql.writing import Plan, Tail, growing, with_sure_tails
+from elbowroom.store.sql.statements import interrupting
+from elbowroom.store.sql.writing import Plan
 
 NUMBERED: Final = (messages, step_usage, compactions, queue)
 FIRST_COPIED_NUMBER: Final = 2**40
@@ -103,7 +103,6 @@ class SqlConversations(AskedConversations):
     def __init__(self, database: Database, server: str = "") -> None:
         self.database = database
         self._server = server
-        self._tails: dict[str, Tail] = {}  # of replies that grow; only the thread that writes touches it
 
     @housekeeping
     def interrupt(self, connection: Connection) -> None:
@@ -128,7 +127,7 @@ class SqlConversations(AskedConversations):
         Where it cannot be written, because another process writes for example, words will meet that and tell it.
         """
         with suppress(StoreUnavailable):
-            await self.database.on_writer(self._rehearse)
+            await self.database.do(self._rehearse)
 
     async def write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.
@@ -136,7 +135,7 @@ class SqlConversations(AskedConversations):
         `number` is that of the batch, which rises. A batch that is written again, since a server's answer to the first
         time was lost, is written once. With `server` it is that of another server, which has left it.
         """
-        await self.database.on_writer(partial(self._write, changes, number, server))
+        await self.database.do(partial(self._write, changes, Written(number), server or self._server))
 
     async def ask(self, question: Question[Answer]) -> Answer:
         """Return the answer; turns wait for none that people ask for, and nobody for a search."""
@@ -197,39 +196,23 @@ class SqlConversations(AskedConversations):
 
     def _rehearse(self) -> None:
         with suppress(_TakenBack), self.database.writing_at_once() as connection:
-            execute_all(connection, Plan({}, self._server).add(REHEARSED).groups)
+            execute_all(connection, Plan(self._server).add(REHEARSED).groups)
             raise _TakenBack
 
-    def _write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
-        server = server or self._server
+    def _write(self, changes: Sequence[KeptChange], written: Written, server: str) -> None:
+        """Write changes together, or where a database refuses their values, one by one."""
         try:
-            self._write_together(changes, Written(number), server)
+            with self.database.writing_at_once() as connection:
+                if not server or note_written(connection, server, written):
+                    execute_all(connection, Plan(server).add(changes).groups)
         except StoreUnavailable as error:
             if not is_refusal(error):
                 raise
-            for place, change in enumerate(changes, 1):
-                self._write_alone(change, Written(number - 1, place), server)
-
-    def _write_alone(self, change: KeptChange, written: Written, server: str) -> None:
-        try:
-            self._write_together([change], written, server)
-        except StoreUnavailable as error:
-            if not is_refusal(error):
-                raise
-            left_out(change, error)
-
-    def _write_together(self, changes: Sequence[KeptChange], written: Written, server: str) -> None:
-        tails = self._tails
-        with self.database.writing_at_once() as connection:
-            if server and not note_written(connection, server, written):
-                self._tails = {}
+            if written.place:
+                left_out(changes[0], error)
                 return
-            for batch in with_sure_tails(changes, tails):
-                unknown = [reply for reply in growing(batch) if reply not in tails]
-                plan = Plan(tails | _tails(connection, unknown), server).add(batch)
-                execute_all(connection, plan.groups)
-                tails = plan.tails_after()
-        self._tails = tails
+            for place, change in enumerate(changes, 1):
+                self._write([change], Written(written.number - 1, place), server)
 
 
 def _rows_of(table: Table) -> Any:
@@ -256,11 +239,6 @@ ROWS_OF: Final = {
 """What selects the rows of conversations, for each table that has any."""
 
 
-def _tails(connection: Connection, replies: Sequence[str]) -> dict[str, Tail]:
-    rows = selected(connection, TAILS, [values(message=reply) for reply in replies])
-    return {reply: Tail(turn) if last is None else Tail(turn, last, *rest) for reply, turn, last, *rest in rows}
-
-
 def _conversations_of(connection: Connection, changes: Sequence[KeptChange]) -> set[str]:
     """Return which conversations these changes are about, where they are there."""
     found: set[str] = set()
@@ -278,15 +256,15 @@ def _conversations_of(connection: Connection, changes: Sequence[KeptChange]) -> 
             case _:
                 found.add(change.conversation)
     for table, ids in names.items():
-        for some in batched(sorted(filter(is_sound_id, ids))):
+        for some in batched(sorted(filter(is_sound, ids))):
             found.update(connection.scalars(select(table.c.conversation).where(table.c.id.in_(some))))
-    return set(filter(is_sound_id, found))
+    return set(filter(is_sound, found))
 
 
 def _found(owner: str, conversation: str, connection: Connection) -> Row[Any] | None:
     """Return the conversation with this id, or else the one used last with this name."""
     own = select(conversations).where(conversations.c.owner == owner_key(owner), conversations.c.id == conversation)
-    if is_sound_id(conversation) and (row := connection.execute(own).first()):
+    if is_sound(conversation) and (row := connection.execute(own).first()):
         return row
     return connection.execute(_named(owner, conversation)).first() if conversation else None
 
@@ -329,19 +307,18 @@ def _look_up(asked: LookUp, connection: Connection) -> Known | None:
 
 @_answers(Turns)
 def _turns(asked: Turns, connection: Connection) -> list[KeptTurn]:
-    is_sound = is_sound_id(asked.conversation)
-    return read_turns(connection, asked.conversation, set(asked.keys)) if is_sound else []
+    return read_turns(connection, asked.conversation, set(asked.keys)) if is_sound(asked.conversation) else []
 
 
 @_answers(Pins)
 def _pins(asked: Pins, connection: Connection) -> frozenset[str]:
-    return read_pins(connection, asked.conversation) if is_sound_id(asked.conversation) else frozenset()
+    return read_pins(connection, asked.conversation) if is_sound(asked.conversation) else frozenset()
 
 
 @_answers(Times)
 def _times(asked: Times, connection: Connection) -> Mapping[str, float]:
-    keys = [key for key in asked.keys if is_sound_id(key)]
-    return read_times(connection, asked.conversation, keys) if is_sound_id(asked.conversation) else {}
+    keys = [key for key in asked.keys if is_sound(key)]
+    return read_times(connection, asked.conversation, keys) if is_sound(asked.conversation) else {}
 
 
 @_answers(Queue)
@@ -351,7 +328,7 @@ def _queue(_: Queue, connection: Connection) -> list[QueuedMessage]:
 
 @_answers(Receipt)
 def _receipt(asked: Receipt, connection: Connection) -> str | None:
-    if not is_sound_id(asked.conversation):
+    if not is_sound(asked.conversation):
         return None
     own = queue_receipts.c
     received = select(own.fingerprint).where(own.id == asked.message, own.conversation == asked.conversation)
@@ -391,7 +368,7 @@ def _find(asked: Find, connection: Connection) -> ConversationRow | None:
 
 @_answers(Holder)
 def _holder(asked: Holder, connection: Connection) -> str | None:
-    if not is_sound_id(asked.turn):
+    if not is_sound(asked.turn):
         return None
     own = conversations.c.owner == owner_key(asked.owner)
     statement = select(conversations.c.id).join(turns, turns.c.conversation == conversations.c.id)

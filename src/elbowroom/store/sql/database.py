@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from elbowroom.store.base import SCHEMA_VERSION, StoreDamaged, StoreUnavailable
+from elbowroom.store.base import SCHEMA_VERSION, StoreDamaged, StoreUnavailable, retrieved
 from elbowroom.store.identity import OwnFile, StoreReplaced
 from elbowroom.store.lock import (
     doubt_about,
@@ -104,7 +104,7 @@ class Database:
         """
         database = cls(place)
         try:
-            await database.on_writer(database._open)
+            await database.do(database._open)
         except BaseException:
             await database.aclose()
             raise
@@ -112,11 +112,11 @@ class Database:
 
     async def read(self, question: Callable[[Connection], Result]) -> Result:
         """Answer a question of a turn on a thread that reads, in one transaction. Raises StoreUnavailable."""
-        return await self._on(self._reading, partial(_transact, self._readers, question))
+        return await self.do(partial(_transact, self._readers, question), self._reading)
 
     async def browse(self, question: Callable[[Connection], Result]) -> Result:
         """Answer a question that no turn waits for, on other threads, in one transaction. Raises StoreUnavailable."""
-        return await self._on(self._browsing, partial(_transact, self._readers, question))
+        return await self.do(partial(_transact, self._readers, question), self._browsing)
 
     async def search(self, question: Callable[[Connection], Result]) -> Result:
         """Answer a question that may read all rows, one at a time, so that other questions never wait for it.
@@ -125,7 +125,7 @@ class Database:
         """
         is_given_up = threading.Event()
         try:
-            return await self._on(self._searching, partial(self._search, question, is_given_up))
+            return await self.do(partial(self._search, question, is_given_up), self._searching)
         finally:
             is_given_up.set()
 
@@ -136,7 +136,7 @@ class Database:
             self.check_place()
             return _transact(self._writer, change)
 
-        return await self._on(self._writing, made)
+        return await self.do(made)
 
     async def keep_house(self, change: Callable[[Connection], Result]) -> Result:
         """Make a change as `write` does, but leave the disk to the background.
@@ -148,18 +148,25 @@ class Database:
             with self.writing_at_once() as connection:
                 return change(connection)
 
-        return await self._on(self._writing, made)
+        return await self.do(made)
 
     async def settle(self, change: Callable[[Connection], Result]) -> Result:
         """Make a change that servers settle among each other, while others write; each statement is over at once.
 
         A power cut may take it back. Raises StoreUnavailable.
         """
-        return await self._on(self._settling, partial(self._settle, change))
+        return await self.do(partial(self._settle, change), self._settling)
 
-    async def on_writer(self, work: Callable[[], Result]) -> Result:
-        """Do work on the thread that writes, which opens its transactions itself. Raises StoreUnavailable."""
-        return await self._on(self._writing, work)
+    async def do(self, work: Callable[[], Result], threads: Executor | None = None) -> Result:
+        """Do work on the thread that writes, or on others, which opens its transactions. Raises StoreUnavailable."""
+        if self._is_closed:
+            raise StoreUnavailable("it has been closed")
+        self._last_asked = time.monotonic()
+        with plain_errors():
+            future = asyncio.wrap_future((threads or self._writing).submit(self._noting_damage, work))
+        future.add_done_callback(retrieved)
+        await asyncio.wait([future])  # which cancels nothing
+        return future.result()
 
     def check_place(self) -> None:
         """Raise StoreReplaced where another file, or none, is where this one was; for the thread that writes."""
@@ -257,16 +264,6 @@ class Database:
             for engine in (*self._engines(), *self._holders):
                 break_off(engine)
         await task
-
-    async def _on(self, threads: Executor, work: Callable[[], Result]) -> Result:
-        if self._is_closed:
-            raise StoreUnavailable("it has been closed")
-        self._last_asked = time.monotonic()
-        with plain_errors():
-            future = asyncio.wrap_future(threads.submit(self._noting_damage, work))
-        future.add_done_callback(_seen)
-        await asyncio.wait([future])  # which cancels nothing
-        return future.result()
 
     def _noting_damage(self, work: Callable[[], Result]) -> Result:
         """Do work; where something cannot be read, the whole file is checked when it is opened the next time."""
@@ -424,9 +421,3 @@ class Database:
 def _transact(engine: Engine, work: Callable[[Connection], Result]) -> Result:
     with plain_errors(), engine.begin() as connection:
         return work(connection)
-
-
-def _seen(future: "asyncio.Future[Any]") -> None:
-    """Retrieve an error, so that asyncio does not report it as lost where the caller has gone."""
-    if not future.cancelled():
-        future.exception()

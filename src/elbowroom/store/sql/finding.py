@@ -23,8 +23,8 @@ from sqlalchemy import (
 
 from elbowroom.context.conversation import ConversationRow, Known
 from elbowroom.store.base import decoded_text, encoded
-from elbowroom.store.changes import is_sound_id
-from elbowroom.store.index import IndexedConversation, NumberedKeys, name_number, number_of
+from elbowroom.store.changes import is_sound
+from elbowroom.store.index import IndexedConversation, name_number, number_of
 from elbowroom.store.message_parts import Part, body, text_in_part
 from elbowroom.store.sql.dialect import batched, listed, role_of
 from elbowroom.store.sql.reading import conversation_row
@@ -34,8 +34,6 @@ from elbowroom.store.sql.search import SEARCHED, found_in_index
 NO_KEY: Final = "?"
 BETWEEN: Final = ","
 CONVERSATIONS_A_PAGE: Final = 25
-ROLES: Final = ("", "assistant")
-"""Whose messages are told apart; the first stands for all others."""
 
 
 def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -122,7 +120,7 @@ def known_of(connection: Connection, conversation: str, keys: Sequence[str]) -> 
 
 def _listed_keys(keys: Sequence[str]) -> str:
     """Return keys as a JSON list; one that no message has keeps its place by what is no key, for it may be any text."""
-    return encoded([key if is_sound_id(key) else NO_KEY for key in keys])
+    return encoded([key if is_sound(key) else NO_KEY for key in keys])
 
 
 _own = conversations.c
@@ -180,20 +178,15 @@ def _grouped(connection: Connection, statement: Select[Any], given: dict[str, An
 
 
 def _indexed_one(row: Row[Any], heard: Sequence[Row[Any]], turned: Sequence[Row[Any]]) -> IndexedConversation:
-    by_role: dict[Any, list[int]] = {role: [] for role in ROLES}
-    for group in heard:
-        by_role[group.role if group.role in by_role else ""] += _numbers(group.keys)
-    of_turns = [number for group in turned for number in _numbers(group.keys)]
+    spoken = [number for group in heard if group.role != "assistant" for number in _numbers(group.keys)]
+    answers = [*(group for group in heard if group.role == "assistant"), *turned]
     return IndexedConversation(
         id=row.id,
         owner=row.owner,
         name=name_number(row.owner, row.name),
         used=row.updated,
-        keys=NumberedKeys(
-            spoken=by_role[""],
-            answers=[*by_role["assistant"], *of_turns],
-            unanswered=[number for group in turned for number in _numbers(group.parents)],
-        ),
+        keys=[*spoken, *(number | 1 for group in answers for number in _numbers(group.keys))],
+        unanswered=[number for group in turned for number in _numbers(group.parents)],
         may_have_hidden=any(group.has_more for group in turned),
     )
 

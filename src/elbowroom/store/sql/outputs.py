@@ -44,10 +44,6 @@ class SqlToolOutputs:
         if output.names:
             replace_uses(connection, tool_outputs.name, output.ref.id, output.names)
 
-    async def find(self, owner: str, ref_id: str) -> ToolOutputRef | None:
-        """Return the reference of what is kept under an id, which counts as used now, or None."""
-        return await self._find(owner, ref_id) if is_ref_id(ref_id) else None
-
     async def chunks(self, owner: str, ref_id: str, line: int = 1, column: int = 1) -> AsyncIterator[Chunk]:
         """Yield the chunks from a place on; one with a place in it is the first.
 
@@ -69,7 +65,10 @@ class SqlToolOutputs:
             self.database.write_later(partial(self._name, key, new, now))
 
     @reading
-    def _find(self, connection: Connection, owner: str, ref_id: str) -> ToolOutputRef | None:
+    def find(self, connection: Connection, owner: str, ref_id: str) -> ToolOutputRef | None:
+        """Return the reference of what is kept under an id, which counts as used now, or None."""
+        if not is_ref_id(ref_id):
+            return None
         row = connection.execute(select(tool_outputs).filter_by(owner=owner_key(owner), id=ref_id)).first()
         if row is None:
             return None

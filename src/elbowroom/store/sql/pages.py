@@ -30,7 +30,7 @@ from sqlalchemy.types import TypeEngine
 from elbowroom.context.branch import ConversationTree, never_shown
 from elbowroom.context.conversation import KeptMessage, MessagePage, PageWanted
 from elbowroom.context.transcript import SYSTEM_ROLES
-from elbowroom.store.changes import is_sound_id
+from elbowroom.store.changes import is_sound
 from elbowroom.store.message_parts import UNREADABLE
 from elbowroom.store.sql.dialect import KEY, batched
 from elbowroom.store.sql.reading import kept_messages, numbered_from_one
@@ -88,7 +88,7 @@ def read_message(connection: Connection, conversation: Row[Any], message: str) -
 
 def _message(connection: Connection, conversation: str, message: str) -> Row[Any] | None:
     own = messages.c
-    if not is_sound_id(message):
+    if not is_sound(message):
         return None
     return connection.execute(select(messages).where(own.id == message, own.conversation == conversation)).first()
 

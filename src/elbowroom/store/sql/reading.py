@@ -26,7 +26,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.context.transcript import CallState, Message, calls_of, text_of
 from elbowroom.store.base import decoded_text
-from elbowroom.store.changes import is_sound_id
+from elbowroom.store.changes import is_sound
 from elbowroom.store.message_parts import REPLY_FIELDS, UNREADABLE, Part, joined
 from elbowroom.store.sql.dialect import batched
 from elbowroom.store.sql.schema import compactions, message_parts, messages, queue, step_usage, turns
@@ -91,7 +91,7 @@ def read_turns(connection: Connection, conversation: str, keys: set[str]) -> lis
     """Return the turns that may hold more than their clients have, and whose answer, or else parent, has such a key."""
     # Written so, the index of keys is used, and not all turns of a conversation are read.
     of_it = select(turns).where(turns.c.conversation.concat("") == conversation, turns.c.has_more)
-    with_keys = (of_it.where(turns.c.key.in_(some)) for some in batched(["", *filter(is_sound_id, keys)]))
+    with_keys = (of_it.where(turns.c.key.in_(some)) for some in batched(["", *filter(is_sound, keys)]))
     meant = [turn for statement in with_keys for turn in connection.execute(statement) if _is_meant(turn, keys)]
     meant.sort(key=attrgetter("began"))
     found: dict[str, list[Message]] = defaultdict(list)

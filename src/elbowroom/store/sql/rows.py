@@ -3,7 +3,7 @@
 import json
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -39,15 +39,15 @@ UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 class SqlLedger:
     """`LedgerRows` in a database; `clock` gives Unix seconds. All methods raise StoreUnavailable.
 
-    The keys of all entries are in memory, with the last use of those that were used since the database was opened, so
-    that a conversation that was never compacted costs no query.
+    The keys of all entries are in memory, as `last_used` with the last use of those that were used since the database
+    was opened, so that a conversation that was never compacted costs no query.
     """
 
     def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
         self.database = database
         self._limits = limits
         self._clock = clock
-        self._last_used: dict[str, float | None] = {}  # replaced where it changes, for others may be reading it
+        self.last_used: dict[str, float | None] = {}  # replaced where it changes, for others may be reading it
         self._replacing = threading.Lock()
         self._loaded = 0.0
 
@@ -59,34 +59,30 @@ class SqlLedger:
     def load_new(self, connection: Connection) -> None:
         """Read the keys of entries that other servers have written since this was last done."""
         found = selected(connection, USED_SINCE, [values(last_used=self._loaded - OVERLAP_SECONDS)])
-        if missing := [key for key, _ in found if key not in self._last_used]:
+        if missing := [key for key, _ in found if key not in self.last_used]:
             with self._replacing:
-                self._last_used = dict.fromkeys(missing) | self._last_used
+                self.last_used = dict.fromkeys(missing) | self.last_used
         self._loaded = max([self._loaded, *(last_used for _, last_used in found)])
-
-    def keys(self) -> Collection[str]:
-        """Return the keys of all entries."""
-        return self._last_used.keys()
 
     async def find(self, keys: Sequence[str]) -> list[Entry]:
         """Return the entries with these keys, which count as used now."""
-        known = [key for key in dict.fromkeys(keys) if key in self._last_used]
+        known = [key for key in dict.fromkeys(keys) if key in self.last_used]
         return await self._find(known) if known else []
 
     async def save(self, packed: PackedEntry) -> None:
         """Keep an entry in place of one with the same key."""
-        await self.database.on_writer(partial(self._save, packed))
+        await self.database.do(partial(self._save, packed))
 
     async def delete_unused(self, today: float) -> None:
         """Delete entries that nobody used in the days of retention before today, with the references in them."""
-        share = Share("compactions", len(self._last_used), self._limits)
-        while await self.database.on_writer(partial(self._delete_unused, today, share)):
+        share = Share("compactions", len(self.last_used), self._limits)
+        while await self.database.do(partial(self._delete_unused, today, share)):
             pass
 
     @reading
     def _load(self, connection: Connection) -> None:
         # The keys alone are in an index: reading another column would read all that was compacted.
-        self._last_used = dict.fromkeys(connection.scalars(select(ledger_entries.c.key)))
+        self.last_used = dict.fromkeys(connection.scalars(select(ledger_entries.c.key)))
         self._loaded = connection.scalar(select(func.max(ledger_entries.c.last_used))) or 0.0
 
     @reading
@@ -98,12 +94,12 @@ class SqlLedger:
         used = [row.key for row in rows if abs(now - self._last_use(row)) >= self._limits.touch_seconds]
         if used:
             with self._replacing:
-                self._last_used = self._last_used | dict.fromkeys(self._last_used.keys() & used, now)
+                self.last_used = self.last_used | dict.fromkeys(self.last_used.keys() & used, now)
             self.database.write_later(partial(_touch, used, now))
         return [entry for row in rows if (entry := _entry(row))]
 
     def _last_use(self, row: Row[Any]) -> float:
-        known = self._last_used.get(row.key)
+        known = self.last_used.get(row.key)
         return float(row.last_used) if known is None else known
 
     def _save(self, packed: PackedEntry) -> None:
@@ -116,7 +112,7 @@ class SqlLedger:
             connection.execute(insert(ledger_entries).values(**_values(packed, now)))
             replace_uses(connection, ledger_entries.name, entry.key, packed.refs)
         with self._replacing:
-            self._last_used = self._last_used | {entry.key: now}
+            self.last_used = self.last_used | {entry.key: now}
 
     def _delete_unused(self, today: float, share: Share) -> bool:
         """Delete some of them; tell whether there may be more."""
@@ -133,7 +129,7 @@ class SqlLedger:
             connection.execute(delete(tool_output_uses).where(lost))
         with self._replacing:
             gone = set(going)
-            self._last_used = {key: used for key, used in self._last_used.items() if key not in gone}
+            self.last_used = {key: used for key, used in self.last_used.items() if key not in gone}
         return len(going) == ENTRIES_A_TRANSACTION
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Update,
     and_,
     bindparam,
+    case,
     delete,
     exists,
     func,
@@ -23,11 +24,14 @@ from sqlalchemy import (
     true,
     update,
 )
+from sqlalchemy.dialects.postgresql import insert as insert_or_update  # which SQLite says in the same words
 from sqlalchemy.types import TypeEngine
 
 from elbowroom.store.base import encoded
+from elbowroom.store.changes import is_sound
 from elbowroom.store.sql.dialect import skipping
 from elbowroom.store.sql.schema import (
+    LARGEST_PART,
     compactions,
     conversations,
     message_parts,
@@ -48,8 +52,13 @@ def bound(name: str, kind: TypeEngine[Any] | None = None) -> BindParameter[Any]:
 
 
 def values(**given: Any) -> dict[str, Any]:
-    """Return values under the names that the statements give them."""
-    return {f"new_{name}": value for name, value in given.items()}
+    """Return values under the names that the statements give them. Raises ValueError for one that no database takes."""
+    named = {}
+    for name, value in given.items():
+        if not is_sound(value):
+            raise ValueError(f"no database takes its {name}")
+        named[f"new_{name}"] = value
+    return named
 
 
 def _inserting(table: Table, taken: Mapping[str, ColumnElement[Any]], condition: ColumnElement[bool]) -> Insert:
@@ -169,11 +178,32 @@ HAS_MORE: Final = (
 ADD_PART: Final = _inserting_each(
     message_parts, {"message": select(messages.c.id).where(messages.c.id == bound("message")).scalar_subquery()}
 )
-GROW_PART: Final = (
-    update(message_parts)
-    .where(message_parts.c.message == bound("message"), message_parts.c.position == bound("position"))
-    .values(content=message_parts.c.content.concat(bound("content")))
+_last: Final = message_parts.alias("last")
+_earlier: Final = message_parts.alias("earlier")
+_said: Final = {name: bound(name, message_parts.c[name].type) for name in ("kind", "status", "content")}
+_GOES_ON: Final = and_(
+    _last.c.kind == _said["kind"],
+    or_(_last.c.kind == "text", _last.c.kind == "reasoning"),
+    func.length(_last.c.content) + func.length(_said["content"]) <= LARGEST_PART,
 )
+_LAST_POSITION: Final = select(func.max(_earlier.c.position)).where(_earlier.c.message == messages.c.id)
+_SAYING: Final = insert_or_update(message_parts).from_select(
+    ["message", "position", *_said],
+    select(
+        messages.c.id,
+        case((_GOES_ON, _last.c.position), else_=func.coalesce(_last.c.position + 1, 0)),
+        *_said.values(),
+    )
+    .outerjoin_from(
+        messages, _last, and_(_last.c.message == messages.c.id, _last.c.position == _LAST_POSITION.scalar_subquery())
+    )
+    .where(messages.c.id == bound("message")),
+)
+SAY: Final = _SAYING.on_conflict_do_update(
+    index_elements=["message", "position"],
+    set_={"content": message_parts.c.content.concat(_SAYING.excluded.content)},
+)
+"""Puts more at the end of a reply: a text goes on in its last part, as long as that is of its kind and small enough."""
 END_REPLY: Final = update(messages).where(messages.c.id == bound("message")).values(status=bound("status"))
 END_PARTS: Final = (
     update(message_parts).where(message_parts.c.message == bound("message")).values(status=bound("status"))
@@ -249,19 +279,6 @@ USED_BY_TURN: Final = (
     update(conversations)
     .where(conversations.c.id == _conversation_of_turn(), conversations.c.updated < bound("at"))
     .values(updated=bound("at"))
-)
-TAILS: Final = (
-    select(
-        messages.c.id,
-        messages.c.turn,
-        message_parts.c.position,
-        message_parts.c.kind,
-        func.length(message_parts.c.content),
-    )
-    .join_from(messages, message_parts, message_parts.c.message == messages.c.id, isouter=True)
-    .where(messages.c.id == bound("message"))
-    .order_by(message_parts.c.position.desc())
-    .limit(1)
 )
 
 

@@ -30,7 +30,7 @@ LIMITS_LOCK: Final = 0x656C626F776C696D
 
 
 class SqlStore:
-    """An open database; made by `open`, given back by `aclose`."""
+    """An open database; made by `open`, given back by `aclose`. If it `is_durable`, rows outlive the process."""
 
     def __init__(self, database: Database, limits: Limits, clock: WatchedClock, server: str = "") -> None:
         self.ledger = SqlLedger(database, limits, clock)
@@ -40,6 +40,7 @@ class SqlStore:
         self.conversations = SqlConversations(database, server)
         self.servers = SqlServers(database, server)
         self.leases = SqlServerLeases(database, server)
+        self.is_durable = database.place is not None
         self._database = database
         self._limits = limits
         self._output_limits = ToolOutputLimits(database, limits, clock)
@@ -74,7 +75,7 @@ class SqlStore:
         store = cls(database, limits, clock, server)
         try:
             await store.ledger.load()
-            await database.on_writer(database.mark)
+            await database.do(database.mark)
             if database.path is not None and not database.is_read_only:
                 await store.conversations.rehearse()
         except BaseException:
@@ -87,11 +88,6 @@ class SqlStore:
         """Return the new path of the damaged file in whose place this one was begun."""
         return self._database.set_aside
 
-    @property
-    def is_durable(self) -> bool:
-        """Tell whether what is written outlives the process."""
-        return self._database.place is not None
-
     async def secret(self) -> bytes:
         """Return the secret that a database server keeps for all who use it, made where there is none."""
         return await self._database.write(kept_secret)
@@ -102,11 +98,11 @@ class SqlStore:
 
     async def check_place(self) -> None:
         """Raise StoreReplaced where another file, or none, is where this one was."""
-        await self._database.on_writer(self._database.check_place)
+        await self._database.do(self._database.check_place)
 
     async def leave(self) -> None:
         """Let the file go that is not at its place any more; it can be read until this is closed."""
-        await self._database.on_writer(self._database.leave)
+        await self._database.do(self._database.leave)
 
     def check_soon(self, when_damaged: Callable[[StoreDamaged], object]) -> None:
         """Check the file in the background where the last process did not close it; call this if it is damaged."""

@@ -1,8 +1,9 @@
 """Turns changes of conversations into SQL statements; a long reply grows in parts, so that little is rewritten."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields, replace
-from typing import Any, Final, TypeGuard
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields
+from itertools import chain, groupby
+from typing import Any, Final
 
 from elbowroom.context import conversation as kinds
 from elbowroom.context.canonical import FILE_TEMPLATE, question_in
@@ -21,180 +22,153 @@ from elbowroom.store.changes import (
     SummaryEdited,
     TurnDeleted,
     Unheard,
-    check,
-    is_sound_id,
     left_out,
 )
-from elbowroom.store.message_parts import REPLY_FIELDS, Part, body, split
+from elbowroom.store.message_parts import REPLY_FIELDS, body, split
 from elbowroom.store.sql import statements as sql
-from elbowroom.store.sql.schema import LARGEST_PART
 from elbowroom.store.sql.statements import values
 
 TITLE_CHARACTERS: Final = 80
 DETAILS: Final = tuple(field.name for field in fields(kinds.CompactionDetails))
+Values = dict[str, Any]
+Statements = Iterator[tuple[Any, Values]]
+"""Statements, each with the values of one row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The last part of a reply that grows: its position, -1 for none, and the length of its content."""
-
-    turn: str
-    position: int = -1
-    kind: str = ""
-    length: int = 0
-
-
+@dataclass(slots=True)
 class Plan:
-    """The statements for a batch of changes, equal ones together; `tails` are of all replies that grow in it.
+    """The statements for changes, in `groups` with the values of all rows that each is for.
 
     `server` writes them, where several share the database.
     """
 
-    def __init__(self, tails: Mapping[str, Tail], server: str = "") -> None:
-        self._server = server
-        self.groups: list[tuple[Any, list[dict[str, Any]]]] = []
-        self._tails = dict(tails)
-        self._forgotten: set[str] = set()
-        self._used: dict[str, float] = {}
-        self._used_by_turn: dict[str, float] = {}
+    server: str = ""
+    groups: list[tuple[Any, list[Values]]] = field(default_factory=list)
+    _titled: str = ""
 
     def add(self, changes: Sequence[KeptChange]) -> "Plan":
-        """Plan these changes, and return the plan; such as cannot be kept are left out, with a warning in the log."""
-        for change in changes:
-            try:
-                check(change)
-                PLANNED[type(change)](self, change)
-            except UNSOUND as error:
-                left_out(change, error)
-        for conversation, at in self._used.items():
-            self._write(sql.USED, values(conversation=conversation, at=at))
-        for turn, at in self._used_by_turn.items():
-            self._write(sql.USED_BY_TURN, values(turn=turn, at=at))
+        """Plan these changes, and return the plan; such as cannot be kept are left out, with a warning in the log.
+
+        Of messages that are heard one after the other each statement is for all, and what is used is noted at the end.
+        """
+        used: dict[Any, dict[Any, Values]] = {sql.USED: {}, sql.USED_BY_TURN: {}}
+        for kind, alike in groupby(changes, type):
+            self._titled = ""
+            heard: dict[Any, list[Values]] = {}
+            for statement, row in chain.from_iterable(map(self._planned, alike)):
+                if statement in used:
+                    used[statement][tuple(row.values())] = row
+                elif kind is kinds.Heard:
+                    heard.setdefault(statement, []).append(row)
+                elif self.groups and self.groups[-1][0] is statement:
+                    self.groups[-1][1].append(row)
+                else:
+                    self.groups.append((statement, [row]))
+            self.groups += heard.items()
+        for statement, last in used.items():
+            if last:
+                self.groups.append((statement, list(last.values())))
         return self
 
-    def tails_after(self) -> dict[str, Tail]:
-        """Return the tails that are known after it, without those of replies that have ended."""
-        return {message: tail for message, tail in self._tails.items() if message not in self._forgotten}
+    def _planned(self, change: KeptChange) -> Sequence[tuple[Any, Values]]:
+        try:
+            return list(PLANNED[type(change)](self, change))
+        except UNSOUND as error:
+            left_out(change, error)
+            return ()
 
-    def begin(self, change: kinds.ConversationBegun) -> None:
+    def begin(self, change: kinds.ConversationBegun) -> Statements:
         """Write a conversation."""
-        name = encoded(change.name) if change.name else ""
-        given = values(
-            id=change.conversation,
-            owner=owner_key(change.owner),
-            name=name,
-            agent=encoded(change.agent),
-            created=change.at,
-            updated=change.at,
+        yield (
+            sql.BEGIN_CONVERSATION,
+            values(
+                id=change.conversation,
+                owner=owner_key(change.owner),
+                name=encoded(change.name) if change.name else "",
+                agent=encoded(change.agent),
+                created=change.at,
+                updated=change.at,
+            ),
         )
-        self._write(sql.BEGIN_CONVERSATION, given)
         if change.metadata:
-            self.describe(Described(change.conversation, change.metadata))
-        self._use(self._used, change.conversation, change.at)
+            yield from self.describe(Described(change.conversation, change.metadata))
+        yield sql.USED, values(conversation=change.conversation, at=change.at)
 
-    def hear(self, change: kinds.Heard) -> None:
+    def hear(self, change: kinds.Heard) -> Statements:
         """Write a message of a client, which each conversation has once by its id."""
         message_id = f"{change.conversation}-{change.key}"
-        fields, parts = split(change.message)
-        heard, written, titled = self._heard()
-        heard.append(
-            values(
-                id=message_id,
-                conversation=change.conversation,
-                key=change.key,
-                parent=change.parent,
-                fields=fields,
-                at=change.at,
-            )
-        )
-        written += (_part_values(message_id, position, part, "complete") for position, part in enumerate(parts))
-        has_title = titled and titled[-1]["new_conversation"] == change.conversation
-        if not has_title and (title := title_of(change.message)):
-            titled.append(values(conversation=change.conversation, title=encoded(title)))
-        self._use(self._used, change.conversation, change.at)
+        given = values(id=message_id, conversation=change.conversation, key=change.key, parent=change.parent)
+        yield from _message(sql.HEAR, message_id, change.message, given | values(at=change.at))
+        if self._titled != change.conversation and (title := title_of(change.message)):
+            self._titled = change.conversation
+            yield sql.TITLE, values(conversation=change.conversation, title=encoded(title))
+        yield sql.USED, values(conversation=change.conversation, at=change.at)
 
-    def begin_turn(self, change: kinds.TurnBegun) -> None:
+    def begin_turn(self, change: kinds.TurnBegun) -> Statements:
         """Write a turn."""
-        given = values(
-            id=change.turn,
-            conversation=change.conversation,
-            parent=change.parent,
-            agent=encoded(change.agent),
-            began=change.at,
-            server=self._server,
-        )
-        self._write(sql.BEGIN_TURN, given)
-        self._write(sql.ANSWERED_BY, values(conversation=change.conversation, agent=encoded(change.agent)))
-        self._use(self._used, change.conversation, change.at)
+        agent = encoded(change.agent)
+        given = values(id=change.turn, parent=change.parent, began=change.at, server=self.server)
+        answered = values(conversation=change.conversation, agent=agent)
+        yield sql.BEGIN_TURN, given | answered
+        yield sql.ANSWERED_BY, answered
+        yield sql.USED, values(conversation=change.conversation, at=change.at)
 
-    def begin_reply(self, change: kinds.ReplyBegun) -> None:
+    def begin_reply(self, change: kinds.ReplyBegun) -> Statements:
         """Write a reply without any part, unless it is there."""
         given = values(id=change.message, turn=change.turn, fields=REPLY_FIELDS, status="streaming", at=change.at)
-        self._write(sql.ADD, given)
-        self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
-        if change.message in self._tails:
-            self._forgotten.add(change.message)
-        else:
-            self._tails[change.message] = Tail(change.turn)
-        self._use(self._used_by_turn, change.turn, change.at)
+        yield sql.ADD, given
+        yield sql.HAS_MORE, values(turn=change.turn, id=change.message)
+        yield sql.USED_BY_TURN, values(turn=change.turn, at=change.at)
 
-    def grow(self, change: kinds.ReplyGrew) -> None:
-        """Let the last part of a reply grow, or begin a new one."""
-        content, tail = body(change.text), self._tails.get(change.message)
-        if tail and tail.kind == change.kind and tail.length + len(content) <= LARGEST_PART:
-            given = values(message=change.message, position=tail.position, content=content)
-            self._write(sql.GROW_PART, given)
-            self._tails[change.message] = replace(tail, length=tail.length + len(content))
-        elif tail:
-            self._add_to_reply(change.message, tail, Part(change.kind, content))
+    def grow(self, change: kinds.ReplyGrew) -> Statements:
+        """Write more of the text of a reply, or of its reasoning."""
+        yield sql.SAY, values(message=change.message, kind=change.kind, status="streaming", content=body(change.text))
 
-    def call(self, change: kinds.ReplyCalled) -> None:
+    def call(self, change: kinds.ReplyCalled) -> Statements:
         """Write a call as a part."""
-        if tail := self._tails.get(change.message):
-            self._add_to_reply(change.message, tail, Part("tool_call", encoded(change.call)))
+        content = encoded(change.call)
+        yield sql.SAY, values(message=change.message, kind="tool_call", status="streaming", content=content)
 
-    def end_reply(self, change: kinds.ReplyEnded) -> None:
+    def end_reply(self, change: kinds.ReplyEnded) -> Statements:
         """Write how a reply has ended, and what the engine had to read again for it."""
-        if change.lost is not None and (tail := self._tails.get(change.message)):
-            self._add_to_reply(change.message, tail, Part("lost", encoded(change.lost)))
-        self._write(sql.END_REPLY, values(message=change.message, status=change.status))
-        self._write(sql.END_PARTS, values(message=change.message, status=change.status))
-        self._forgotten.add(change.message)
+        ended = values(message=change.message, status=change.status)
+        if change.lost is not None:
+            yield sql.SAY, ended | values(kind="lost", content=encoded(change.lost))
+        yield sql.END_REPLY, ended
+        yield sql.END_PARTS, ended
 
-    def add_message(self, change: kinds.Added) -> None:
+    def add_message(self, change: kinds.Added) -> Statements:
         """Write a whole message of a turn; one of the queue only where no other server has taken it meanwhile."""
-        given = values(turn=change.turn, status="complete")
+        statement, given = sql.ADD, values(id=change.message, turn=change.turn, status="complete", at=change.at)
         if change.queued:
-            self._write(sql.TAKE_BACK, values(id=change.queued, server=self._server))
-            given |= values(queued=change.queued, server=self._server)
-        statement = sql.ADD_QUEUED if change.queued else sql.ADD
-        self._write_message(statement, change.message, change.content, change.at, given)
-        self._write(sql.HAS_MORE, values(turn=change.turn, id=change.message))
-        self._use(self._used_by_turn, change.turn, change.at)
+            yield sql.TAKE_BACK, values(id=change.queued, server=self.server)
+            statement, given = sql.ADD_QUEUED, given | values(queued=change.queued, server=self.server)
+        yield from _message(statement, change.message, change.content, given)
+        yield sql.HAS_MORE, values(turn=change.turn, id=change.message)
+        yield sql.USED_BY_TURN, values(turn=change.turn, at=change.at)
 
-    def use(self, change: kinds.StepUsed) -> None:
+    def use(self, change: kinds.StepUsed) -> Statements:
         """Write what a step has used, and add it up."""
-        used, fill = change.usage, change.fill
-        counted = dict(
-            zip(sql.COUNTERS, (used.input, used.output, used.cache_creation, used.cache_read), strict=True),
-            turn=change.turn,
-            is_counted=used.is_counted,
-        )
-        self._write(sql.USE, values(**counted, model=encoded(change.model), at=change.at))
-        self._write(sql.ADD_USE, values(**counted, total_tokens=used.total))
-        if fill:
-            self._write(sql.FILL_WINDOW_OF_TURN, values(turn=change.turn, **_filled(fill)))
-        self._use(self._used_by_turn, change.turn, change.at)
+        used = change.usage
+        counts = dict(zip(sql.COUNTERS, (used.input, used.output, used.cache_creation, used.cache_read), strict=True))
+        counted = values(turn=change.turn, is_counted=used.is_counted, **counts)
+        yield sql.USE, counted | values(model=encoded(change.model), at=change.at)
+        yield sql.ADD_USE, counted | values(total_tokens=used.total)
+        if change.fill:
+            filled = dict(zip(sql.FILL, astuple(change.fill), strict=True))
+            yield sql.FILL_WINDOW_OF_TURN, values(turn=change.turn, **filled)
+        yield sql.USED_BY_TURN, values(turn=change.turn, at=change.at)
 
-    def fill(self, change: kinds.Filled) -> None:
+    def fill(self, change: kinds.Filled) -> Statements:
         """Write how full the window of a conversation is; that is no use of it, and leaves its place in the list."""
-        self._write(sql.FILL_WINDOW, values(conversation=change.conversation, **_filled(change.fill)))
+        filled = dict(zip(sql.FILL, astuple(change.fill), strict=True))
+        yield sql.FILL_WINDOW, values(conversation=change.conversation, **filled)
 
-    def title(self, change: kinds.Titled) -> None:
+    def title(self, change: kinds.Titled) -> Statements:
         """Write the title that a conversation has unless a person gives it one."""
-        self._write(sql.RETITLE, values(conversation=change.conversation, title=encoded(change.title)))
+        yield sql.RETITLE, values(conversation=change.conversation, title=encoded(change.title))
 
-    def compact(self, change: kinds.CompactionNoted) -> None:
+    def compact(self, change: kinds.CompactionNoted) -> Statements:
         """Write a compaction, and count it."""
         given = values(
             conversation=change.conversation,
@@ -205,124 +179,82 @@ class Plan:
             **_details(change.details),
         )
         if change.rung == REUSED:
-            self._write(sql.REUSE, given)
+            yield sql.REUSE, given
         else:
-            self._write(sql.COMPACT, given)
-            self._write(sql.COUNT_COMPACTION, values(conversation=change.conversation))
-        self._use(self._used, change.conversation, change.at)
+            yield sql.COMPACT, given
+            yield sql.COUNT_COMPACTION, values(conversation=change.conversation)
+        yield sql.USED, values(conversation=change.conversation, at=change.at)
 
-    def end_turn(self, change: kinds.TurnEnded) -> None:
+    def end_turn(self, change: kinds.TurnEnded) -> Statements:
         """Write how a turn has ended, which ends a reply that is still being said, too."""
         ended = values(turn=change.turn, status=change.status)
-        self._write(sql.END_PARTS_OF_TURN, ended)
-        self._write(sql.END_REPLIES_OF_TURN, ended)
-        self._write(sql.END_TURN, values(turn=change.turn, status=change.status, key=change.key, at=change.at))
-        self._forgotten.update(message for message, tail in self._tails.items() if tail.turn == change.turn)
-        self._use(self._used_by_turn, change.turn, change.at)
+        yield sql.END_PARTS_OF_TURN, ended
+        yield sql.END_REPLIES_OF_TURN, ended
+        yield sql.END_TURN, ended | values(key=change.key, at=change.at)
+        yield sql.USED_BY_TURN, values(turn=change.turn, at=change.at)
 
-    def put_in_queue(self, change: kinds.Queued) -> None:
+    def put_in_queue(self, change: kinds.Queued) -> Statements:
         """Write a message that waits, with no server, and that it was put in the queue."""
         item = change.item
-        given = values(
-            id=item.id,
-            conversation=item.conversation,
-            message=encoded(item.message),
-            mode=item.mode,
-            at=item.at,
-            turn=item.turn,
-            server="",
-        )
-        self._write(sql.PUT_IN_QUEUE, given)
-        receipt = values(id=item.id, conversation=item.conversation, fingerprint=item.fingerprint)
-        self._write(sql.NOTE_RECEIPT, receipt)
-        self._use(self._used, item.conversation, item.at)
+        named = values(id=item.id, conversation=item.conversation)
+        given = values(message=encoded(item.message), mode=item.mode, at=item.at, turn=item.turn, server="")
+        yield sql.PUT_IN_QUEUE, named | given
+        yield sql.NOTE_RECEIPT, named | values(fingerprint=item.fingerprint)
+        yield sql.USED, values(conversation=item.conversation, at=item.at)
 
-    def take(self, change: kinds.QueueTaken) -> None:
+    def take(self, change: kinds.QueueTaken) -> Statements:
         """Write which turn has taken these."""
         for item in change.ids:
-            self._write(sql.TAKE, values(id=item, turn=change.turn, server=self._server))
+            yield sql.TAKE, values(id=item, turn=change.turn, server=self.server)
 
-    def release(self, change: Released) -> None:
+    def release(self, change: Released) -> Statements:
         """Write that these are with no server."""
         for item in change.ids:
-            self._write(sql.RELEASE, values(id=item, server=self._server))
+            yield sql.RELEASE, values(id=item, server=self.server)
 
-    def drop(self, change: kinds.QueueDropped) -> None:
+    def drop(self, change: kinds.QueueDropped) -> Statements:
         """Delete these from the queue."""
         for item in change.ids:
-            self._write(sql.DROP, values(id=item, server=self._server))
+            yield sql.DROP, values(id=item, server=self.server)
 
-    def delete(self, change: Deleted) -> None:
+    def delete(self, change: Deleted) -> Statements:
         """Delete a conversation with all that belongs to it."""
         for statement in sql.DELETING:
-            self._write(statement, values(conversation=change.conversation))
-        self._tails.clear()
+            yield statement, values(conversation=change.conversation)
 
-    def delete_turn(self, change: TurnDeleted) -> None:
+    def delete_turn(self, change: TurnDeleted) -> Statements:
         """Delete a turn with all that was said in it."""
         for statement in sql.DELETING_TURN:
-            self._write(statement, values(turn=change.turn))
-        self._tails.clear()
+            yield statement, values(turn=change.turn)
 
-    def unhear(self, change: Unheard) -> None:
+    def unhear(self, change: Unheard) -> Statements:
         """Delete a message of a client."""
-        given = values(**asdict(change))
         for statement in sql.UNHEARING:
-            self._write(statement, given)
+            yield statement, values(**asdict(change))
 
-    def describe(self, change: Described) -> None:
+    def describe(self, change: Described) -> Statements:
         """Write what a client keeps beside a conversation."""
-        self._write(sql.DESCRIBE, values(conversation=change.conversation, metadata=encoded(dict(change.metadata))))
+        yield sql.DESCRIBE, values(conversation=change.conversation, metadata=encoded(dict(change.metadata)))
 
-    def rename(self, change: Renamed) -> None:
+    def rename(self, change: Renamed) -> Statements:
         """Write the title that a person gave a conversation, or that it has none."""
         renamed = encoded(change.title) if change.title else None
-        self._write(sql.RENAME, values(conversation=change.conversation, renamed=renamed))
+        yield sql.RENAME, values(conversation=change.conversation, renamed=renamed)
 
-    def edit_summary(self, change: SummaryEdited) -> None:
+    def edit_summary(self, change: SummaryEdited) -> Statements:
         """Write a summary as a person has changed it."""
-        given = values(conversation=change.conversation, at=change.at, edited=encoded(change.text))
-        self._write(sql.EDIT_SUMMARY, given)
+        yield sql.EDIT_SUMMARY, values(conversation=change.conversation, at=change.at, edited=encoded(change.text))
 
-    def undo(self, change: CompactionUndone) -> None:
+    def undo(self, change: CompactionUndone) -> Statements:
         """Write that a compaction is taken back."""
-        self._write(sql.UNDO, values(**asdict(change)))
+        yield sql.UNDO, values(**asdict(change))
 
-    def pin(self, change: Pinned) -> None:
+    def pin(self, change: Pinned) -> Statements:
         """Write whether a message is pinned."""
-        self._write(sql.PIN, values(**asdict(change)))
-
-    def _write(self, statement: Any, given: dict[str, Any]) -> None:
-        if self.groups and self.groups[-1][0] is statement:
-            self.groups[-1][1].append(given)
-        else:
-            self.groups.append((statement, [given]))
-
-    def _heard(self) -> tuple[list[dict[str, Any]], ...]:
-        """Return the rows of the messages heard last, their parts and titles: each statement is for all of them."""
-        if not self.groups or self.groups[-1][0] is not sql.TITLE:
-            self.groups += [(sql.HEAR, []), (sql.ADD_PART, []), (sql.TITLE, [])]
-        return tuple(rows for _, rows in self.groups[-3:])
-
-    def _write_message(
-        self, statement: Any, message_id: str, message: Message, at: float, given: dict[str, Any]
-    ) -> None:
-        fields, parts = split(message)
-        self._write(statement, given | values(id=message_id, fields=fields, at=at))
-        for position, part in enumerate(parts):
-            self._write(sql.ADD_PART, _part_values(message_id, position, part, "complete"))
-
-    def _add_to_reply(self, message: str, tail: Tail, part: Part) -> None:
-        position = tail.position + 1
-        self._write(sql.ADD_PART, _part_values(message, position, part, "streaming"))
-        self._tails[message] = Tail(tail.turn, position, part.kind, len(part.content))
-
-    @staticmethod
-    def _use(used: dict[str, float], key: str, at: float) -> None:
-        used[key] = max(at, used.get(key, at))
+        yield sql.PIN, values(**asdict(change))
 
 
-PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
+PLANNED: Final[dict[type[Any], Callable[[Plan, Any], Statements]]] = {
     kinds.ConversationBegun: Plan.begin,
     kinds.Heard: Plan.hear,
     kinds.TurnBegun: Plan.begin_turn,
@@ -352,40 +284,13 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], None]]] = {
 """How each kind of change is planned."""
 
 
-def _filled(fill: kinds.ContextFill) -> dict[str, int]:
-    return dict(zip(sql.FILL, astuple(fill), strict=True))
-
-
-def growing(changes: Sequence[KeptChange]) -> list[str]:
-    """Return the replies that get parts in a batch: their last parts have to be known."""
-    grown = (change.message for change in changes if _adds_part(change))
-    return [message for message in dict.fromkeys(grown) if is_sound_id(message)]
-
-
-def with_sure_tails(changes: Sequence[KeptChange], known: Iterable[str]) -> Iterator[Sequence[KeptChange]]:
-    """Yield changes in order, cut where only the database can tell what the tails are after a change.
-
-    That is after a deletion, and after the beginning of a reply that was known or has grown before.
-    """
-    start, seen = 0, set(known)
-    for place, change in enumerate(changes, 1):
-        is_cut = isinstance(change, Deleted | TurnDeleted)
-        if isinstance(change, kinds.ReplyBegun) or _adds_part(change):
-            is_cut = isinstance(change, kinds.ReplyBegun) and change.message in seen
-            seen.add(change.message)
-        if is_cut or place == len(changes):
-            yield changes[start:place]
-            start = place
-
-
-def _adds_part(change: KeptChange) -> TypeGuard[kinds.ReplyGrew | kinds.ReplyCalled | kinds.ReplyEnded]:
-    if isinstance(change, kinds.ReplyEnded):
-        return change.lost is not None
-    return isinstance(change, kinds.ReplyGrew | kinds.ReplyCalled)
-
-
-def _part_values(message: str, position: int, part: Part, status: str) -> dict[str, Any]:
-    return values(message=message, position=position, kind=part.kind, status=status, content=part.content)
+def _message(statement: Any, message_id: str, message: Message, given: Values) -> Statements:
+    """Write a whole message with its parts."""
+    fields, parts = split(message)
+    yield statement, given | values(fields=fields)
+    for position, part in enumerate(parts):
+        placed = values(message=message_id, position=position, kind=part.kind, status="complete", content=part.content)
+        yield sql.ADD_PART, placed
 
 
 def _details(details: kinds.CompactionDetails | None) -> dict[str, Any]:

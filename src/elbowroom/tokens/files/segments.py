@@ -1,10 +1,12 @@
 """Counts rendered prompts exactly, and tokenizes only the parts that it has not counted before."""
 
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
-from itertools import accumulate, pairwise
+from itertools import accumulate, filterfalse, pairwise, starmap
 from typing import Final
 
 from elbowroom.caches import Recent
@@ -51,16 +53,19 @@ class SegmentCounter:
         return before[-1]
 
     def _sizes(self, text: str, spans: list[Span]) -> list[int]:
-        """Return how many tokens each piece of a text takes."""
-        digests = [digest_of(text, start, end) for start, end in spans]
-        places = dict(zip(digests, spans, strict=True))
-        known = self._known(places)
-        if missing := places.keys() - known.keys():
-            new = [digest for digest in places if digest in missing]
-            fresh = dict(zip(new, self.tokenizer.count_spans(text, map(places.__getitem__, new)), strict=True))
-            self._remember(fresh)
-            known |= fresh
-        return [known[digest] for digest in digests]
+        """Return how many tokens each piece of a text takes; those that are remembered count as used now."""
+        digests = list(starmap(partial(digest_of, text), spans))
+        places, sizes = dict(zip(digests, spans, strict=True)), dict[bytes, int]()
+        with self._lock:
+            for digest in places:
+                if (known := self._counts.get(digest)) is not None:
+                    sizes[digest] = known
+        if new := list(filterfalse(sizes.__contains__, places)):
+            sizes |= zip(new, self.tokenizer.count_spans(text, map(places.__getitem__, new)), strict=True)
+            with self._lock:
+                for digest in new:
+                    self._counts.put(digest, sizes[digest])
+        return list(map(sizes.__getitem__, digests))
 
     def count_prompt(self, prompt: str) -> int:
         """Return how many tokens the engine reads for a rendered prompt, added BOS and EOS included."""
@@ -69,7 +74,7 @@ class SegmentCounter:
     def spans(self, text: str, start: int = 0) -> list[Span]:
         """Return where the pieces of a text stand from a place on: it is cut before every special token."""
         cuts = self._cuts.finditer(text, start) if self._cuts is not None else ()
-        starts = [match.start() for match in cuts]
+        starts = list(map(re.Match.start, cuts))
         if start < len(text) and (not starts or starts[0] != start):
             starts.insert(0, start)
         return list(pairwise([*starts, len(text)]))
@@ -77,21 +82,6 @@ class SegmentCounter:
     def pieces(self, text: str) -> Iterator[str]:
         """Yield the pieces of a text one after the other."""
         return (text[start:end] for start, end in self.spans(text))
-
-    def _known(self, digests: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the counts that are remembered, and mark them as used."""
-        known = {}
-        with self._lock:
-            for digest in digests:
-                count = self._counts.get(digest)
-                if count is not None:
-                    known[digest] = count
-        return known
-
-    def _remember(self, counts: dict[bytes, int]) -> None:
-        with self._lock:
-            for digest, count in counts.items():
-                self._counts.put(digest, count)
 
 
 BEGINNINGS_KEPT: Final = 256

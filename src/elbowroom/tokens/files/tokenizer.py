@@ -200,10 +200,6 @@ class StreamCounter:
         self._length = 0
         self._look_at = COUNT_EVERY
 
-    def fresh(self) -> "StreamCounter":
-        """Return a counter with the same tokenizer for another text."""
-        return StreamCounter(self.tokenizer)
-
     def feed(self, text: str) -> None:
         """Take the next chunk."""
         self._chunks.append(text)

@@ -56,7 +56,7 @@ def canonical_message(message: Mapping[str, Any]) -> Message:
         if value := text_or_nothing(message.get(key)):
             result[key] = value
     if calls := mappings_in(message.get("tool_calls")):
-        result["tool_calls"] = [canonical_call(call) for call in calls]
+        result["tool_calls"] = list(map(canonical_call, calls))
     return result
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from operator import attrgetter, is_
 from typing import Final
 
 from elbowroom.agents.tools.outputs.pages import shown_within
@@ -90,7 +91,7 @@ class OutputKeeper:
     def let_go(self) -> None:
         """Drop the whole results of this step: what the model gets of them is settled."""
         self._new.clear()
-        self._quota.let_go()
+        self._quota.pages.clear()
 
     def whole_bytes(self, shown: str) -> int | None:
         """Return the size of the whole result of this step that the model is shown in this form, None for others."""
@@ -114,7 +115,7 @@ class OutputKeeper:
         """
         changed = list(messages)
         unread = _unread_from(messages)
-        came_in = {text_of(message) for message in of_client[_unread_from(of_client) :]}
+        came_in = set(map(text_of, of_client[_unread_from(of_client) :]))
         for place, (message, name, arguments) in enumerate(results_in(messages)):
             text = text_of(message)
             if not name or (len(text) < LEAST_KEPT and not is_stub(text)):
@@ -128,8 +129,8 @@ class OutputKeeper:
             else:
                 self._refs[text] = await self._outputs.keep(self._owner, name, text)
         self._lists.update(lists_named_in(messages))
-        await self._outputs.in_use(self._owner, {*self._lists, *(ref.id for ref in self._refs.values())})
-        return None if all(new is old for new, old in zip(changed, messages, strict=True)) else changed
+        await self._outputs.in_use(self._owner, {*self._lists, *map(attrgetter("id"), self._refs.values())})
+        return None if all(map(is_, changed, messages)) else changed
 
     def shorter(self, text: str, tokens: int) -> str | None:
         """Return a smaller view of a new result, of which the model was to get `text`; None for any other text.

@@ -149,14 +149,14 @@ Compose = Callable[[int, Callable[[str], int]], str]
 class Quota:
     """The tokens that all calls of one step share, also calls that run at the same time.
 
-    `size_of` counts the tokens of a text; it is called in a thread. Pages can be made smaller until `let_go`.
+    `size_of` counts the tokens of a text; it is called in a thread. The `pages` of a step can be made smaller.
     """
 
     def __init__(self, tokens: int, size_of: Callable[[str], int]) -> None:
         self._granted = self._left = max(0, tokens)
         self.size_of = size_of
         self._turn = asyncio.Lock()
-        self._pages: dict[str, Compose] = {}
+        self.pages: dict[str, Compose] = {}
 
     def begin_step(self, tokens: int) -> None:
         """Grant the calls of the next step so many tokens; what was left over is gone."""
@@ -169,12 +169,8 @@ class Quota:
 
     def smaller(self, page: str, tokens: int) -> str | None:
         """Return a page of this step within so many tokens, None for any other text and where nothing fits."""
-        compose = self._pages.get(page)
+        compose = self.pages.get(page)
         return (compose(tokens, self.size_of) or None) if compose is not None else None
-
-    def let_go(self) -> None:
-        """Forget how the pages of this step were made: what the model gets of them is settled."""
-        self._pages.clear()
 
     async def fill(self, compose: Compose) -> str:
         """Return what `compose(tokens, size_of)` makes within the tokens that are left, and subtract its size.
@@ -184,7 +180,7 @@ class Quota:
         async with self._turn:
             text = await asyncio.to_thread(compose, self._left, self.size_of)
             if text:
-                self._pages[text] = compose
+                self.pages[text] = compose
                 self._left -= await asyncio.to_thread(self.size_of, text)
                 return text
         if self._left < self._granted:

@@ -48,13 +48,13 @@ class RecallArguments(ToolArguments):
     offset: int = Field(1, ge=0, description="its first character to read")
 
 
+@dataclass(slots=True, eq=False)
 class Recaller:
     """Has the tool, under a free name, for the model of one turn; `is_offered` from a compaction on."""
 
-    def __init__(self, name: str = RECALL_TOOL) -> None:
-        self.is_offered = False
-        self._sources: tuple[ReadPast, ReadRoom] | None = None
-        self.name = name
+    name: str = RECALL_TOOL
+    is_offered: bool = False
+    _sources: tuple[ReadPast, ReadRoom] | None = None
 
     @property
     def tool(self) -> ServerTool:

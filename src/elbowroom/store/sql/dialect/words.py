@@ -158,7 +158,7 @@ def insertion_order(table: Table) -> ColumnElement[int]:
 
 
 Writing = Insert | Update | Delete
-Values = Mapping[str, Any]
+Values = dict[str, Any]
 WAITS_FOR_DISK = "waits_for_disk"
 """The option of an engine or a connection whose transactions are over only once the disk has them."""
 
@@ -172,7 +172,7 @@ def execute_all(connection: Connection, groups: Sequence[tuple[Writing, Sequence
     with _driver(connection) as cursor:
         for statement, given in groups:
             sql, fixed = _translated(statement, connection.dialect)
-            cursor.executemany(sql, [{**fixed, **values} for values in given] if fixed else given)
+            cursor.executemany(sql, list(map(fixed.__or__, given)) if fixed else given)
 
 
 def selected(
