@@ -100,8 +100,10 @@ UNUSABLE: dict[str, Prune] = {
 }
 
 
-TEXTS = ("white space", "inflated", "echo of the form", "everything kept", "rewritten larger")
-TEXTS += ("tool call in text", "refusal", "refusal in JSON")
+TEXTS = (
+    *("white space", "inflated", "echo of the form", "everything kept", "rewritten larger"),
+    *("tool call in text", "refusal", "refusal in JSON"),
+)
 """What is the same to a server as garbage; the ladder's own tests have each of them in the quick suite."""
 
 
