@@ -268,10 +268,13 @@ class RpcCounter:
         counts, each = dict[str, int](), list(texts)
         for start in range(0, len(each), TEXTS_AT_ONCE):
             await asyncio.sleep(0)
-            some = each[start : start + TEXTS_AT_ONCE]
-            known = {text: self._known.get(digest_of(text)) for text in some if len(text) < MOST_LETTERS}
-            counts |= {text: size for text, size in known.items() if size is not None}
-            unknown = [text for text in some if text not in counts]
+            unknown = list[str]()
+            for text in each[start : start + TEXTS_AT_ONCE]:
+                known = self._known.get(digest_of(text)) if len(text) < MOST_LETTERS else None
+                if known is None:
+                    unknown.append(text)
+                else:
+                    counts[text] = known
             counts |= zip(unknown, await asyncio.gather(*map(self._count, unknown)), strict=True)
         return counts
 
