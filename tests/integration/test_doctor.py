@@ -102,6 +102,13 @@ async def test_an_unknown_key(studio: SimulatedLMStudio, tmp_path: Path) -> None
     assert "docs/settings.md" in found.remedy
 
 
+async def test_a_value_that_is_left_out(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """A wrong value has to be corrected: nobody is told to leave it as it is."""
+    found = only_problem(await examined(tmp_path, settings_for(studio.base_url, server="max_waiting = -1")))
+    assert (found.severity, found.check) == ("fail", "settings")
+    assert found.remedy == "Correct it in the settings file, or on the page."
+
+
 async def test_a_data_folder_that_is_a_file(studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """Nothing can be kept there."""
     (tmp_path / "data").write_text("no folder", encoding="utf-8")

@@ -115,12 +115,13 @@ def fitting_material(
     if not (yield from _are_full(stays, manager)):
         return None
     cuts = yield Aside(lambda: _cuts(messages, history.places(stays), size_of))
-    cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]  # shortened ones stay
+    if (yield from counted(stays)) < budget.window:  # what was shortened before stays where it can be sent
+        cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]
     if not cuts:
         return None
     rest = yield from _least(_with(messages, dict.fromkeys(cuts, "")))
-    room = room_for_results(budget, rest)
-    goal, room = budget.occupied(rest) + room, room * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
+    most = room_for_results(budget, rest)
+    room = most * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
     shorter: list[Message] = []
     told: dict[_Cut, str] = {}
     for _ in range(PASSES_OF_MATERIAL):
@@ -129,9 +130,10 @@ def fitting_material(
         for cut, share in zip(cuts, granted, strict=True):
             told[cut] = yield from _shown(cut, share, size_of, has_reader=has_reader)
         shorter = _with(messages, told)
-        if budget.occupied((yield from _least(shorter))) <= goal:
+        taken = budget.occupied((yield from _least(shorter))) - budget.occupied(rest)
+        if taken <= most:
             break
-        room = room * 2 // 3
+        room = min(room * 2 // 3, room * most // taken)  # the engine may count far more than `size_of`
     notice = _notice_of(told, size_of)
     return (shorter, notice) if notice is not None else None
 

@@ -103,8 +103,14 @@ class Upstream:
         return failure_of_response(response.status, bytes(body), response.headers, self.source)
 
     async def ask(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the parsed JSON of a 200 answer, None where the answer is a 404 or not JSON; in ten seconds."""
-        reply = await self.exchange(method, url, body, seconds=ANSWER_SECONDS)
+        """Return the parsed JSON of a 200 answer, None where the answer is a 404 or not JSON; in ten seconds.
+
+        What is asked changes nothing, so that it is asked once more where the upstream closes the connection instead.
+        """
+        try:
+            reply = await self.exchange(method, url, body, seconds=ANSWER_SECONDS)
+        except StreamCut:
+            reply = await self.exchange(method, url, body, seconds=ANSWER_SECONDS)
         if reply.status == 404:
             return None
         if reply.status != 200:
