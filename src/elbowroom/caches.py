@@ -8,7 +8,7 @@ import operator
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, compress
 from typing import Any, Final, Generic, TypeVar
@@ -80,6 +80,8 @@ HISTORY_LETTERS: Final = 4 * 2**20
 """How much of all histories is remembered, counted in letters."""
 MESSAGE_LETTERS: Final = 600
 """What a message, or a value in one, takes beside its text, and with what is made of it."""
+TEXT_LETTERS: Final = 60
+"""What a text or a key in a value takes beside its letters."""
 PLAIN: Final = 2
 """The keys of a message that has a role and a content, as nearly all do."""
 MOST_MADE: Final = 16
@@ -191,11 +193,11 @@ def _begin_alike(known: Sequence[Message], messages: Sequence[Message], length: 
     """Tell whether two histories have the same first messages: of the same kinds, with their keys in the same order."""
     differ = [*map(operator.is_not, known[:length], messages)]
     ones, others = [*compress(known, differ)], [*compress(messages, differ)]
-    if len(known) < length or ones != others or [*map(tuple, ones)] != [*map(tuple, others)]:
+    if len(known) < length or ones != others:
         return False
     both: list[Any] = [*ones, *others]
     if {*map(type, both)} <= {dict} and {*map(type, chain.from_iterable(map(dict.values, both)))} <= {str}:
-        return True
+        return [*map(tuple, ones)] == [*map(tuple, others)]
     try:
         return marshal.dumps(ones, BY_VALUE) == marshal.dumps(others, BY_VALUE)
     except ValueError:  # it is nested too deeply, or holds what is no JSON
@@ -204,15 +206,20 @@ def _begin_alike(known: Sequence[Message], messages: Sequence[Message], length: 
 
 def _size_of(message: Message) -> int:
     """Return about how many letters a message takes."""
-    content = message.get("content") if type(message) is dict and len(message) == PLAIN else message
-    return MESSAGE_LETTERS + (len(content) if type(content) is str else _letters_in(content))
+    if type(message) is dict and len(message) == PLAIN:
+        role, content = message.get("role"), message.get("content")
+        if type(role) is str and type(content) is str:
+            return MESSAGE_LETTERS + len(role) + len(content)
+    return _letters_in(message)
 
 
 def _letters_in(value: Any) -> int:
-    """Return about how many letters a JSON value takes."""
+    """Return about how many letters a JSON value takes, keys included."""
     if isinstance(value, str):
-        return len(value)
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+        return TEXT_LETTERS + len(value)
+    inner: Iterable[Any] = value if isinstance(value, list | tuple) else ()
+    if isinstance(value, Mapping):
+        inner = chain(value, value.values())
     return MESSAGE_LETTERS + sum(map(_letters_in, inner))
 
 
