@@ -11,6 +11,10 @@ from typing import Any
 
 import aiohttp
 from command_line import Program, run, running
+from serving import serve
+
+from elbowroom.cli import DEMO_SETTINGS
+from elbowroom.demo import demo_studio
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,28 @@ async def test_settings_of_the_real_server_do_not_reach_it(tmp_path: Path) -> No
     async with running(tmp_path, "demo", "--port", "0", variables=variables) as program:
         status, _ = await answer_to(await printed_curl(program))
         assert status == 200
+
+
+async def test_a_long_chat_is_summed_up_in_its_own_words(tmp_path: Path) -> None:
+    """What a newcomer sees of a compaction is about the chat, without a word of the order to the pruning agent."""
+    studio = demo_studio()
+    studio.tokens_per_second = studio.prefill_tokens_per_second = 0
+    async with studio, serve(tmp_path, DEMO_SETTINGS.format(url=studio.base_url)) as served:
+        messages: list[dict[str, Any]] = []
+        for number in range(8):
+            asked = f"Question {number}: when does ferry {number} leave? " + f"It is boat {number}. " * 150
+            messages.append({"role": "user", "content": asked})
+            body = {"model": "writer", "messages": messages}
+            async with served.http.post(f"{served.url}/v1/chat/completions", json=body) as response:
+                answer = await response.json()
+            messages.append(answer["choices"][0]["message"])
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            [row] = (await response.json())["data"]
+        async with served.http.get(f"{served.url}/v1/conversations/{row['id']}") as response:
+            [done, *_] = (await response.json())["compactions"]
+    assert (done["rung"], done["method"]) == ("plan", "plan")
+    assert "The user wrote: Question 1: when does ferry 1 leave?" in done["summary"]
+    assert "first words" not in done["summary"]
 
 
 async def test_with_a_token_the_curl_carries_it(tmp_path: Path) -> None:

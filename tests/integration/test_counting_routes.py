@@ -126,6 +126,37 @@ async def test_a_silent_route_is_waited_for_once(monkeypatch: pytest.MonkeyPatch
         assert len(fake.asked) == 1
 
 
+async def test_a_large_prompt_that_takes_too_long_leaves_small_ones_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megabytes that the engine does not count in time say nothing about a prompt of a few words."""
+    monkeypatch.setattr(engine_counters, "ANSWER_SECONDS", 0.1)
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(len(await request.read()) / 10_000)
+        return web.json_response({"input_tokens": 7})
+
+    pasted = [{"role": "user", "content": "word " * 20_000}]
+    async with counting_at({INPUT_TOKENS: slow}) as (fake, counter):
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                assert (await counter.count_chat(pasted)).method in ("family", "estimate")
+        assert len(fake.asked) == 1
+        assert await counter.count_chat(HELLO) == TokenCount(7, "engine")
+
+
+async def test_a_kept_connection_that_was_closed_is_opened_again() -> None:
+    """A server may close an idle connection just as the question is written: that is no reason to estimate."""
+
+    async def closes_once(request: web.Request) -> web.StreamResponse:
+        if len(fake.asked) == 2:
+            assert request.transport is not None
+            request.transport.close()
+        return web.json_response({"input_tokens": len(fake.asked)})
+
+    async with counting_at({INPUT_TOKENS: closes_once}) as (fake, counter):
+        assert await counter.count_chat(HELLO) == TokenCount(1, "engine")
+        assert await counter.count_chat([*HELLO, *HELLO]) == TokenCount(3, "engine")
+
+
 async def test_a_file_of_the_settings_goes_first(tmp_path: Path) -> None:
     """A model file that the settings name counts exactly; the engine is not asked."""
     path = write_counted_model(tmp_path / "m.gguf")

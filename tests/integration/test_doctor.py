@@ -40,13 +40,14 @@ async def studio() -> AsyncIterator[SimulatedLMStudio]:
         yield studio
 
 
-@pytest.mark.parametrize("probes", [False, True])
-async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_path: Path, probes: bool) -> None:
+async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """Everything that was looked at is ok; without a probe no model is asked, with one for a single token."""
+    assert problems(await examined(tmp_path, settings_for(studio.base_url, agents=AGENT))) == []
+    assert not studio.chats
     (tmp_path / "notes").mkdir()
     more = f'[vault]\npath = "{tmp_path / "notes"}"\n' + stdio_server("sample", tmp_path / "journal")
     agents = AGENT + 'tools = ["vault"]\nmcp = ["sample"]\ninstructions = "Be brief."\n' + more
-    findings = await examined(tmp_path, settings_for(studio.base_url, agents=agents), probes=probes)
+    findings = await examined(tmp_path, settings_for(studio.base_url, agents=agents), probes=True)
     assert problems(findings) == []
     checked = {found.check for found in findings}
     assert checked == {
@@ -62,7 +63,7 @@ async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_pa
         "mcp",
         "vault",
     }
-    assert [chat.body["max_tokens"] for chat in studio.chats] == ([1] if probes else [])
+    assert [chat.body["max_tokens"] for chat in studio.chats] == [1]
 
 
 async def test_a_healthy_set_up_ends_with_0(studio: SimulatedLMStudio, tmp_path: Path) -> None:
@@ -99,6 +100,13 @@ async def test_an_unknown_key(studio: SimulatedLMStudio, tmp_path: Path) -> None
     assert (found.severity, found.check) == ("warn", "settings")
     assert "did you mean token?" in found.what
     assert "docs/settings.md" in found.remedy
+
+
+async def test_a_value_that_is_left_out(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """A wrong value has to be corrected: nobody is told to leave it as it is."""
+    found = only_problem(await examined(tmp_path, settings_for(studio.base_url, server="max_waiting = -1")))
+    assert (found.severity, found.check) == ("fail", "settings")
+    assert found.remedy == "Correct it in the settings file, or on the page."
 
 
 async def test_a_data_folder_that_is_a_file(studio: SimulatedLMStudio, tmp_path: Path) -> None:

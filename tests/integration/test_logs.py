@@ -324,6 +324,10 @@ async def test_what_the_page_reads_leaves_no_lines_and_what_it_changes_does(serv
     for path in ("/", "/page/app.js", "/api/settings", "/api/agents", "/v1/conversations?q=tides"):
         async with served.http.get(served.url + path, headers=own) as response:
             assert response.status == 200
+    async with served.http.head(
+        served.url + "/page/icon.svg", headers=own
+    ) as response:  # each second, to see it is there
+        assert response.status == 200
     assert requests(tmp_path) == []
     change = {"compaction": {"retain_last_turns": 2}}
     async with served.http.patch(served.url + "/api/settings", json=change, headers=own) as response:

@@ -52,6 +52,15 @@ async def test_each_overflow_of_lm_studio_before_a_word(
         assert_overflow(outcome, name)
 
 
+async def test_a_refused_conversation_is_as_full_as_the_engine_says(managed: Served, studio: SimulatedLMStudio) -> None:
+    """Its gauge has both numbers as the engine counts: the window that was learned is in tokens of another size."""
+    studio.enqueue(Script(Reply(400, {"error": OVERFLOWS["H"]})), repeat=True)
+    assert (await chat(managed, "lmstudio/tiny", stream=False)).status == 400
+    async with managed.http.get(f"{managed.url}/v1/conversations") as response:
+        [row] = (await response.json())["data"]
+    assert (row["context"]["tokens"], row["context"]["window"]) == (6009, 4096)
+
+
 @pytest.mark.parametrize(("name", "first"), spread(OVERFLOWS, ["Half a", Reasoning("Hm")]))
 async def test_each_overflow_of_lm_studio_after_the_first_word(
     managed: Served, studio: SimulatedLMStudio, name: str, first: Reasoning | str

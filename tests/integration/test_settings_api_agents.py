@@ -221,8 +221,10 @@ async def test_providers_are_asked_all_at_once(tmp_path: Path, monkeypatch: pyte
     assert (tiny["id"], tiny["state"], tiny["window"]) == ("tiny", "loaded", 2048)
     assert "loaded instance" in tiny["window_source"]
     assert (big["state"], big["window"], big["max_window"], big["window_source"]) == ("not-loaded", None, 8192, None)
-    assert states["p0"]["models"][0]["window"] == 4096
-    assert "max_model_len" in states["p0"]["models"][0]["window_source"]
+    served_model, untold = states["p0"]["models"]
+    assert (served_model["state"], served_model["window"]) == ("loaded", 4096), "a server that says no more runs it"
+    assert served_model["window_source"] == "what the server says of itself"
+    assert (untold["state"], untold["window"]) == (None, None)
     assert "within 0.5 seconds" in states["p2"]["error"]
     assert NOBODY in states["p5"]["error"]
     assert states["p5"] == {"id": "p5", "kind": "lmstudio", "base_url": NOBODY, "reachable": False,

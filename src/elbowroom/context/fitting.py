@@ -115,12 +115,14 @@ def fitting_material(
     if not (yield from _are_full(stays, manager)):
         return None
     cuts = yield Aside(lambda: _cuts(messages, history.places(stays), size_of))
-    cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]  # shortened ones stay
+    bare = [with_text(each, "") if each.get("role") == "tool" else each for each in stays]  # results become shorter too
+    if (yield from counted(bare)) < budget.window:  # what was shortened before stays where it can be sent
+        cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]
     if not cuts:
         return None
     rest = yield from _least(_with(messages, dict.fromkeys(cuts, "")))
-    room = room_for_results(budget, rest)
-    goal, room = budget.occupied(rest) + room, room * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
+    most = room_for_results(budget, rest)
+    room = most * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
     shorter: list[Message] = []
     told: dict[_Cut, str] = {}
     for _ in range(PASSES_OF_MATERIAL):
@@ -129,9 +131,10 @@ def fitting_material(
         for cut, share in zip(cuts, granted, strict=True):
             told[cut] = yield from _shown(cut, share, size_of, has_reader=has_reader)
         shorter = _with(messages, told)
-        if budget.occupied((yield from _least(shorter))) <= goal:
+        taken = budget.occupied((yield from _least(shorter))) - budget.occupied(rest)
+        if taken <= most:
             break
-        room = room * 2 // 3
+        room = min(room * 2 // 3, room * most // taken)  # the engine may count far more than `size_of`
     notice = _notice_of(told, size_of)
     return (shorter, notice) if notice is not None else None
 
@@ -272,17 +275,16 @@ def fitting_results(
     if manager.before_tool_results(prompt, rest, sizes, carried) != "too large":
         return None
 
-    def shown(text: str, tokens: int) -> str | None:
-        return view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
+    def smaller(text: str, tokens: int) -> str:
+        shown = view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
+        return shown if shown is not None else shortened(text, tokens, manager.budget.window, size_of)
 
     can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
     makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
     room = room_for_results(manager.budget, rest, carried=carried, now=None if makes_room else prompt - sum(sizes))
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     fitting = [
-        result
-        if size <= share
-        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
+        result if size <= share else with_text(result, smaller(text_of(result), share))
         for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
     ]
     return [*messages[:first], *fitting, *after]
@@ -295,11 +297,6 @@ def _ruler(count: SizeOf, results: Sequence[Message], size: int) -> SizeOf:
     """
     counted = sum(count(text_of(result)) for result in results)
     return lambda text: ceil(count(text) * size / max(1, counted))
-
-
-def _smaller(text: str, share: int, window: int, size_of: SizeOf, shown: View) -> str:
-    smaller = shown(text, share)
-    return smaller if smaller is not None else shortened(text, share, window, size_of)
 
 
 def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: SizeOf) -> int:

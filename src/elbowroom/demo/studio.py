@@ -15,6 +15,7 @@ from elbowroom.demo.engine import Engine
 from elbowroom.demo.journal import Disconnect, Journal, RecordedRequest
 from elbowroom.demo.models import Downloads, SimulatedModel, demo_models
 from elbowroom.demo.overflow import Overflow
+from elbowroom.demo.pruner import summary_of_order
 from elbowroom.demo.residency import Instance, Residency
 from elbowroom.demo.routes import application
 from elbowroom.demo.rpc import RpcCall
@@ -180,4 +181,10 @@ class SimulatedLMStudio:
 
 def demo_studio(port: int = 0) -> SimulatedLMStudio:
     """Return the simulator of `elbowroom demo`: its models, at the pace of a laptop."""
-    return SimulatedLMStudio(port=port, tokens_per_second=35, prefill_tokens_per_second=1_500, prefix_cache=True)
+    return SimulatedLMStudio(
+        port=port,
+        tokens_per_second=35,
+        prefill_tokens_per_second=1_500,
+        prefix_cache=True,
+        on_request=summary_of_order,
+    )

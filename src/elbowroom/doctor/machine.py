@@ -87,14 +87,15 @@ async def check_settings(subject: Subject) -> list[Finding]:
     wrong = [text for _, text in loaded.left_out]
     findings = [
         Finding(
-            "fail" if any(text in warning for text in wrong) else "warn",
+            "fail" if is_wrong else "warn",
             SETTINGS,
             warning.removeprefix(f"{loaded.path}: "),
             str(loaded.path),
-            _remedy(warning),
+            "Correct it in the settings file, or on the page." if is_wrong else _remedy(warning),
         )
         for warning in loaded.warnings
         if warning not in elsewhere
+        for is_wrong in [any(text in warning for text in wrong)]
     ]
     if findings:
         return findings

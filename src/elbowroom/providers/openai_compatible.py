@@ -138,7 +138,7 @@ def _with_version(base_url: str) -> str:
 REMEMBERED: Final = 4096
 ANSWER_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 30.0
-"""How long a server that did not answer is not asked, so that chats need not wait for it."""
+"""How long a server that did not answer is not asked about as much, so that chats need not wait for it."""
 UNKNOWN_ROUTE: Final = "The engine has no route for counting."
 
 
@@ -152,11 +152,12 @@ class RouteCounter:
         self._model = model
         self._counts = Recent[str, int]("engine_counts", REMEMBERED)
         self._paused_until = float("-inf")
+        self._paused_from = 0
 
     async def count_text(self, text: str) -> TokenCount:
         """Return the size of a bare text."""
         body = {"content": text, "prompt": text, "add_special_tokens": False, "model": self._model}
-        return TokenCount(await self._ask((f"{self._root}/tokenize", body)), "engine")
+        return TokenCount(await self._ask(len(text), (f"{self._root}/tokenize", body)), "engine")
 
     async def count_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
@@ -167,17 +168,19 @@ class RouteCounter:
             body["tools"] = list(tools)
         if arguments:
             body["chat_template_kwargs"] = dict(arguments)
-        key = hashlib.blake2b(json.dumps(body).encode(), digest_size=16).hexdigest()
+        text = json.dumps(body).encode()
+        key = hashlib.blake2b(text, digest_size=16).hexdigest()
         if (count := self._counts.get(key)) is None:
             count = await self._ask(
-                (f"{self._base}/chat/completions/input_tokens", body), (f"{self._root}/tokenize", body)
+                len(text), (f"{self._base}/chat/completions/input_tokens", body), (f"{self._root}/tokenize", body)
             )
             self._counts.put(key, count)
         return TokenCount(count, "engine")
 
-    async def _ask(self, *attempts: tuple[str, dict[str, Any]]) -> int:
+    async def _ask(self, size: int, *attempts: tuple[str, dict[str, Any]]) -> int:
+        """Return the first count that one of the routes has; `size` is how much there is to count, in letters."""
         now = asyncio.get_running_loop().time()
-        if now < self._paused_until:
+        if now < self._paused_until and size > self._paused_from:
             raise CannotCount("The engine did not answer a moment ago and is left alone for now.")
         problem = UNKNOWN_ROUTE
         for url, body in attempts:
@@ -189,6 +192,7 @@ class RouteCounter:
                 continue
             except (ElbowroomError, TimeoutError) as error:
                 self._paused_until = now + PAUSE_SECONDS
+                self._paused_from = size // 2 if isinstance(error, TimeoutError) else 0  # it may just be too much
                 reason = error.message if isinstance(error, ElbowroomError) else "it did not answer in time."
                 raise CannotCount(f"The engine did not count: {reason}") from error
             if (count := _number_in(answer)) is not None:

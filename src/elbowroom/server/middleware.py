@@ -203,7 +203,7 @@ def route_of(request: web.Request) -> str:
 def _log(request: web.Request, facts: RequestFacts, status: int, milliseconds: int) -> None:
     route = route_of(request) or UNKNOWN
     is_asked_by_page = is_page(request.path) or request.headers.get(SITE) == SAME_SITE
-    is_own_page = request.method == hdrs.METH_GET and is_asked_by_page
+    is_own_page = request.method in (hdrs.METH_GET, hdrs.METH_HEAD) and is_asked_by_page
     is_polled = status < 400 and (route in POLLED or request.method == hdrs.METH_OPTIONS or is_own_page)
     fields: dict[str, object] = {
         "event": "request",

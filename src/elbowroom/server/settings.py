@@ -37,7 +37,7 @@ PROBE_SECONDS: Final = 2.0
 WINDOW_SOURCES: Final[Mapping[str, str]] = {
     "lmstudio": "LM Studio: the context length of the loaded instance",
     "ollama": "Ollama: context_length in /api/ps",
-    "openai": "the server: max_model_len in its list of models",
+    "openai": "what the server says of itself",
 }
 LEARNED: Final = "learned from what the engine reported, smaller than it says"
 MODELS: Final = "/api/v1/models"
@@ -296,7 +296,7 @@ def _model(kind: str, info: ModelInfo, windows: LearnedWindows) -> dict[str, Any
         "id": info.id,
         "kind": info.kind,
         "family": info.architecture,
-        "state": "not-loaded" if info.state == "loading" else info.state,
+        "state": "not-loaded" if info.state == "loading" else info.state or ("loaded" if told else None),
         "window": window,
         "max_window": info.max_context,
         "window_source": source,

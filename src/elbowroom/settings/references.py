@@ -78,11 +78,10 @@ def _wrong_providers(settings: "Settings") -> Iterator[Contradiction]:
     for index, agent in enumerate(settings.agents):
         if agent.provider not in known:
             accepted = " or ".join(map(repr, known)) or "an id of [[providers]], of which there is none"
-            yield Contradiction(
-                ("agents", index, "provider"),
-                f"agents[{index}].provider = {agent.provider!r} is not accepted; it takes {accepted} "
-                f"(agent {agent.id!r})",
-            )
+            is_set = "provider" in agent.model_fields_set
+            wrong = f"= {agent.provider!r} is not accepted" if is_set else f"is {agent.provider!r} where it is not set"
+            key = ("agents", index, "provider")
+            yield Contradiction(key, f"agents[{index}].provider {wrong}; it takes {accepted} (agent {agent.id!r})")
 
 
 def _wrong_machine(settings: "Settings", provider: "ProviderSettings", index: int) -> Iterator[Contradiction]:

@@ -127,6 +127,8 @@ LIST = 'it takes a list such as ["one", "two"].'
         (PROVIDER + PROVIDER.replace("one", "two") + 'base_url = "http://b:1"\nmachine_of = "one"\n'
          + AGENT + 'provider = "two"',
          "FILE: agents[0].provider = 'two' is not accepted; it takes 'one' (agent 'writer')."),
+        (PROVIDER + AGENT,
+         "FILE: agents[0].provider is 'lmstudio' where it is not set; it takes 'one' (agent 'writer')."),
         (PROVIDER + "api_key = 5",
          f"FILE: providers[0].api_key = ******** is not accepted; {SECRET}"),
         (AGENT + AGENT, "FILE: agents[1].id = 'writer' is not accepted; agents[0] has the same id."),
@@ -136,7 +138,7 @@ LIST = 'it takes a list such as ["one", "two"].'
         (AGENT + 'provider = "far"',
          "FILE: agents[0].provider = 'far' is not accepted; it takes 'lmstudio' (agent 'writer')."),
         ("providers = []\n" + AGENT,
-         f"FILE: agents[0].provider = 'lmstudio' is not accepted; {NO_PROVIDER}"),
+         f"FILE: agents[0].provider is 'lmstudio' where it is not set; {NO_PROVIDER}"),
     ])  # fmt: skip
 def test_a_wrong_value_is_named_with_what_is_accepted(tmp_path: Path, text: str, said: str) -> None:
     """File, key, value, what the key takes: one line, and no word of the validation library's own."""

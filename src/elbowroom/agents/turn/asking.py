@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -334,7 +335,9 @@ def _note_use(sending: Sending, answer: Answer, settings: RunSettings) -> None:
 def _note_overflow(sending: Sending, error: ContextOverflow, settings: RunSettings) -> None:
     """Record how full the window would have been, where nothing was sent that could tell."""
     if settings.live is not None and not sending.used and error.prompt_tokens:
-        fill = ContextFill.of(error.prompt_tokens, sending.manager.budget)
+        budget = sending.manager.budget
+        budget = replace(budget, window=error.window or budget.window)  # both as whoever refused it counts
+        fill = ContextFill.of(error.prompt_tokens, budget)
         settings.live.step_used(sending.recovery.info.id, StepUsage(), fill)
 
 

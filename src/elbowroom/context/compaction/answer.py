@@ -124,7 +124,7 @@ def _from_json(text: str) -> PruneAnswer | None:
     reason: Unusable | None = None
     for found in find_values(text):
         for unchecked in _answers(found, found.value):
-            answer = _checked(unchecked) if isinstance(unchecked, Plan) else unchecked
+            answer = checked(unchecked) if isinstance(unchecked, Plan) else unchecked
             if isinstance(answer, Unusable):
                 reason = reason or answer
             elif found.is_whole:
@@ -209,13 +209,13 @@ def _from_sections(text: str) -> PruneAnswer | None:
         if sections.summary:
             return _cut_off(Plan(sections.retain, _complete_lines(sections.summary)))
         return _cut_off(Plan(_complete_lines(sections.retain), ""))
-    return _checked(Plan(sections.retain, sections.summary, tuple(dict.fromkeys(_ids(sections.keep)))))
+    return checked(Plan(sections.retain, sections.summary, tuple(dict.fromkeys(_ids(sections.keep)))))
 
 
 def _cut_off(so_far: Plan) -> Unusable:
     """Return the reason against a plan that was cut off, with what of it can be used, if anything can."""
-    checked = _checked(so_far)
-    return replace(CUT_OFF, so_far=checked) if isinstance(checked, Plan) else CUT_OFF
+    usable = checked(so_far)
+    return replace(CUT_OFF, so_far=usable) if isinstance(usable, Plan) else CUT_OFF
 
 
 def _complete_lines(text: str) -> str:
@@ -235,7 +235,7 @@ def _joined(plans: list[Plan]) -> Plan:
     return Plan(retain, "\n".join(plan.summary for plan in plans if plan.summary), tuple(keep), to_do)
 
 
-def _checked(plan: Plan) -> PruneAnswer:
+def checked(plan: Plan) -> PruneAnswer:
     """Return the plan without placeholders; unusable if nothing is left then."""
     retain, summary = ("" if _is_placeholder(text) else text for text in (plan.retain, plan.summary))
     if not retain and not summary:

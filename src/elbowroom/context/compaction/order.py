@@ -6,12 +6,14 @@ or the agent went on with the conversation instead of summarising it, the second
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Protocol
 
 from elbowroom.context.compaction.answer import (
     CALLED,
     DECLINED,
+    ECHO,
     EMPTY,
     EXAMPLE,
     NO_JSON,
@@ -20,14 +22,24 @@ from elbowroom.context.compaction.answer import (
     Rewrite,
     Unusable,
     as_plan,
+    checked,
     read_prune_answer,
 )
-from elbowroom.context.compaction.coverage import quoted
+from elbowroom.context.compaction.coverage import quoted, sentences_of
 from elbowroom.context.compaction.division import Division, NumberedGroup, carried_by
 from elbowroom.context.compaction.to_do import in_a_line
 from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
-from elbowroom.context.transcript import Group, Message, Transcript, called, messages_of, readable, written_out
+from elbowroom.context.transcript import (
+    Group,
+    Message,
+    Transcript,
+    called,
+    messages_of,
+    readable,
+    without_calls,
+    written_out,
+)
 
 FIRST_WORDS = 60
 MOST_ROWS = 120
@@ -55,6 +67,8 @@ MOST_PARTS = 10
 SHARE_OF_TIER = 8  # of a part, which a group may have at most where there would be too many parts
 SUFFIX_DID_NOT_WORK = (EMPTY, CALLED, DECLINED, NO_JSON)
 LEFT_OUT = "[... {} characters left out ...]"
+LEAST_ECHO = 5
+"""Words of the order in a row that nobody says by chance."""
 NO_ANSWER = "There was no answer."
 
 
@@ -160,7 +174,7 @@ class PruningRequest:
         *before, last = groups[:end]
         if last.kind != "tools":
             return groups[:end]
-        text = {key: value for key, value in last.messages[0].items() if key != "tool_calls"}
+        text = without_calls(last.messages[0])
         return (*before, Group((text,))) if text.get("content") else before
 
     def _fits(self, messages: Sequence[Message]) -> Work[bool]:
@@ -173,7 +187,7 @@ class PruningRequest:
 
     def _ask_on_top(self, messages: Sequence[Message]) -> Work[PruneAnswer]:
         self._suffix_works = False
-        answer = read_prune_answer((yield AskPruner(messages, self.cap, Progress(self._attempt))))
+        answer = without_order(read_prune_answer((yield AskPruner(messages, self.cap, Progress(self._attempt)))))
         self._suffix_works = answer not in SUFFIX_DID_NOT_WORK
         return answer
 
@@ -197,7 +211,7 @@ class PruningRequest:
             progress = Progress(self._attempt, len(self._answers) + 1, len(self._parts))
             is_last = len(self._answers) + 1 == len(self._parts)
             rests_on = "" if is_last else "\n".join((self.wishes.text(), so_far, *part))
-            answer = read_prune_answer((yield AskPruner(order, self._part_cap, progress, rests_on)))
+            answer = without_order(read_prune_answer((yield AskPruner(order, self._part_cap, progress, rests_on))))
             if isinstance(answer, Rewrite) and len(self._parts) > 1:
                 answer = as_plan(answer, self.division)
             if not isinstance(answer, Plan):
@@ -358,6 +372,42 @@ def _closing(wishes: Wishes, cap: int, reasons: Sequence[str]) -> str:
         f'{{"retain": "{EXAMPLE.retain}", "summary": "{EXAMPLE.summary}", "to_do": ["{open_}"], "done": ["{done}"], '
         '"keep": [ids of groups that must stay word for word]}'
     )
+
+
+def without_order(answer: PruneAnswer) -> PruneAnswer:
+    """Return a plan without the sentences of the order that a small model repeats; an echo where too little is left."""
+    if not isinstance(answer, Plan):
+        return answer
+    retain, summary = ("\n".join(_lines_without_order(text)) for text in (answer.retain, answer.summary))
+    if (retain, summary) == (answer.retain, answer.summary):
+        return answer
+    left = checked(replace(answer, retain=retain, summary=summary))
+    return left if isinstance(left, Plan) else ECHO
+
+
+def _lines_without_order(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        sentences = sentences_of(line)
+        own = [sentence for sentence in sentences if not _is_of_order(sentence)]
+        if own == sentences:
+            yield line
+        elif told := " ".join(own).strip():
+            yield told
+
+
+def _is_of_order(sentence: str) -> bool:
+    words = _in_words(sentence)
+    return words.count(" ") >= LEAST_ECHO and words in _words_of_order()
+
+
+@cache
+def _words_of_order() -> str:
+    """Return the words that every order has, whatever the conversation and the person's wishes."""
+    return _in_words(suffix_order([], {}, Wishes(), 0))
+
+
+def _in_words(text: str) -> str:
+    return "".join(f" {word}" for word in re.findall(r"\w+", text.casefold()))
 
 
 def shown(number: int, text: str) -> str:

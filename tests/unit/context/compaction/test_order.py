@@ -6,9 +6,17 @@ from typing import Any
 import pytest
 from compacting import ScriptedPruner, said, used
 
-from elbowroom.context.compaction.answer import ECHO, read_prune_answer
+from elbowroom.context.compaction.answer import ECHO, Plan, read_prune_answer
 from elbowroom.context.compaction.division import NumberedGroup, divide
-from elbowroom.context.compaction.order import MOST_ROWS, PruningRequest, Wishes, listing_order, shown, suffix_order
+from elbowroom.context.compaction.order import (
+    MOST_ROWS,
+    PruningRequest,
+    Wishes,
+    listing_order,
+    shown,
+    suffix_order,
+    without_order,
+)
 from elbowroom.context.effects import AskPruner, Progress
 from elbowroom.context.transcript import Message, Transcript, written_out
 
@@ -90,6 +98,30 @@ def test_form_given_back_is_recognised(order: str) -> None:
     form = order[order.rindex("{") :]
     assert read_prune_answer(form.replace("[ids of groups that must stay word for word]", "[]")) == ECHO
     assert read_prune_answer(form) == ECHO
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        (
+            "The ferry leaves at noon.\nThese groups go: the ferry.",
+            "The ferry leaves at noon.\nThese groups go: the ferry.",
+        ),
+        (
+            (
+                "The ferry leaves at noon. Write so that an assistant who has only your words can go on with the "
+                "work.\nPreserve: what the user wants and why, the state of the current ta"
+            ),
+            "The ferry leaves at noon.",
+        ),
+        ("The system message, the user's current request and the last messages stay as they are.", None),
+        ("id | role | first words | tokens", None),
+    ],
+)
+def test_the_order_given_back_is_left_out(told: str, left: str | None) -> None:
+    """A small model repeats what it was told to do: that is no part of what happened."""
+    answer = without_order(Plan("", told))
+    assert answer == (ECHO if left is None else Plan("", left))
 
 
 LONGEST_LINE = 95
