@@ -224,12 +224,13 @@ class WriteBehindConversations(Conversations):
         self.index.clear()
 
     def _write_in_time(self) -> None:
-        """Begin to write before the oldest new change has waited too long, or at once where there are many.
+        """Begin to write before the oldest new change has waited too long, or at once where many can be written.
 
         What has been refused is tried again some time after that.
         """
         waiting, now = self._waiting, time.monotonic()
-        if len(waiting.new) > MOST_CHANGES * waiting.growing:
+        is_open = self._store.current is not None and not self._store.is_failing
+        if is_open and len(waiting.new) > MOST_CHANGES * waiting.growing:
             self._write_soon()
         elif self._writing is None and waiting.oldest is not None:
             if waiting.since is None:

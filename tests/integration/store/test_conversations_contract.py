@@ -131,6 +131,16 @@ async def test_a_reply_that_is_long_and_mixed(conversations: Conversations) -> N
     assert found.messages[-1].message == said
 
 
+async def test_two_replies_of_a_turn_that_grow_at_once(conversations: Conversations) -> None:
+    """Words of each stay in their order, also where a text is longer than a part."""
+    replies, words = ("t.1", "t.2"), [f"{number} " * 500 for number in range(10)]
+    conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0)])
+    conversations.note([ReplyBegun("t", reply, 1.0) for reply in replies])
+    for word in words:
+        conversations.note([ReplyGrew(reply, "text", word) for reply in replies])
+    assert [kept["content"] for kept in await messages_of(conversations, "c")][1:] == 2 * ["".join(words)]
+
+
 async def test_a_stopped_turn_is_interrupted(conversations: Conversations) -> None:
     """The end of a turn is the end of a reply that was still being said, as it was ended."""
     conversations.note([*begun("c"), *turn_begun("t", "c", "c.1"), TurnEnded("t", "interrupted", "k", 1.0)])

@@ -1,6 +1,7 @@
 """When the file is damaged, held, read-only or full, chats go on, and what could not be written is not lost."""
 
 import asyncio
+import itertools
 import os
 import sqlite3
 import subprocess
@@ -29,7 +30,9 @@ from ledger_files import (
 )
 from ledger_samples import compaction, conversation
 from stored_conversations import (
+    OwnConversations,
     begun,
+    heard,
     messages_of,
     queued,
     turn_messages,
@@ -44,7 +47,7 @@ from elbowroom.store import Store
 from elbowroom.store.base import StoreUnavailable
 from elbowroom.store.conversations import LATEST_SECONDS, MOST_CHANGES, PAUSE_SECONDS
 from elbowroom.store.sql import SqlStore
-from elbowroom.store.write_behind import Patience
+from elbowroom.store.write_behind import Patience, WriteBehindStore
 
 FULL_DISK = """
 import asyncio, random, resource, sys
@@ -478,6 +481,42 @@ async def test_all_turns_share_one_timer(path: Path, monkeypatch: pytest.MonkeyP
         await asyncio.sleep(2 * PAUSE_SECONDS)  # for anything that would set another
         assert len(timers) == 1
         assert len(await conversations.rows(ME)) == 5
+
+
+@pytest.mark.parametrize("state", ["failing", "opening"])
+async def test_many_changes_that_cannot_be_written_keep_nobody_busy(
+    path: Path, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A history that comes while the file takes nothing, or is being opened, is not tried over and over."""
+    may_open, tried = asyncio.Event(), itertools.count()
+
+    async def open_slowly() -> SqlStore:
+        await may_open.wait()
+        return await SqlStore.open(path)
+
+    store = WriteBehindStore(str(path), open_slowly, Patience(opening=0.01, closing=30))
+    conversations, write = OwnConversations(store), store.write
+
+    async def counted(*args: Any, **named: Any) -> None:
+        next(tried)
+        await write(*args, **named)
+
+    if state == "failing":
+        may_open.set()
+        assert await store.opening_ended()
+        await conversations.refuse_writes()
+        conversations.note(begun("c"))
+        assert not await conversations.settled()
+    monkeypatch.setattr(store, "write", counted)
+    conversations.note([*begun("c"), *(heard("c", f"{number}", "", "more") for number in range(4 * MOST_CHANGES))])
+    await asyncio.sleep(6 * PAUSE_SECONDS)
+    assert next(tried) <= 6
+    may_open.set()
+    if state == "failing":
+        await conversations.take_writes()
+    await eventually(lambda: conversations.lag == 0.0, "what waited is not written")
+    assert len(await messages_of(conversations, "c")) == 4 * MOST_CHANGES + 1
+    await conversations.aclose()
 
 
 async def test_the_lag_counts_words_whose_conversation_is_being_looked_for(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,14 +12,19 @@ from pathlib import Path
 import pytest
 from ledger_files import sql_store
 from postgresql import new_place, shared_server
+from sqlalchemy import Connection, select
 from stored_conversations import ME, OwnConversations, begun, user, whole, write_behind_conversations
 
-from elbowroom.context.conversation import ConversationBegun, Heard
+from elbowroom.context.conversation import ConversationBegun, Heard, ReplyBegun, ReplyGrew, TurnBegun
 from elbowroom.settings.model import StoreSettings
 from elbowroom.store import ServerPlace, open_store
 from elbowroom.store.base import SCHEMA_VERSION, StoreUnavailable
+from elbowroom.store.changes import Deleted
 from elbowroom.store.inspection import inspect_server
 from elbowroom.store.sql import SqlStore
+from elbowroom.store.sql.dialect import execute_all
+from elbowroom.store.sql.schema import message_parts
+from elbowroom.store.sql.writing import Plan
 
 PASSWORD = "open:sesame/@ 1"
 OLDER = (
@@ -192,3 +198,29 @@ async def test_deleted_messages_take_their_letters_along() -> None:
         assert shared_server().ask(letters, name_of(place)) == [(1,)]
         assert await kept.delete(ME, "c")
         assert shared_server().ask("SELECT count(*) FROM messages", name_of(place)) == [(0,)]
+
+
+async def test_what_is_said_while_another_server_deletes_it_is_gone() -> None:
+    """Words that come while their conversation is being deleted wait for that, and leave nothing behind."""
+    said = ReplyGrew("turn.1", "text", "word ")
+    deleted, over = threading.Event(), threading.Event()
+
+    def delete(connection: Connection) -> None:
+        execute_all(connection, Plan("two").add([Deleted("one")]).groups)
+        deleted.set()
+        over.wait(30)
+
+    async with new_place() as place:
+        one, two = [await SqlStore.open(place, server=server) for server in ("one", "two")]
+        turn, reply = TurnBegun("turn", "one", "", "writer", 1.0), ReplyBegun("turn", "turn.1", 1.0)
+        await one.conversations.write([*begun("one"), turn, reply, said], 1)
+        deleting = asyncio.create_task(two._database.write(delete))
+        assert await asyncio.to_thread(deleted.wait, 30)
+        saying = asyncio.create_task(one.conversations.write([said], 2))
+        await asyncio.wait([saying], timeout=0.2)
+        assert not saying.done()
+        over.set()
+        await asyncio.gather(deleting, saying)
+        assert await one._database.read(lambda connection: connection.execute(select(message_parts)).all()) == []
+        await one.aclose()
+        await two.aclose()

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from sqlalchemy import Connection, select
 
-from elbowroom.context.conversation import ConversationBegun, Heard, TurnBegun, TurnEnded
-from elbowroom.store.changes import KeptChange
+from elbowroom.context.conversation import ConversationBegun, Heard, StepUsage, StepUsed, TurnBegun, TurnEnded
+from elbowroom.store.changes import MOST_NUMBER, KeptChange
 from elbowroom.store.sql.dialect import create_engines, execute_all
 from elbowroom.store.sql.schema import conversations, make_tables, message_parts, messages
 from elbowroom.store.sql.writing import Plan
@@ -71,3 +71,13 @@ def test_an_answer_that_comes_back_is_no_message_of_the_client(connection: Conne
     write(connection, [BEGUN, *turn])
     write(connection, [heard("answer", "said before"), heard("a", "lost", conversation="gone")])
     assert kept(connection) == []
+
+
+def test_what_is_used_adds_up_beyond_what_one_count_may_be(connection: Connection) -> None:
+    """The sum of counts that can be kept is kept, however high they are."""
+    used = StepUsage(MOST_NUMBER, MOST_NUMBER, 1, 2)
+    write(connection, [BEGUN, TurnBegun("turn", "one", "", "writer", 1.0), StepUsed("turn", "model", used, None, 2.0)])
+    own = conversations.c
+    assert connection.execute(select(own.total_tokens, own.input_tokens, own.steps)).all() == [
+        (used.total, MOST_NUMBER, 1)
+    ]

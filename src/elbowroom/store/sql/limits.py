@@ -234,7 +234,7 @@ def delete_messages(connection: Connection, conversation: str) -> bool:
     """Delete the first messages of a conversation with their parts; tell whether there are more."""
     own = messages.c
     first = select(own.number, own.id).where(own.conversation == conversation).order_by(own.number)
-    found = connection.execute(first.limit(MESSAGES_A_TRANSACTION)).all()
+    found = connection.execute(first.limit(MESSAGES_A_TRANSACTION).with_for_update()).all()
     connection.execute(delete(message_parts).where(message_parts.c.message.in_([row.id for row in found])))
     connection.execute(delete(messages).where(own.number.in_([row.number for row in found])))
     return len(found) == MESSAGES_A_TRANSACTION

@@ -197,13 +197,17 @@ _SAYING: Final = insert_or_update(message_parts).from_select(
     .outerjoin_from(
         messages, _last, and_(_last.c.message == messages.c.id, _last.c.position == _LAST_POSITION.scalar_subquery())
     )
-    .where(messages.c.id == bound("message")),
+    .where(messages.c.id == bound("message"))
+    .with_for_update(read=True, key_share=True, of=messages),
 )
 SAY: Final = _SAYING.on_conflict_do_update(
     index_elements=["message", "position"],
     set_={"content": message_parts.c.content.concat(_SAYING.excluded.content)},
 )
-"""Puts more at the end of a reply: a text goes on in its last part, as long as that is of its kind and small enough."""
+"""Puts more at the end of a reply: a text goes on in its last part, as long as that is of its kind and small enough.
+
+The reply is held meanwhile: one that another server is about to delete gets no part that would outlive it.
+"""
 END_REPLY: Final = update(messages).where(messages.c.id == bound("message")).values(status=bound("status"))
 END_PARTS: Final = (
     update(message_parts).where(message_parts.c.message == bound("message")).values(status=bound("status"))
@@ -213,8 +217,9 @@ ADD_USE: Final = (
     update(conversations)
     .where(conversations.c.id == _conversation_of_turn())
     .values(
-        {name: conversations.c[name] + bound(name) for name in (*COUNTERS, "total_tokens")}
+        {name: conversations.c[name] + bound(name) for name in COUNTERS}
         | {
+            "total_tokens": sum(map(bound, COUNTERS), conversations.c.total_tokens),
             "steps": conversations.c.steps + 1,
             "is_counted": or_(conversations.c.is_counted, bound("is_counted", Boolean())),
         }
@@ -303,7 +308,12 @@ def interrupting(is_left: Callable[[ColumnElement[Any]], ColumnElement[bool]] | 
     ]
 
 
-_OWN_MESSAGES: Final = select(messages.c.id).where(messages.c.conversation == bound("conversation"))
+_OWN_MESSAGES: Final = (
+    select(messages.c.id)
+    .where(messages.c.conversation == bound("conversation"))
+    .order_by(messages.c.number)
+    .with_for_update()
+)
 _OWN_TURNS: Final = select(turns.c.id).where(turns.c.conversation == bound("conversation"))
 DELETING: Final = (
     delete(message_parts).where(message_parts.c.message.in_(_OWN_MESSAGES)),
@@ -315,7 +325,9 @@ DELETING: Final = (
     delete(conversations).where(conversations.c.id == bound("conversation")),
 )
 """These delete a conversation with all that belongs to it."""
-_SAID_IN_TURN: Final = select(messages.c.id).where(messages.c.turn == bound("turn"))
+_SAID_IN_TURN: Final = (
+    select(messages.c.id).where(messages.c.turn == bound("turn")).order_by(messages.c.number).with_for_update()
+)
 DELETING_TURN: Final = (
     delete(message_parts).where(message_parts.c.message.in_(_SAID_IN_TURN)),
     delete(step_usage).where(step_usage.c.turn == bound("turn")),

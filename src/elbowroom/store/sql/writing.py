@@ -153,7 +153,7 @@ class Plan:
         counts = dict(zip(sql.COUNTERS, (used.input, used.output, used.cache_creation, used.cache_read), strict=True))
         counted = values(turn=change.turn, is_counted=used.is_counted, **counts)
         yield sql.USE, counted | values(model=encoded(change.model), at=change.at)
-        yield sql.ADD_USE, counted | values(total_tokens=used.total)
+        yield sql.ADD_USE, counted
         if change.fill:
             filled = dict(zip(sql.FILL, astuple(change.fill), strict=True))
             yield sql.FILL_WINDOW_OF_TURN, values(turn=change.turn, **filled)
