@@ -13,7 +13,7 @@ import msgspec
 
 from elbowroom.errors import ContextOverflow, ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.base import ModelInfo, whole_characters
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
 from elbowroom.tokens.count import VALUE_LETTERS, left_of
 
@@ -131,7 +131,7 @@ class Upstream:
             total=seconds, sock_connect=CONNECT_SECONDS, sock_read=FIRST_BYTE_SECONDS if seconds is None else None
         )
         headers = {"Content-Type": "application/json", **self.headers}
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else _json_text(body)
         try:
             async with self.http.request(
                 method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
@@ -193,11 +193,14 @@ def _in_turns(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def _json_text(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8; a text with half of a surrogate pair has none, and is escaped."""
+    """Return a value as JSON in UTF-8. Halves of characters, for which llama.cpp refuses a request, are replaced.
+
+    LM Studio and Ollama put the same sign in their place.
+    """
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return whole_characters(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 class WatchedBody:
