@@ -3,11 +3,14 @@
 import collections
 import ctypes
 import gc
+import marshal
+import operator
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, compress
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
@@ -59,7 +62,7 @@ class Recent(Generic[Key, Value]):
         return list(self._values.values())
 
 
-_EVERY: Final[WeakSet[Recent[Any, Any]]] = WeakSet()
+_EVERY: Final["WeakSet[Recent[Any, Any] | Histories]"] = WeakSet()
 
 
 def cache_sizes() -> Mapping[str, int]:
@@ -69,6 +72,148 @@ def cache_sizes() -> Mapping[str, int]:
         for cache in _EVERY:
             sizes[cache.name] += len(cache)
     return sizes
+
+
+BY_VALUE: Final = 2
+"""The version of marshal that writes equal values alike, and the numbers 1, 1.0 and True as three values."""
+HISTORY_LETTERS: Final = 4 * 2**20
+"""How much of all histories is remembered, counted in letters."""
+MESSAGE_LETTERS: Final = 600
+"""What a message, or a value in one, takes beside its text, and with what is made of it."""
+PLAIN: Final = 2
+"""The keys of a message that has a role and a content, as nearly all do."""
+MOST_MADE: Final = 16
+"""How many things are remembered that were made of one history."""
+BACK: Final = 32
+"""How many new messages a history may have at its end and still be recognised."""
+ENDS_KNOWN: Final = 4
+"""By how many of its last messages a history is found: others begin like it and end with another question or answer."""
+Message = Mapping[str, Any]
+End = tuple[int, int]
+"""The length of a history, and the hash of its last message's text."""
+
+
+class History:
+    """A conversation's messages, and what has been made of each of them, by what that is."""
+
+    def __init__(self, messages: tuple[Message, ...], made: Mapping[Hashable, list[Any]]) -> None:
+        """Begin with messages, and what is known to be made of the first of them."""
+        self.messages = messages
+        self._made = made  # never changed, but replaced: other threads read it
+
+    def followed_by(self, messages: Sequence[Message], shared: int) -> "History":
+        """Return a history that has the first `shared` messages of this one, and then those that follow there."""
+        made = {of: values[:shared] for of, values in self._made.items()}
+        return History((*self.messages[:shared], *messages[shared:]), made)
+
+    def known(self, of: Hashable) -> list[Any]:
+        """Return what is known to be made of its first messages."""
+        return [*self._made.get(of, ())]
+
+    def keep(self, of: Hashable, values: list[Any]) -> None:
+        """Remember what was made of each message."""
+        made = {**self._made, of: values}
+        self._made = dict([*made.items()][-MOST_MADE:])
+
+    def each(self, make: Callable[[Message], Value]) -> list[Value]:
+        """Return what is made of each message."""
+        values: list[Value] = self.known(make)
+        values += map(make, self.messages[len(values) :])
+        self.keep(make, values)
+        return values
+
+
+class Histories:
+    """The histories that were used last, `most` letters of them; safe for all threads.
+
+    A client sends all of a conversation each time. One that begins as one before has the same objects there, so that
+    nothing has to be made of them again. Nobody changes them.
+    """
+
+    def __init__(self, name: str, most: int = HISTORY_LETTERS) -> None:
+        self.name = name
+        self._most = most
+        self._kept: OrderedDict[int, tuple[History, int]] = OrderedDict()
+        self._known: dict[End, History] = {}
+        self._lock = threading.Lock()
+        self.size = 0
+        with _ADDING:
+            _EVERY.add(self)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, messages: Sequence[Message]) -> History:
+        """Return the history with these messages, which takes the place of the one that it begins as."""
+        with self._lock:
+            shared, known, tried = 0, None, 0
+            for end in _ends(messages, BACK):
+                if (likely := self._known.get(end)) is not None and tried < ENDS_KNOWN:
+                    tried += 1
+                    if _begin_alike(likely.messages, messages, end[0]):
+                        shared, known = end[0], likely
+                        break
+            if known is not None and shared == len(messages) == len(known.messages):
+                self._kept.move_to_end(id(known))
+                return known
+        history = known.followed_by(messages, shared) if known is not None else History(tuple(messages), {})
+        size = sum(history.each(_size_of))
+        with self._lock:
+            if known is not None and id(known) in self._kept:
+                self._drop(known)
+            if 0 < size <= self._most:
+                self._kept[id(history)] = history, size
+                self._known |= dict.fromkeys(_ends(history.messages, ENDS_KNOWN), history)
+                self.size += size
+            while self.size > self._most:
+                self._drop(next(iter(self._kept.values()))[0])
+        return history
+
+    def _drop(self, history: History) -> None:
+        self.size -= self._kept.pop(id(history))[1]
+        for end in _ends(history.messages, ENDS_KNOWN):
+            if self._known.get(end) is history:  # else another one that ends so was kept since
+                del self._known[end]
+
+
+HISTORIES: Final = Histories("histories")
+
+
+def _ends(messages: Sequence[Message], most: int) -> Iterator[End]:
+    """Yield the ends of a history, the last one first, and of those that it begins with."""
+    for length in range(len(messages), max(0, len(messages) - most), -1):
+        last: Any = messages[length - 1]  # of a client's body that is not checked yet
+        content = last.get("content") if type(last) is dict else None
+        yield length, hash(content) if type(content) is str else 0
+
+
+def _begin_alike(known: Sequence[Message], messages: Sequence[Message], length: int) -> bool:
+    """Tell whether two histories have the same first messages: of the same kinds, with their keys in the same order."""
+    differ = [*map(operator.is_not, known[:length], messages)]
+    ones, others = [*compress(known, differ)], [*compress(messages, differ)]
+    if len(known) < length or ones != others or [*map(tuple, ones)] != [*map(tuple, others)]:
+        return False
+    both: list[Any] = [*ones, *others]
+    if {*map(type, both)} <= {dict} and {*map(type, chain.from_iterable(map(dict.values, both)))} <= {str}:
+        return True
+    try:
+        return marshal.dumps(ones, BY_VALUE) == marshal.dumps(others, BY_VALUE)
+    except ValueError:  # it is nested too deeply, or holds what is no JSON
+        return False
+
+
+def _size_of(message: Message) -> int:
+    """Return about how many letters a message takes."""
+    content = message.get("content") if type(message) is dict and len(message) == PLAIN else message
+    return MESSAGE_LETTERS + (len(content) if type(content) is str else _letters_in(content))
+
+
+def _letters_in(value: Any) -> int:
+    """Return about how many letters a JSON value takes."""
+    if isinstance(value, str):
+        return len(value)
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return MESSAGE_LETTERS + sum(map(_letters_in, inner))
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8

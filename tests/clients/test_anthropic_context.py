@@ -8,10 +8,12 @@ import anthropic
 import pytest
 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 from anthropic.types.beta import BetaMessage
+from cases import case
 from chatting import RAW_MODEL
 from request_checks import assert_fits
 from serving import Served
 from small_window import QUESTION, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, ToolCall
 
@@ -74,8 +76,7 @@ def results(studio: SimulatedLMStudio, number: int = -1) -> list[str]:
     return [message["content"] for message in studio.chats[number].body["messages"] if message["role"] == "tool"]
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_clearing_tool_uses(trio: Trio, model: str, streams: bool) -> None:
     """Old results are stubs with references by which they can be read; the answer tells what was cleared, exactly."""
     client, studio, served = trio
@@ -208,18 +209,19 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "told"), WRONG, ids=[str(index) for index in range(len(WRONG))])
-async def test_refusals(trio: Trio, fields: dict[str, Any], told: str) -> None:
+async def test_refusals(trio: Trio) -> None:
     """What cannot be read is a 400 in Anthropic's form that names the field, for an answer and for a count."""
     client, _, served = trio
-    body = {"model": "writer", "max_tokens": 9, "messages": uses(1), **fields}
-    for path in ("/v1/messages", "/v1/messages/count_tokens"):
-        async with served.http.post(f"{served.url}{path}", json=body) as response:
-            answer = await response.json()
-        assert (response.status, answer["error"]["type"]) == (400, "invalid_request_error")
-        assert told in answer["error"]["message"]
-    with pytest.raises(anthropic.BadRequestError):
-        await client.beta.messages.create(model="writer", max_tokens=9, messages=uses(1), extra_body=fields)
+    for fields, told in WRONG:
+        with case(told):
+            body = {"model": "writer", "max_tokens": 9, "messages": uses(1), **fields}
+            for path in ("/v1/messages", "/v1/messages/count_tokens"):
+                async with served.http.post(f"{served.url}{path}", json=body) as response:
+                    answer = await response.json()
+                assert (response.status, answer["error"]["type"]) == (400, "invalid_request_error")
+                assert told in answer["error"]["message"]
+            with pytest.raises(anthropic.BadRequestError):
+                await client.beta.messages.create(model="writer", max_tokens=9, messages=uses(1), extra_body=fields)
 
 
 COMPACT: Final[dict[str, Any]] = {"type": "compact_20260112"}
@@ -252,8 +254,7 @@ def kinds(answer: BetaMessage) -> list[str]:
     return [block.type for block in answer.content]
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_own_compactions_are_told(tmp_path: Path, model: str, streams: bool) -> None:
     """A compaction that the window demands comes as the first block; sent back, it makes the same prompt again."""
     alone = "background = false"
@@ -311,8 +312,7 @@ async def test_events_of_a_compaction(tmp_path: Path) -> None:
     assert [each.type for each in last.usage.iterations or []] == ["compaction", "message"]
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_trigger_and_pause(tmp_path: Path, model: str, streams: bool) -> None:
     """A trigger from 1,000 tokens compacts what would fit; with a pause the answer comes with the next request."""
     async with small_window(tmp_path, window=8192) as (served, studio), client_of(served) as client:
@@ -335,8 +335,7 @@ async def test_trigger_and_pause(tmp_path: Path, model: str, streams: bool) -> N
         assert len(orders_of(studio)) == 1
 
 
-@MODELS
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(("model", "streams"), spread(["writer", RAW_MODEL], [False, True]))
 async def test_request_that_only_compacts(tmp_path: Path, model: str, streams: bool) -> None:
     """With `compaction` the one block is all that is answered; a later request sends it first, and goes on."""
     async with small_window(tmp_path, window=8192) as (served, studio), client_of(served) as client:

@@ -22,6 +22,7 @@ from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
 from pair_fixtures import Pair
 from serving import Served, parse_frames
 from small_window import history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Error, Pause, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 from elbowroom.server.state import Timing
@@ -443,8 +444,10 @@ async def test_compaction(tmp_path: Path) -> None:
         assert answer.usage.input_tokens == turn.prompt_tokens
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("reason", ["none", "model_changed", "system_changed", "tools_changed", "messages_changed"])
+@pytest.mark.parametrize(
+    ("reason", "stream"),
+    spread(["none", "model_changed", "system_changed", "tools_changed", "messages_changed"], [False, True]),
+)
 async def test_diagnostics(trio: Trio, reason: str, stream: bool) -> None:
     """A request that names the answer before it is told what has changed since, and about what that costs."""
     client, studio, _ = trio

@@ -10,6 +10,7 @@ from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from serving import text_of
 from small_window import ANSWER, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 SUMMARY = (
     "[CONVERSATION SUMMARY]\nAda keeps the ferry's log in ~/log/2026.md; she asked for 4,711 crates on pier 9 and "
@@ -30,8 +31,7 @@ def compacted_there(exchanges: int, form: str) -> list[dict[str, Any]]:
     return [*({"role": "system", "content": text} for text in systems[form]), *kept]
 
 
-@pytest.mark.parametrize("form", ["alone", "beside", "within"])
-@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+@pytest.mark.parametrize(("form", "model"), spread(["alone", "beside", "within"], ["writer", RAW_MODEL]))
 async def test_the_summary_survives_compactions(tmp_path: Path, form: str, model: str) -> None:
     """What is kept behind it is compacted as ever, over several turns; the summary itself reaches the model whole."""
     async with small_window(tmp_path) as (served, studio):

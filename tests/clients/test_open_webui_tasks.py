@@ -1,12 +1,14 @@
 """Open WebUI's tasks and chats, replayed from a recording: each is told for what it is, with headers and without."""
 
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
-from chatting import elbowroom_with_studio
+import pytest_asyncio
+from chatting import elbowroom_with_studio, forget
 from multidict import CIMultiDict
 from open_webui_recording import RECORDED_MODEL, headers_of, recorded_chats
+from pair_fixtures import Pair
 
 from elbowroom.agents.request import Caller, parse_chat_request
 from elbowroom.demo import SimulatedModel
@@ -59,13 +61,22 @@ def test_who_asks(request_: dict[str, Any]) -> None:
         assert caller(request_, with_own_headers(request_)).chat_id == found.chat_id
 
 
-@pytest.mark.parametrize("request_", recorded_chats())
-async def test_only_chats_get_the_agents_instructions(tmp_path: Path, request_: dict[str, Any]) -> None:
-    """An order that wants JSON is not answered by a pirate; a chat is, about a file too."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pirate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    """Run elbowroom, whose one agent speaks like a pirate, in front of a simulated LM Studio for all tests here."""
     model = SimulatedModel("tiny", type="vlm", loaded_context_length=131_072)
-    async with elbowroom_with_studio(tmp_path, agents=AGENT, model=model) as (served, studio):
-        async with served.http.post(served.chat_url, json=request_["body"], headers=headers_of(request_)) as response:
-            assert response.status == 200
-            await response.read()
-        [chat] = studio.chats
-        assert (INSTRUCTIONS in str(chat.body["messages"])) is not is_task(request_)
+    async with elbowroom_with_studio(tmp_path_factory.mktemp("pirate"), agents=AGENT, model=model) as pair:
+        yield pair
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("request_", recorded_chats())
+async def test_only_chats_get_the_agents_instructions(pirate: Pair, request_: dict[str, Any]) -> None:
+    """An order that wants JSON is not answered by a pirate; a chat is, about a file too."""
+    served, studio = pirate
+    forget(studio)
+    async with served.http.post(served.chat_url, json=request_["body"], headers=headers_of(request_)) as response:
+        assert response.status == 200
+        await response.read()
+    [chat] = studio.chats
+    assert (INSTRUCTIONS in str(chat.body["messages"])) is not is_task(request_)

@@ -43,6 +43,9 @@ async def ask(served: Served, messages: list[Message], name: str = NAME, **field
         await response.read()
 
 
+REASONS: Final = ("system_changed", "tools_changed", "messages_changed", "other_request", "engine_forgot")
+
+
 async def change(served: Served, engine: LlamaServer, reason: str, then: list[Message]) -> dict[str, Any]:
     """Let happen what is the reason; return further fields of the next request."""
     match reason:
@@ -62,9 +65,13 @@ async def change(served: Served, engine: LlamaServer, reason: str, then: list[Me
     return {}
 
 
-@pytest.mark.parametrize("is_told", [True, False], ids=["measured", "expected"])
 @pytest.mark.parametrize(
-    "reason", ["", "system_changed", "tools_changed", "messages_changed", "other_request", "engine_forgot"]
+    ("reason", "is_told"),
+    [
+        *((reason, True) for reason in ("", *REASONS)),
+        *((reason, False) for reason in ("", "system_changed", "tools_changed", "engine_forgot")),
+        *(pytest.param(reason, False, marks=pytest.mark.long) for reason in ("messages_changed", "other_request")),
+    ],
 )
 async def test_a_loss_is_what_the_engine_reads_again(
     tmp_path: Path, engine: LlamaServer, monkeypatch: pytest.MonkeyPatch, reason: str, is_told: bool

@@ -12,6 +12,7 @@ from engine_as_lmstudio import engine_as_lmstudio
 from llama_server import LlamaServer
 from sample_chat import TOOL_CHAT
 from serving import serve, settings_for
+from spread_variants import spread
 
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.openai_compatible import OpenAICompatible
@@ -25,21 +26,19 @@ CHATS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("model", ["lmstudio/tiny", "writer"])
-@pytest.mark.parametrize("body", CHATS.values(), ids=CHATS.keys())
+@pytest.mark.parametrize(("chat", "model", "stream"), spread(CHATS, ["lmstudio/tiny", "writer"], [True, False]))
 async def test_usage_is_what_was_counted(
     engine: LlamaServer,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    body: dict[str, Any],
+    chat: str,
     model: str,
     *,
     stream: bool,
 ) -> None:
     """The count of the model's file is the engine's own, so that no alarm is ever raised for a prompt that fits."""
     files = f'model_files = {{ tiny = "{engine.model}" }}'
-    body = {**body, "model": model, "max_tokens": 4, "ignore_eos": True}
+    body = {**CHATS[chat], "model": model, "max_tokens": 4, "ignore_eos": True}
     async with engine_as_lmstudio(engine) as upstream:
         async with serve(tmp_path, settings_for(upstream.base_url, provider=files, agents=AGENT)) as served:
             async with served.http.post(f"{served.chat_url}/input_tokens", json=body) as response:

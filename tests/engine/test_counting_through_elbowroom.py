@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
+from cases import case
 from engine_as_lmstudio import engine_as_lmstudio
 from llama_server import LlamaServer
 from sample_chat import READ_NOTE, TOOL_CHAT
@@ -35,30 +35,31 @@ async def count(served: Served, model: str, body: dict[str, Any]) -> dict[str, A
         return answer
 
 
-@pytest.mark.parametrize("body", CHATS.values(), ids=CHATS.keys())
-async def test_with_the_model_file(engine: LlamaServer, tmp_path: Path, body: dict[str, Any]) -> None:
+async def test_with_the_model_file(engine: LlamaServer, tmp_path: Path) -> None:
     """With the model's own file named in the settings, the count is the engine's and says that it is exact."""
     async with engine_as_lmstudio(engine) as upstream:
         files = f'model_files = {{ tiny = "{engine.model}" }}'
         async with serve(tmp_path, settings_for(upstream.base_url, provider=files)) as served:
-            answer = await count(served, "lmstudio/tiny", body)
-    assert answer == {
-        "object": "response.input_tokens",
-        "input_tokens": await engine.count(body),
-        "method": "exact",
-        "exact": True,
-        "error_bound": 0,
-        "window": engine.options.context_length,
-    }
+            for name, body in CHATS.items():
+                with case(name):
+                    assert await count(served, "lmstudio/tiny", body) == {
+                        "object": "response.input_tokens",
+                        "input_tokens": await engine.count(body),
+                        "method": "exact",
+                        "exact": True,
+                        "error_bound": 0,
+                        "window": engine.options.context_length,
+                    }
 
 
-@pytest.mark.parametrize("body", CHATS.values(), ids=CHATS.keys())
-async def test_by_the_engine_itself(engine: LlamaServer, tmp_path: Path, body: dict[str, Any]) -> None:
+async def test_by_the_engine_itself(engine: LlamaServer, tmp_path: Path) -> None:
     """A generic provider is asked over its own route where it has one."""
     async with serve(tmp_path, settings_for(engine.base_url, kind="openai")) as served:
-        answer = await count(served, "openai/tiny", body)
-    assert answer["method"] == "engine"
-    assert answer["input_tokens"] == await engine.count(body)
+        for name, body in CHATS.items():
+            with case(name):
+                answer = await count(served, "openai/tiny", body)
+                assert answer["method"] == "engine"
+                assert answer["input_tokens"] == await engine.count(body)
 
 
 async def test_after_an_answer_the_count_is_what_was_reported(engine: LlamaServer, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ async def test_prefix_is_not_read_again(engine: LlamaServer, tools: list[Any]) -
 async def test_any_history_is_taken(engine: LlamaServer) -> None:
     """Random histories, with the order behind them, are never refused, and counted to the token."""
     async with provider_of(engine) as provider:
-        for history in filter(None, some_histories(15)):
+        for history in filter(None, some_histories(8)):
             messages = repair(history)
             body = {"model": "tiny", "messages": messages, "tools": TOOLS}
             pruner = await pruner_for(provider, body)

@@ -13,6 +13,7 @@ from llama_server import LlamaServer, Options
 from prefix_reuse import Reading, readings_of
 from recording_relay import RecordingRelay
 from serving import Served, serve, settings_for
+from spread_variants import spread
 
 from elbowroom.context.costs import Moving
 
@@ -132,21 +133,19 @@ async def test_a_slot_is_restored_in_each_return(
     assert all(name.startswith("elbowroom-") for name in names)
 
 
-@pytest.mark.parametrize("folder", [True, False], ids=["with a folder", "without"])
-@pytest.mark.parametrize(("slots", "is_shared"), [(1, False), (2, False), (2, True)], ids=["one", "two", "pool"])
+@pytest.mark.parametrize(("kind", "folder"), spread(["one", "two", "pool"], [True, False]))
 async def test_an_engine_that_keeps_by_itself_is_left_alone(
     start_engine: Callable[[Options], LlamaServer],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    slots: int,
-    is_shared: bool,
+    kind: str,
     folder: bool,
 ) -> None:
     """With `--cache-ram`, all is found in each return; nothing is restored, and after the first no slot is named."""
     caplog.set_level(logging.INFO)
     more = {"cache_ram_mib": 512} | ({"slot_save_path": f"{tmp_path}/"} if folder else {})
-    length = WINDOW * 3 if is_shared else WINDOW * slots
-    engine = start_engine(Options(context_length=length, slots=slots, shared_pool=is_shared, more=more))
+    slots, parts = {"one": (1, 1), "two": (2, 2), "pool": (2, 3)}[kind]
+    engine = start_engine(Options(context_length=WINDOW * parts, slots=slots, shared_pool=kind == "pool", more=more))
     turns = await take_turns(engine, tmp_path / "elbowroom", ABOUT, 3)
     assert all(turns.returns())
     assert turns.moves("restore") == 0

@@ -15,6 +15,7 @@ from patient_counting import wait_for_counts
 from scripted_pruner import is_prune_order, valid_plan
 from serving import Served, serve, settings_for, text_of
 from small_window import ask_whole, history
+from spread_variants import spread
 from task_prompts import TITLE, title_body
 from watched_stream import statuses_of, watched
 
@@ -79,8 +80,7 @@ async def streamed(served: Served, body: Body) -> str:
     return text_of(chunks)
 
 
-@EVERYONE
-@pytest.mark.parametrize("title_first", [False, True], ids=["chat first", "title first"])
+@pytest.mark.parametrize(("model", "title_first"), spread(["writer", f"lmstudio/{MODEL}"], [False, True]))
 async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: bool) -> None:
     """Both at the same moment where only one has room: the chat is answered first, the title then, none overflows."""
 
@@ -164,7 +164,7 @@ async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
             assert answer["choices"][0]["message"]["content"] == "Yes."
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [50, pytest.param(300, marks=pytest.mark.long)])
 async def test_hundreds_of_chats_at_once_are_all_answered(tmp_path: Path, count: int) -> None:
     """They wait as long as their clients do, in the order in which they came, and are told how many are before them."""
     ended, begun = asyncio.Event(), list[str]()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ from serving import text_of
 
 from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.offered import agent_tools, agents_named
-from elbowroom.agents.request import NOBODY, Caller, ChatRequest
+from elbowroom.agents.offered import NamedAgent, agents_named, offered_to
+from elbowroom.agents.request import NOBODY, Caller, ChatRequest, own_request
 from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.agents.turn.state import RunSettings
 from elbowroom.demo import Error, Overflow, Pause, Reasoning, Script, SimulatedModel, ToolCall, WaitFor
 from elbowroom.providers.base import TextDelta
 from elbowroom.server.state import SHARED, run_settings_of
-from elbowroom.settings.model import AgentSettings
 
 ASKING = agent("writer", agent_tools=["researcher"])
 RESEARCHER = agent("researcher")
@@ -270,9 +270,7 @@ async def test_who_is_behind_it(tmp_path: Path) -> None:
     """It is run for the same caller, and without work behind its answer, which is the end of that conversation."""
     runs: list[tuple[ChatRequest, RunSettings]] = []
 
-    async def run(
-        target: Target, settings: AgentSettings, request: ChatRequest, sink: Sink, run_settings: RunSettings
-    ) -> Answer:
+    async def run(agent: NamedAgent, request: ChatRequest, sink: Sink, run_settings: RunSettings) -> Answer:
         runs.append((request, run_settings))
         answer = Answer()
         answer.take(TextDelta("Done."))
@@ -285,7 +283,9 @@ async def test_who_is_behind_it(tmp_path: Path) -> None:
     async with team(tmp_path, [ASKING, RESEARCHER], {}) as (served, _):
         settings = run_settings_of(served.app, NOBODY)
         [writer] = agents_named(["writer"], settings)
-        [tool] = agent_tools(writer, caller, sink, settings, run)
+        asked = replace(own_request("writer", ()), caller=caller)
+        offered = await offered_to(writer, asked, sink, settings, run)
+        [tool] = [tool for tool in offered.tools if tool.name == "ask_researcher"]
         assert await tool.call({"request": "Look it up."}) == "Done."
         [(request, used)] = runs
         assert request.caller == caller

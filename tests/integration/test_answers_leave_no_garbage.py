@@ -18,7 +18,7 @@ from elbowroom.demo import Cut, Error, Pause, Reply, Script, ToolCall, wording
 
 OF_AN_ANSWER = ("elbowroom.agents.turn.", "elbowroom.agents.conversations.recording")
 """What is made for one answer is in these modules."""
-TIMES = 3
+TIMES = 2
 CRASHED = Reply(500, {"error": "The model has crashed."})
 REFUSED = Reply(400, {"error": wording("A", 4096, 4096, "qwen2")})
 ANSWERS: dict[str, tuple[str, list[Any]]] = {

@@ -12,6 +12,7 @@ from chatting import MODEL, RAW_MODEL, eventually, function_spec
 from read_metrics import text_of_metrics, value
 from serving import Served, serve, settings_for
 from small_window import ANSWER, history, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.agents.turn import recovery
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
@@ -74,8 +75,7 @@ CHANGES: Final[dict[str, Second]] = {
 }
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["told", "not told"])
-@pytest.mark.parametrize("reason", CHANGES)
+@pytest.mark.parametrize(("reason", "tells"), spread(CHANGES, [True, False]))
 async def test_what_the_client_has_changed(tmp_path: Path, reason: str, tells: bool) -> None:
     """Each change is named, with the tokens by the engine's own figure, or by our count where it tells none."""
     async with studio_with_cache(tmp_path, tells=tells) as (served, studio):

@@ -11,6 +11,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from serving import Served
 from small_window import Body, history, orders_of, small_window, turns_of
+from spread_variants import spread
 from told_summaries import SignedPlans
 
 from elbowroom.context import ledger
@@ -175,8 +176,7 @@ async def test_a_model_that_had_the_whole_still_has_it(tmp_path: Path) -> None:
         assert prompts_of(studio, MODEL)[-1] == chat[:-2]
 
 
-@pytest.mark.parametrize("windows", [(SMALL, SMALL), (LARGE, SMALL)], ids=["alike", "large and small"])
-@pytest.mark.parametrize("headers", [{}, CHAT], ids=["known by its words", "named"])
+@pytest.mark.parametrize(("windows", "headers"), spread([(SMALL, SMALL), (LARGE, SMALL)], [CHAT, {}]))
 async def test_two_models_side_by_side(tmp_path: Path, windows: tuple[int, int], headers: dict[str, str]) -> None:
     """Two models that are asked the same at once each give their own answer, in branches of one conversation.
 

@@ -22,6 +22,7 @@ from chatting import (
 from own_tools import own_tool
 from pair_fixtures import Pair
 from serving import text_of
+from spread_variants import spread
 
 from elbowroom.demo import Pause, Raw, Script, SimulatedModel, Text, ToolCall
 
@@ -47,6 +48,7 @@ def whole(text: str) -> str:
 
 
 EXOTIC = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+EXOTIC_OF_MODELS = pytest.mark.parametrize(("text", "model"), spread(TEXTS.values(), ["writer", RAW_MODEL]))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -57,8 +59,7 @@ async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
         yield both
 
 
-@MODELS
-@EXOTIC
+@EXOTIC_OF_MODELS
 async def test_text_of_the_model(pair: Pair, model: str, text: str) -> None:
     """What the model says arrives as it was said, in one [DONE]-ended stream of one-line frames, and whole.
 
@@ -74,8 +75,7 @@ async def test_text_of_the_model(pair: Pair, model: str, text: str) -> None:
     assert (message["content"], message["reasoning_content"]) == (whole(text), whole(text))
 
 
-@MODELS
-@EXOTIC
+@EXOTIC_OF_MODELS
 async def test_text_of_the_client(pair: Pair, model: str, text: str) -> None:
     """What the client writes reaches the model as it was written: in messages, names, tools, calls and results.
 

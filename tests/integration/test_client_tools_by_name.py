@@ -13,6 +13,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from serving import text_of
 from small_window import ANSWER, Message, Model, ask_whole, small_window
+from spread_variants import sample, spread
 
 from elbowroom.demo import Script, ToolCall
 from elbowroom.demo.script import Body
@@ -95,8 +96,7 @@ CALLS: dict[str, tuple[Script | str, ...]] = {
 }
 
 
-@EVERYBODY
-@pytest.mark.parametrize("way", CALLS)
+@pytest.mark.parametrize(("way", "who"), spread(CALLS, ["writer", RAW_MODEL]))
 async def test_the_client_sees_its_own_tools_called(tmp_path: Path, who: str, way: str) -> None:
     """However the model comes to a call, the client gets the one that it gets with whole tools, and nothing else."""
     body = chat_body(model=who, tools=copy.deepcopy(TOOLS))
@@ -229,6 +229,8 @@ TASKS: dict[str, tuple[tuple[Call, ...], ...]] = {
     "Say hello, without a tool.": (),
 }
 """What a task is done with: the calls of each round. `<2>` stands for the result of the second call."""
+VARIED = tuple(task for task in TASKS if task.startswith(("Write", "Move", "Say")))
+"""One call after another with what came before, several at once, and none."""
 
 
 def does_tasks(body: Body) -> Script | str:
@@ -272,7 +274,7 @@ async def task_done(folder: Path, who: str, task: str, choice: str, window: int)
 
 
 @pytest.mark.parametrize("who", ["writer", pytest.param(RAW_MODEL, marks=pytest.mark.long)])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", sample(TASKS, *VARIED))
 async def test_the_same_tasks_with_whole_tools_and_by_name(tmp_path: Path, who: str, task: str) -> None:
     """Beside each other, the client gets the same calls in the same rounds, and the same answer, in a small window."""
     (whole := tmp_path / "whole").mkdir()

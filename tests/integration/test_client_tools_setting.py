@@ -10,6 +10,7 @@ import pytest
 from chatting import AGENT, RAW_MODEL, calls_of, chat_body, chunks_of, finish_of, stream_bytes
 from serving import text_of
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Script, ToolCall
 
@@ -45,7 +46,6 @@ TOOL: dict[str, Any] = {
     },
 }
 TOOLS = [TOOL]
-CHOICES = pytest.mark.parametrize("choice", ["pass", "slim", "drop"])
 
 
 def settings(who: str, choice: str) -> tuple[str, str]:
@@ -139,8 +139,9 @@ async def test_short_tools_stay_the_same(tmp_path: Path) -> None:
     assert [tool for tool in json.loads(second) if tool in json.loads(first)] == json.loads(first)[1:4]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize(
+    ("path", "stream"), spread(["/v1/chat/completions", "/v1/messages", "/v1/responses"], [False, True])
+)
 async def test_a_window_too_small_for_the_tools(tmp_path: Path, path: str, *, stream: bool) -> None:
     """Not even short tools fit: the error names the window that would do, in no words that mean "make it shorter"."""
     async with small_window(tmp_path, window=512) as (served, studio):
@@ -181,8 +182,7 @@ def asking(path: str, tools: list[dict[str, Any]], **fields: Any) -> dict[str, A
     return {"model": "writer", "messages": [{"role": "user", "content": "Hello"}], "tools": described, **fields}
 
 
-@CHOICES
-@pytest.mark.parametrize("who", ["writer", RAW_MODEL])
+@pytest.mark.parametrize(("choice", "who"), spread(["pass", "slim", "drop"], ["writer", RAW_MODEL]))
 async def test_what_the_model_sees(tmp_path: Path, who: str, choice: str) -> None:
     """`pass` sends the tools as they are, `slim` fewer words, `drop` nothing of them; calls come back all the same."""
     agents, server = settings(who, choice)

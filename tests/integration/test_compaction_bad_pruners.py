@@ -100,6 +100,13 @@ UNUSABLE: dict[str, Prune] = {
 }
 
 
+TEXTS = (
+    *("white space", "inflated", "echo of the form", "everything kept", "rewritten larger"),
+    *("tool call in text", "refusal", "refusal in JSON"),
+)
+"""What is the same to a server as garbage; the ladder's own tests have each of them in the quick suite."""
+
+
 @asynccontextmanager
 async def asked_to_prune(
     folder: Path, prune: Prune, compaction: str = ""
@@ -154,7 +161,10 @@ def check_turns(studio: SimulatedLMStudio, numbers: list[int]) -> None:
     "compaction",
     "the next rung; answer whole",
 )
-@pytest.mark.parametrize("prune", UNUSABLE.values(), ids=UNUSABLE.keys())
+@pytest.mark.parametrize(
+    "prune",
+    [pytest.param(UNUSABLE[kind], marks=pytest.mark.long if kind in TEXTS else (), id=kind) for kind in UNUSABLE],
+)
 async def test_unusable_answers(tmp_path: Path, prune: Prune) -> None:
     """The next rung does it: the answer arrives, the request fits, and the pruning agent is not asked for ever."""
     async with asked_to_prune(tmp_path, prune) as (served, studio, script):

@@ -10,8 +10,9 @@ from request_checks import is_shortened
 from scripted_pruner import text_of
 from serving import Served
 from small_window import ANSWER, QUESTION, SYSTEM, WINDOW, ask_whole, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
-MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+MODELS = ["writer", RAW_MODEL]
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +26,12 @@ async def compact(served: Served, body: dict[str, Any]) -> tuple[int, dict[str, 
         return response.status, await response.json()
 
 
-@MODELS
-@pytest.mark.parametrize("auto", ["true", "false"])
-@pytest.mark.parametrize("exchanges", [7, 12], ids=["below the trigger", "over the window"])
+@pytest.mark.parametrize(("model", "auto", "exchanges"), spread(MODELS, ["true", "false"], [7, 12]))
 async def test_by_hand(tmp_path: Path, model: str, auto: str, exchanges: int) -> None:
-    """The messages that come back are smaller, with system and last user message word for word, and are a chat."""
+    """The messages that come back are smaller, with system and last user message word for word, and are a chat.
+
+    So it is below the trigger and over the window.
+    """
     async with small_window(tmp_path, compaction=f"auto = {auto}") as (served, studio):
         sent = history(exchanges)
         status, answer = await compact(served, {"model": model, "messages": sent})
@@ -80,8 +82,7 @@ async def test_nothing_goes_untold(tmp_path: Path) -> None:
             assert turns_of(studio)[-1].body["messages"] == later
 
 
-@MODELS
-@pytest.mark.parametrize("switch", ["auto = false", "enabled = false"])
+@pytest.mark.parametrize(("model", "switch"), spread(MODELS, ["auto = false", "enabled = false"]))
 async def test_over_the_window_nothing_is_sent(tmp_path: Path, model: str, switch: str) -> None:
     """Where nothing is compacted by itself, what does not fit is a 400 with the numbers and what to do."""
     async with small_window(tmp_path, compaction=switch) as (served, studio):

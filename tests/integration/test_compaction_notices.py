@@ -13,6 +13,7 @@ from scripted_pruner import rest_of
 from scripted_pruner import text_of as content_of
 from serving import serve, settings_for, text_of
 from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.server.state import SHARED
@@ -36,8 +37,7 @@ def statuses(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [chunk for chunk in chunks if "event" in chunk]
 
 
-@pytest.mark.parametrize("notices", ["auto", "event"])
-@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
+@pytest.mark.parametrize(("notices", "model"), spread(["auto", "event"], ["writer", RAW_MODEL]))
 async def test_status_chunks(tmp_path: Path, notices: str, model: str) -> None:
     """One chunk opens the status and one closes it with the sizes; any client reads both as empty text."""
     async with small_window(tmp_path, compaction=f'notices = "{notices}"') as (served, studio):

@@ -17,6 +17,7 @@ from scripted_pruner import is_prune_order, valid_plan
 from scripted_pruner import text_of as content_of
 from serving import Served, serve, settings_for, text_of
 from small_window import ANSWER, WINDOW, answers, ask_whole, history, orders_of, small_window, turns_of
+from spread_variants import spread
 from watched_stream import WatchedStream, statuses_of, watched
 
 from elbowroom.agents.answer import AnswerEvent, ClientLeft, Notice, Sink
@@ -344,8 +345,10 @@ def assert_closed(stream: bytes, error: str | None) -> None:
     assert json.loads(last.removeprefix("data: "))["error"]["code"] == error
 
 
-@MODELS
-@pytest.mark.parametrize("script", [Script(Reply(500, {"error": "crashed"})), Script(Error("Out of memory."))])
+@pytest.mark.parametrize(
+    ("model", "script"),
+    spread(["writer", RAW_MODEL], [Script(Reply(500, {"error": "crashed"})), Script(Error("Out of memory."))]),
+)
 async def test_error_after_a_compaction(tmp_path: Path, model: str, script: Script) -> None:
     """The status of the compaction is closed long before the model fails."""
     async with (
@@ -375,8 +378,7 @@ async def test_mistake_of_ours_in_a_compaction(tmp_path: Path, model: str, monke
     assert_closed(stream.received, None)
 
 
-@MODELS
-@pytest.mark.parametrize("notices", ["auto", "content"])
+@pytest.mark.parametrize(("model", "notices"), spread(["writer", RAW_MODEL], ["auto", "content"]))
 async def test_server_that_stops_in_a_compaction(tmp_path: Path, model: str, notices: str) -> None:
     """The status is closed with the stream, and the pruning agent's request is closed too."""
     gates = Gates()

@@ -13,6 +13,7 @@ from request_checks import assert_fits
 from scripted_pruner import rest_of, valid_plan
 from scripted_pruner import text_of as content_of
 from small_window import ANSWER, QUESTION, WINDOW, answers, ask_whole, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
@@ -20,8 +21,9 @@ Body = dict[str, Any]
 NOUNS = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "sun", "bell")
 LOG = "".join(f"The {one} and the {two} saw the {three}.\n" for one, two, three in product(NOUNS, repeat=3))[:3600]
 """About a thousand tokens: more than a window that is half full has room for."""
-WAYS = pytest.mark.parametrize("way", ["whole", "streamed", "finish"])
-MODELS = pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
+WAYS = ["whole", "streamed", "finish"]
+MODELS = pytest.mark.parametrize(("way", "model"), spread(WAYS, [RAW_MODEL, "writer"]))
+REPORTS = pytest.mark.parametrize(("way", "reports"), spread(WAYS, [True, False]))
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +55,6 @@ def assert_is_of_the_last_turn(usage: Body, studio: SimulatedLMStudio) -> None:
     assert usage["prompt_tokens"] + usage["completion_tokens"] == usage["total_tokens"] < WINDOW
 
 
-@WAYS
 @MODELS
 async def test_gauge_falls_with_a_compaction(tmp_path: Path, way: str, model: str) -> None:
     """A history larger than the window is told as what was sent of it, the pruning agent's requests left out."""
@@ -74,8 +75,7 @@ def writes(body: Body, *, reports: bool) -> Script:
     return Script(text, usage="counted" if reports else None)
 
 
-@WAYS
-@pytest.mark.parametrize("reports", [True, False], ids=["reported", "counted"])
+@REPORTS
 async def test_after_an_answer_that_went_on(tmp_path: Path, way: str, *, reports: bool) -> None:
     """All that was written counts, and the prompt of the last request: that is what fills the window."""
     async with small_window(tmp_path, lambda body: writes(body, reports=reports)) as (served, studio):
@@ -95,8 +95,7 @@ async def read_note(path: str) -> str:
     return f"The note {path} says: " + "water the plants of the ferry's captain. " * 30
 
 
-@WAYS
-@pytest.mark.parametrize("reports", [True, False], ids=["reported", "counted"])
+@REPORTS
 async def test_over_several_steps_with_tools(tmp_path: Path, way: str, *, reports: bool) -> None:
     """The last step is told as it was sent, and beside it the sums of all steps, without the compaction's requests."""
 
@@ -126,7 +125,6 @@ async def test_over_several_steps_with_tools(tmp_path: Path, way: str, *, report
             assert usage["completion_tokens"] < told["completion_tokens"] <= generated
 
 
-@WAYS
 @MODELS
 async def test_engine_that_reports_nothing(tmp_path: Path, way: str, model: str) -> None:
     """The numbers are counted here, they are the engine's own, and they say whose they are."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import case
 from chatting import RAW_MODEL, eventually
 from patient_counting import wait_for_counts
 from request_checks import is_shortened
@@ -337,42 +338,45 @@ async def held(owner: type[Any], name: str) -> AsyncIterator[asyncio.Event]:
             goes_on.set()
 
 
-@pytest.mark.parametrize("change", CHANGES_IN_HAND)
-async def test_an_answer_that_begins_meanwhile_is_noted_after_the_change(tmp_path: Path, change: str) -> None:
+async def test_an_answer_that_begins_meanwhile_is_noted_after_the_change(tmp_path: Path) -> None:
     """Undo, edit, pin, unpin and rename take the lock of the conversation's answers: none is noted in their midst."""
-    method, path, body = CHANGES_IN_HAND[change]
     async with kept_log(tmp_path) as log:
         message = await log.id_of(QUESTION)
-        await log.compact()
-        conversations, before = log.served.app[SHARED].store.conversations, len(log.messages)
-        async with held(type(conversations), "_keep") as has_begun:
-            changing = asyncio.create_task(log.call(method, path.format(message), body))
-            await has_begun.wait()
-            asking = asyncio.create_task(log.ask("And the ferry after that?"))
-            await eventually(lambda: len(log.served.app[SHARED].running) == 1, "nobody asks")
-            await asyncio.wait([asking], timeout=0.1)
-            assert await said_in(log) == before
-        assert (await changing)[0] == 200
-        await asking
-        assert await said_in(log) == before + 2
-        assert (await log.call("GET", "/messages?branch=all&limit=200"))[1]["data"][-1]["parent"] is not None
+        conversations = log.served.app[SHARED].store.conversations
+        for change, (method, path, body) in CHANGES_IN_HAND.items():
+            with case(change):
+                await log.compact()
+                before = len(log.messages)
+                async with held(type(conversations), "_keep") as has_begun:
+                    changing = asyncio.create_task(log.call(method, path.format(message), body))
+                    await has_begun.wait()
+                    asking = asyncio.create_task(log.ask(f"And the ferry after that, for {change}?"))
+                    await eventually(lambda: len(log.served.app[SHARED].running) == 1, "nobody asks")
+                    await asyncio.wait([asking], timeout=0.1)
+                    assert await said_in(log) == before
+                assert (await changing)[0] == 200
+                await asking
+                assert await said_in(log) == before + 2
+                kept = (await log.call("GET", "/messages?branch=all&limit=200"))[1]["data"]
+                assert kept[-1]["parent"] is not None
 
 
-@pytest.mark.parametrize("change", CHANGES_IN_HAND)
-async def test_a_change_of_what_is_being_deleted_finds_nothing(tmp_path: Path, change: str) -> None:
-    """It waits for the deletion, is told that the conversation is gone, and brings nothing of it back."""
-    method, path, body = CHANGES_IN_HAND[change]
+async def test_a_change_of_what_is_being_deleted_finds_nothing(tmp_path: Path) -> None:
+    """Each waits for the deletion, is told that the conversation is gone, and brings nothing of it back."""
     async with kept_log(tmp_path) as log:
         message = await log.id_of(QUESTION)
         await log.compact()
         async with held(SqlConversations, "delete_some") as has_begun:
             deleting = asyncio.create_task(log.call("DELETE", ""))
             await has_begun.wait()
-            changing = asyncio.create_task(log.call(method, path.format(message), body))
-            await asyncio.wait([changing], timeout=0.1)
-            assert not changing.done()
+            changing = [
+                asyncio.create_task(log.call(method, path.format(message), body))
+                for method, path, body in CHANGES_IN_HAND.values()
+            ]
+            done, _ = await asyncio.wait(changing, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+            assert not done
         assert (await deleting)[0] == 200
-        assert (await changing)[0] == 404
+        assert [status for status, _ in await asyncio.gather(*changing)] == [404] * len(changing)
         assert (await log.call("GET", ""))[0] == 404
         async with log.served.http.get(f"{log.served.url}/v1/conversations") as response:
             assert (await response.json())["data"] == []

@@ -14,6 +14,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
 from scripted_pruner import KnowsByHeart, is_prune_order
 from serving import serve, settings_for
+from spread_variants import sample, spread
 from stateless_client import StatelessClient, openai_client
 
 from elbowroom.agents.conversations import beginning
@@ -117,7 +118,8 @@ async def talk_through(
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind in ("japanese", "tools") else pytest.mark.long) for kind in KINDS]
+    "kind",
+    sample(KINDS, "japanese"),  # the quick tests have tools with a demanding template
 )
 async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
     """A window of 4096 is filled and overflows for a few turns: compacted at least twice, and no alarm is raised."""
@@ -154,8 +156,7 @@ async def test_two_hundred_turns(tmp_path: Path, kind: Kind, window: int, caplog
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize("window", [4096, 8192])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "window"), spread(KINDS, [4096, 8192]))
 def test_sizes_of_messages(kind: Kind, window: int) -> None:
     """The messages of the long runs are as large as promised: otherwise these would show nothing."""
     talk = conversation(kind, 200, window, size)

@@ -14,6 +14,7 @@ import pytest
 from chatting import eventually
 from counted_models import CHATML, OVERRIDDEN, FileTokenizer, write_counted_model
 from sample_chat import TOOL_CHAT
+from spread_variants import spread
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.providers.base import ModelInfo
@@ -212,8 +213,7 @@ DAMAGED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
-@pytest.mark.parametrize("has_rpc", [True, False])
+@pytest.mark.parametrize(("damage", "has_rpc"), spread(DAMAGED.values(), [True, False]))
 async def test_a_model_that_cannot_be_used(
     model: Path,
     damage: Callable[[Path], object],

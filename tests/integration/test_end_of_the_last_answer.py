@@ -13,6 +13,7 @@ from scripted_pruner import rest_of
 from scripted_pruner import text_of as content_of
 from serving import text_of
 from small_window import many_words_at_once, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Script, SimulatedTokenizer
 from elbowroom.server.state import SHARED, Timing
@@ -97,12 +98,15 @@ STOPPED = [
 """Windows, words of the answer before, and of one that is stopped in each window to make room."""
 
 
-@pytest.mark.parametrize("last", ["go on", "continue", "weiter", "What became of the boat in the last lines?", None])
-@pytest.mark.parametrize(("window", "earlier", "words"), STOPPED)
+@pytest.mark.parametrize(
+    ("last", "stopped"),
+    spread(["go on", "continue", "weiter", "What became of the boat in the last lines?", None], STOPPED),
+)
 async def test_end_of_an_answer_that_was_stopped_to_make_room(
-    tmp_path: Path, window: int, earlier: int, words: int, last: str | None
+    tmp_path: Path, last: str | None, stopped: tuple[int, int, int]
 ) -> None:
     """While the person reads, more of it comes back than came after the stop, and the engine reads that ahead."""
+    window, earlier, words = stopped
     text = log_of(2 * words)
     said = " ".join(text.split(" ")[:words]) + " "
     before = talk(log_of(earlier).replace("day", "trip"), QUESTION)["messages"][0 if earlier else -1 :]

@@ -14,6 +14,7 @@ from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import ANSWER, ask_whole, orders_of, small_window, turns_of
+from spread_variants import sample
 
 from elbowroom.server.state import SHARED, Timing
 
@@ -50,7 +51,10 @@ def pasted(question: str) -> str:
     return f"{question}\n\n{FILE}"
 
 
-FORMS = pytest.mark.parametrize("form", [open_webui, copilot, smart_composer, pasted], ids=lambda form: form.__name__)
+FORMS = (open_webui, copilot, smart_composer, pasted)
+IN_EACH_FORM = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+IN_FORMS = pytest.mark.parametrize("form", sample(FORMS, open_webui, pasted), ids=lambda form: form.__name__)
+"""The quick tests have a file that has a name and goes with the next message, and a text that has none and stays."""
 
 
 async def asked(served: Served, *messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -60,7 +64,7 @@ async def asked(served: Served, *messages: dict[str, Any]) -> list[dict[str, Any
     return chunks
 
 
-@FORMS
+@IN_EACH_FORM
 async def test_chat_goes_on_with_a_file_larger_than_the_window(tmp_path: Path, form: Callable[[str], str]) -> None:
     """Its beginning and end are read, the question word for word, the whole can be opened, and the person is told."""
     async with small_window(tmp_path, window=WINDOW) as (served, studio):
@@ -82,7 +86,7 @@ async def test_chat_goes_on_with_a_file_larger_than_the_window(tmp_path: Path, f
         assert turns_of(studio)[-1].body["messages"][0] == turn.body["messages"][0]
 
 
-@FORMS
+@IN_FORMS
 async def test_file_stays_with_each_further_message(tmp_path: Path, form: Callable[[str], str]) -> None:
     """A client that puts the file around every question, as Open WebUI does, gets an answer each time."""
     messages: list[dict[str, Any]] = []
@@ -97,7 +101,7 @@ async def test_file_stays_with_each_further_message(tmp_path: Path, form: Callab
             assert_fits(chat)
 
 
-@FORMS
+@IN_FORMS
 async def test_the_same_file_again_refers_to_the_first(tmp_path: Path, form: Callable[[str], str]) -> None:
     """Nobody is asked to prune for it, also not while the person reads, and no earlier byte changes."""
     messages: list[dict[str, Any]] = []
@@ -121,7 +125,7 @@ async def test_the_same_file_again_refers_to_the_first(tmp_path: Path, form: Cal
         assert refs == refs[:1] * 4
 
 
-@FORMS
+@IN_FORMS
 async def test_the_last_of_several_has_the_file_after_a_compaction(tmp_path: Path, form: Callable[[str], str]) -> None:
     """Where the first message with a file is summarised, the one that asks now has as much of it as that one had."""
     messages: list[dict[str, Any]] = []
@@ -171,7 +175,7 @@ async def test_many_small_files_leave_room_for_the_question(tmp_path: Path) -> N
         assert content_of(turn.body["messages"][-1]).endswith(QUESTION)
 
 
-@FORMS
+@IN_FORMS
 async def test_compaction_in_a_loop_of_client_tools_is_used_again(tmp_path: Path, form: Callable[[str], str]) -> None:
     """The file has the same bytes at each step, a large result among them; the pruning agent is not asked at each.
 

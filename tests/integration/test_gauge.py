@@ -72,15 +72,18 @@ class Chat:
             assert response.status == 200, await response.text()
 
 
-@pytest.mark.parametrize("model", ["writer", pytest.param(RAW_MODEL, marks=pytest.mark.long)])
-async def test_forty_turns(tmp_path: Path, model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "turns"),
+    [("writer", 24), *(pytest.param(model, TURNS, marks=pytest.mark.long) for model in ("writer", RAW_MODEL))],
+)
+async def test_many_turns(tmp_path: Path, model: str, turns: int) -> None:
     """With tools, thoughts, compactions behind answers and by hand, and edits it is at most 2 % off each time."""
     tools = [own_tool(read_log)]
     async with small_window(
         tmp_path, says, window=WINDOW, agents=AGENT, timing=Timing(quiet=0.02), toolbox=lambda target: tools
     ) as (served, studio):
         chat = Chat(served, studio, model, [{"role": "system", "content": "You help. " * 100}])
-        for number in range(1, TURNS + 1):
+        for number in range(1, turns + 1):
             if number % 13 == 0:  # the person edits the question before the last, and asks it anew
                 del chat.messages[-4:]
                 await chat.turn(number)

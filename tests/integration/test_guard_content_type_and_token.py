@@ -1,9 +1,11 @@
 """The last two gates: what a body claims to be, and the token."""
 
+from itertools import product
 from pathlib import Path
 
 import psutil
 import pytest
+from cases import case
 from command_line import run
 from raw_http import ask, request_bytes
 from serving import Served, serve, settings_for
@@ -69,39 +71,39 @@ def posted(served: Served, *headers: str, body: bytes, path: str = "/v1/chat/com
     return request_bytes(f"POST {path} HTTP/1.1", *fixed, *headers, body=body)
 
 
+WRONG_TOKENS: list[dict[str, str]] = [
+    {},
+    {"Authorization": "Bearer wrong"},
+    {"Authorization": f"Bearer {TOKEN[:-1]}"},
+    {"Authorization": f"Bearer {TOKEN}x"},
+    {"Authorization": f"Bearer {TOKEN.upper()}"},
+    {"Authorization": "Bearer "},
+    {"Authorization": "Bearer"},
+    {"Authorization": TOKEN},
+    {"Authorization": f"Basic {TOKEN}"},
+    {"Authorization": "Bearer wrong", "X-Api-Key": TOKEN},
+    {"X-Api-Key": "wrong"},
+    {"X-Api-Key": ""},
+    {"Api-Key": TOKEN},
+    {"Cookie": f"token={TOKEN}"},
+    {"Authorization": "Bearer t\u00f6ken"},
+]
+
+
 @pytest.mark.threat("token", "401 on every route")
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Authorization": "Bearer wrong"},
-        {"Authorization": f"Bearer {TOKEN[:-1]}"},
-        {"Authorization": f"Bearer {TOKEN}x"},
-        {"Authorization": f"Bearer {TOKEN.upper()}"},
-        {"Authorization": "Bearer "},
-        {"Authorization": "Bearer"},
-        {"Authorization": TOKEN},
-        {"Authorization": f"Basic {TOKEN}"},
-        {"Authorization": "Bearer wrong", "X-Api-Key": TOKEN},
-        {"X-Api-Key": "wrong"},
-        {"X-Api-Key": ""},
-        {"Api-Key": TOKEN},
-        {"Cookie": f"token={TOKEN}"},
-        {"Authorization": "Bearer t\u00f6ken"},
-    ],
-)
-async def test_every_route_asks_for_the_token(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_every_route_asks_for_the_token(tmp_path: Path) -> None:
     """With a token in the settings, no path but /health answers without exactly it, not even to say 404."""
     async with serve(
         tmp_path, settings_for(NOBODY, server=WITH_TOKEN), environ={"ELBOWROOM_TEST_TOKEN": TOKEN}
     ) as served:
-        for method, path in ROUTES:
-            lines = [f"{name}: {value}" for name, value in headers.items()]
-            lines += [f"Host: 127.0.0.1:{served.port}", "Content-Type: application/json", "Content-Length: 0"]
-            reply = await ask(served.port, request_bytes(f"{method} {path} HTTP/1.1", *lines))
-            assert reply.status == 401, (method, path)
-            assert reply.json["error"]["code"] == "invalid_api_key"
-            assert TOKEN not in reply.body.decode()
+        for headers, (method, path) in product(WRONG_TOKENS, ROUTES):
+            with case(headers, method, path):
+                lines = [f"{name}: {value}" for name, value in headers.items()]
+                lines += [f"Host: 127.0.0.1:{served.port}", "Content-Type: application/json", "Content-Length: 0"]
+                reply = await ask(served.port, request_bytes(f"{method} {path} HTTP/1.1", *lines))
+                assert reply.status == 401
+                assert reply.json["error"]["code"] == "invalid_api_key"
+                assert TOKEN not in reply.body.decode()
 
 
 @pytest.mark.threat("token", "never in an address")

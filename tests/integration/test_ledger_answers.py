@@ -15,6 +15,7 @@ from scripted_pruner import rest_of
 from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import QUESTION, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.tools.tool import ServerTool
@@ -216,8 +217,7 @@ async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
         assert_paired(chat.body["messages"])
 
 
-@pytest.mark.parametrize("continues", [False, True], ids=["a new answer", "an answer continued"])
-@pytest.mark.parametrize("way", ["stripped", "with thoughts"])
+@pytest.mark.parametrize(("way", "continues"), spread(["stripped", "with thoughts"], [False, True]))
 async def test_nothing_is_dropped_behind_the_answer(tmp_path: Path, way: str, *, continues: bool) -> None:
     """Where only a summary could be dropped to make room behind a long answer, it stays, and the next turn has it."""
     begun = "The log of this year begins here" if continues else ""

@@ -10,6 +10,7 @@ from chatting import RAW_MODEL, function_spec
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
+from spread_variants import sample
 from told_summaries import SignedPlans, signatures_in
 
 Message = dict[str, Any]
@@ -91,7 +92,17 @@ SAME: Final[dict[str, tuple[Change, Change]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize(
+    "name",  # what else does not count of a message, `test_canonical.py` has in a table
+    sample(
+        SAME,
+        "a date in the system message",
+        "files around the last question",
+        "calls with other ids",
+        "two questions in a row",
+        "notices within answers",
+    ),
+)
 async def test_the_same_conversation(tmp_path: Path, name: str) -> None:
     """The second turn has what the first one paid for, behind the system message that it brings itself."""
     at_first, later = SAME[name]
@@ -129,7 +140,7 @@ CHANGED: Final[dict[str, Change]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGED)
+@pytest.mark.parametrize("name", sample(CHANGED, "an edited answer", "a message that is missing"))
 async def test_another_conversation(tmp_path: Path, name: str) -> None:
     """Where words under the compaction are others, it is not used: the conversation is compacted by itself."""
     async with small_window(tmp_path, compaction=IN_TURN, window=WINDOW, prune=SignedPlans()) as (served, studio):

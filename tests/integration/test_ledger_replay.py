@@ -160,11 +160,11 @@ def check(replay: Replay, talk: Conversation) -> None:
     "background",
     [pytest.param(False, id="in the turn"), pytest.param(True, id="behind the answer", marks=pytest.mark.long)],
 )
-async def test_forty_turns(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, background: bool) -> None:
+async def test_some_turns(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, background: bool) -> None:
     """Several compactions, each paid once, and all other prompts begin with the one before."""
     file = write_counted_model(tmp_path / "model.gguf")
     tokenizer = FileTokenizer(file)
-    talk = conversation("plain", 40, 8192, lambda text: len(tokenizer.encode(text)))
+    talk = conversation("plain", 34, 8192, lambda text: len(tokenizer.encode(text)))
     replay = await replayed(tmp_path, talk, 8192, caplog, background=background, file=file)
     check(replay, talk)
     assert sum(replay.compactions) >= 2

@@ -12,6 +12,7 @@ from raw_http import ask as ask_raw
 from scripted_pruner import valid_plan
 from serving import Served
 from small_window import history, small_window
+from spread_variants import spread
 
 from elbowroom.demo import Reasoning, Script, ToolCall, WaitFor
 from elbowroom.demo.script import Step
@@ -47,8 +48,7 @@ async def live_once(served: Served, phase: str, least: int = 0) -> Turn:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("model", ["writer", RAW_MODEL])
-@pytest.mark.parametrize("kind", ["text", "thoughts", "constrained"])
+@pytest.mark.parametrize(("kind", "model"), spread(["text", "thoughts", "constrained"], ["writer", RAW_MODEL]))
 async def test_fill_grows_while_an_answer_streams(tmp_path: Path, model: str, kind: str) -> None:
     """Between two looks it grows by what was said, thought, or said by a grammar, which nobody may stop."""
     words, middle, end = "word " * 300, asyncio.Event(), asyncio.Event()

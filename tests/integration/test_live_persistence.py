@@ -12,6 +12,7 @@ from chatting import RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, eve
 from own_tools import own_tool
 from read_conversations import all_kept, kept_of, of_turns, once_kept, told
 from serving import Served, text_of
+from spread_variants import spread
 
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.tools.tool import ServerTool
@@ -192,8 +193,7 @@ async def test_a_client_that_leaves_in_a_tool(tmp_path: Path) -> None:
         assert len(of_turns(kept)[0].message["tool_calls"]) == 1
 
 
-@MODELS
-@pytest.mark.parametrize("end", [Error("out of memory"), Cut()], ids=["error", "cut"])
+@pytest.mark.parametrize(("model", "end"), spread(["writer", RAW_MODEL], [Error("out of memory"), Cut()]))
 async def test_an_engine_that_fails_in_mid_stream(tmp_path: Path, model: str, end: Error | Cut) -> None:
     """The words that the client has got are kept, as interrupted."""
     async with tooled(tmp_path) as (served, studio):

@@ -57,7 +57,7 @@ async def test_small_result_stays_whole(tmp_path: Path, words: int, sentences: i
         assert_fits(turn)
 
 
-@pytest.mark.parametrize("restarts", [1, 3, 5])
+@pytest.mark.parametrize("restarts", [1, pytest.param(3, marks=pytest.mark.long), 5])
 async def test_what_is_summarised_stands_before_the_request(tmp_path: Path, restarts: int) -> None:
     """After each restart of its answer the request that is being answered is the last one that the model reads."""
     lines = "".join(f"Boat {number} left the pier.\n" for number in range(restarts * 75 + 60))

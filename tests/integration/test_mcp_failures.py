@@ -21,6 +21,8 @@ from elbowroom.errors import ElbowroomError
 
 MCP_LOG = "elbowroom.agents.tools.mcp."
 SECRET = "hunter-2-is-secret"
+ODD = [sys.executable, str(SCRIPT.with_name("mcp_odd_server.py"))]
+"""A server that begins at once, since it needs no library."""
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -60,14 +62,14 @@ async def test_broken_servers_stop_nobody(tmp_path: Path, failing_url: str, capl
         program("hangs", [python, "-c", "input(); input(); input()"], "connect_timeout = 1.5", secret),
         http_server("refuses", "http://127.0.0.1:9/mcp", f'headers = {{ Key = "{SECRET}" }}'),
         http_server("trips", failing_url),
-        stdio_server("works", tmp_path / "works"),
+        program("works", ODD),
     ]
     sample = Sample.of(tmp_path, "\n".join(settings))
     names = ["absent", "exits", "garbles", "hangs", "refuses", "trips", "works"]
     try:
         for _ in range(3):
             assert {tool.source for tool in await sample.tools(*names)} == {"works"}
-        assert (await sample.call("works", "echo", text="yes")).text == "yes"
+        assert (await sample.call("works", "good")).text == "fine"
     finally:
         await sample.servers.aclose()
     told = "The MCP server {!r} cannot be used: {}. Agents do without its tools; it is tried again now and then."
@@ -88,8 +90,7 @@ async def test_odd_answers_are_told_in_words(tmp_path: Path) -> None:
 
     Tools whose description of what they take or give is odd can be used all the same.
     """
-    command = [sys.executable, str(SCRIPT.with_name("mcp_odd_server.py"))]
-    sample = Sample.of(tmp_path, program("odd", command, "timeout = 20"))
+    sample = Sample.of(tmp_path, program("odd", ODD, "timeout = 20"))
     try:
         tools = {tool.name: tool for tool in await sample.tools("odd")}
         assert [sorted(tool.parameters) for tool in tools.values()] == [["properties", "type"]] * len(RESULTS)
@@ -107,8 +108,7 @@ async def test_a_server_with_too_many_tools_is_named_and_cut(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, taken: int
 ) -> None:
     """Its first five hundred tools can be used, in its order; the log names the server and where it was cut."""
-    command = [sys.executable, str(SCRIPT.with_name("mcp_odd_server.py")), str(count)]
-    sample = Sample.of(tmp_path, program("many", command, "timeout = 20"))
+    sample = Sample.of(tmp_path, program("many", [*ODD, str(count)], "timeout = 20"))
     try:
         assert [tool.name for tool in await sample.tools("many")] == [f"tool_{at}" for at in range(taken)]
     finally:
@@ -120,15 +120,14 @@ async def test_a_server_with_too_many_tools_is_named_and_cut(
 async def test_a_server_that_comes_later_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A server that could not be started is tried again in the background, without a request that waits for it."""
     ready = tmp_path / "ready"
-    start = f"runpy.run_path({str(SCRIPT)!r}, None, '__main__')"
+    start = f"runpy.run_path({ODD[-1]!r}, None, '__main__')"
     late = f"import os, runpy; os.path.exists({str(ready)!r}) or exit(1); {start}"
-    command = [sys.executable, "-c", late, "stdio", str(tmp_path / "late")]
-    sample = Sample.of(tmp_path, program("late", command), first_pause=0.2)
+    sample = Sample.of(tmp_path, program("late", [sys.executable, "-c", late]), first_pause=0.2)
     try:
         assert await sample.tools("late") == []
         ready.touch()
-        await sample.until_offered("late", "echo")
-        assert (await sample.call("late", "echo", text="now")).text == "now"
+        await sample.until_offered("late", "good")
+        assert (await sample.call("late", "good")).text == "fine"
     finally:
         await sample.servers.aclose()
     assert len(warnings_in(caplog)) == 1

@@ -17,6 +17,10 @@ from mcp.types import TextContent
 from serving import Served, serve, settings_for
 from small_window import Message, history, small_window
 
+from elbowroom.errors import ElbowroomError
+from elbowroom.status.asking import Place
+from elbowroom.status.mcp import called as call_there
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
@@ -54,9 +58,9 @@ async def by_http(served: Served, **headers: str) -> AsyncIterator[ClientSession
 
 
 @asynccontextmanager
-async def by_pipes(served: Served, *options: str) -> AsyncIterator[ClientSession]:
+async def by_pipes(served: Served) -> AsyncIterator[ClientSession]:
     """Speak the protocol with `elbowroom mcp`, by the official client."""
-    arguments = ["-m", "elbowroom", "mcp", "--config", str(served.settings), "--port", str(served.port), *options]
+    arguments = ["-m", "elbowroom", "mcp", "--config", str(served.settings), "--port", str(served.port)]
     environ = {**os.environ, "ELBOWROOM_TOKEN": os.environ.get("ELBOWROOM_TOKEN", "")}
     program = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
     async with stdio_client(program) as (reading, writing), ClientSession(reading, writing) as session:
@@ -99,13 +103,17 @@ async def test_by_http(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 async def test_by_pipes(tmp_path: Path) -> None:
-    """`elbowroom mcp` does the same on standard input and output, and says where no server runs."""
+    """`elbowroom mcp` does the same on standard input and output."""
     async with small_window(tmp_path, window=4096, agents=AGENT_WITHOUT_CACHE) as (served, _):
         await chatted(served)
         async with by_pipes(served) as session:
             await check(session)
-        async with by_pipes(served, "--port", "9") as session:
-            assert "Start it with" in await called(session, "search_conversations")
+
+
+def test_where_no_server_runs() -> None:
+    """What `elbowroom mcp` returns for a call says what to do."""
+    with pytest.raises(ElbowroomError, match="Start it with"):
+        call_there(Place("127.0.0.1", 9), "search_conversations", {})
 
 
 async def test_whose_conversations(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from patient_counting import wait_for_counts
 from quick_models import take_models_for_quick
 from serving import text_of as said_in
 from small_window import ANSWER, ask_whole, history
+from spread_variants import spread
 from task_prompts import title_body
 
 from elbowroom.agents.turn.flush import MOST_CALLS, NOT_NOW, ORDER, SILENT
@@ -251,19 +252,19 @@ async def test_a_failure_behind_an_answer_is_for_the_log(tmp_path: Path, caplog:
         assert "the memory flush failed" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("agents", "memory", "model"),
-    [
-        (REMEMBERS, "", RAW_MODEL),
-        (REMEMBERS, "flush = false", "writer"),
-        (REMEMBERS.replace("save_memory", "search_memory"), "", "writer"),
-        (REMEMBERS.replace('"save_memory"', '"tool_output_cache"'), "", "writer"),
-    ],
-    ids=["raw model", "switched off", "only searches", "no memory tool"],
-)
-@pytest.mark.parametrize("exchanges", [NEARLY_FULL, FULL + 8], ids=["behind the answer", "before it"])
-async def test_it_is_skipped(tmp_path: Path, agents: str, memory: str, model: str, exchanges: int) -> None:
+UNFLUSHED = {
+    "raw model": (REMEMBERS, "", RAW_MODEL),
+    "switched off": (REMEMBERS, "flush = false", "writer"),
+    "only searches": (REMEMBERS.replace("save_memory", "search_memory"), "", "writer"),
+    "no memory tool": (REMEMBERS.replace('"save_memory"', '"tool_output_cache"'), "", "writer"),
+}
+BEFORE_THE_ANSWER, BEHIND_IT = FULL + 8, NEARLY_FULL
+
+
+@pytest.mark.parametrize(("exchanges", "why"), spread([BEFORE_THE_ANSWER, BEHIND_IT], UNFLUSHED))
+async def test_it_is_skipped(tmp_path: Path, exchanges: int, why: str) -> None:
     """Where nothing could be saved, or nobody wants it to be, nothing is asked."""
+    agents, memory, model = UNFLUSHED[why]
     async with remembering(tmp_path, agents=agents, memory=memory, compaction="") as (served, studio):
         await turn(served, history(exchanges), model=model)
         await background_ended(served)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import brotli
 import pytest
 from fake_upstream import FakeUpstream, completion, fake_upstream, says
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from raw_http import RawReply, ask, request_bytes
 from serving import Served, serve, settings_for
@@ -110,7 +110,6 @@ def test_no_more_than_the_limit_is_opened(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", PACKERS)
 @given(body=st.binary(max_size=300), cut=st.integers(1, 400), flip=st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
 def test_broken_bodies_are_refused_and_whole_ones_come_back(kind: str, body: bytes, cut: int, flip: int) -> None:
     """A body cut short or with more after it is refused in words; a wrong bit gives at most other bytes."""
     coding, pack = PACKERS[kind]

@@ -10,6 +10,7 @@ import pytest
 from fake_upstream import FakeUpstream, byte_server, chunk, completion, fake_upstream, read_request, says, streams
 from outcome import chat
 from serving import serve, settings_for
+from spread_variants import spread
 from waiting import until
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
@@ -92,8 +93,7 @@ async def test_lm_studio_may_come_later_and_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("silence before the headers", "first", "waited for; closed as soon as the client leaves")
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("kind", ["lmstudio", "openai"])
+@pytest.mark.parametrize(("kind", "stream"), spread(["lmstudio", "openai"], [True, False]))
 async def test_a_client_may_leave_an_upstream_that_says_nothing(tmp_path: Path, kind: str, *, stream: bool) -> None:
     """Before the response headers, which may take minutes, leaving closes the upstream connection."""
     arrived, left = asyncio.Event(), asyncio.Event()

@@ -7,6 +7,7 @@ import pytest
 from chatting import AGENT, MODEL
 from note_reader import Person, knows, note_reader, prompt_of, reading, toolbox
 from serving import serve, settings_for
+from spread_variants import spread
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
@@ -47,8 +48,9 @@ def by_nothing(name: str, **more: str) -> dict[str, Any]:
     return {"headers": more}
 
 
-@pytest.mark.parametrize("named", [by_header, by_open_webui, by_body])
-@pytest.mark.parametrize("chat", [{}, {"X-Conversation-Id": "chat-1"}], ids=["unnamed chat", "named chat"])
+@pytest.mark.parametrize(
+    ("named", "chat"), spread([by_header, by_open_webui, by_body], [{}, {"X-Conversation-Id": "chat-1"}])
+)
 async def test_two_users(tmp_path: Path, named: Any, chat: dict[str, str]) -> None:
     """Two users who say the same words, in a chat of the same name too: each has what was read for it alone."""
     async with note_reader(tmp_path) as (served, studio):

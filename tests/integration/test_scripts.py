@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from spread_variants import spread
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 600.0
@@ -91,8 +92,7 @@ def put_on_path(folder: Path, name: str, lines: str) -> None:
     (folder / name).chmod(0o755)
 
 
-@pytest.mark.parametrize("script", ["run", "test"])
-@pytest.mark.parametrize("python", OLD_PYTHONS, ids=name_of)
+@pytest.mark.parametrize(("script", "python"), spread(["run", "test"], OLD_PYTHONS))
 def test_an_old_python_is_told_what_is_missing(copy: Path, programs: Path, python: list[str], script: str) -> None:
     """Without a newer one on the PATH: what is needed, what this is, what to do; exit code 1, and nothing is made."""
     before = sorted(path.name for path in copy.iterdir())

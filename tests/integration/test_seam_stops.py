@@ -25,7 +25,7 @@ from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel
 log = logging.getLogger(__name__)
 WINDOW = 1000
 HOW_MANY = pytest.mark.parametrize("stops", [10, pytest.param(250, marks=pytest.mark.long)])
-AT_ONCE = 8
+AT_ONCE = 5
 ASKED = re.compile(r"Question (\d+):")
 NOUNS = ("harbour", "ferry", "rope", "ledger", "signal", "engine", "captain", "timetable", "bridge", "lamp")
 THRICE = "The bell rang once more over the water.\n"

@@ -30,7 +30,9 @@ for number in itertools.count():
 """
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.003, 0.007, 0.011, 0.02])
+@pytest.mark.parametrize(
+    "moment", [0.0, 0.007, 0.02, *(pytest.param(moment, marks=pytest.mark.long) for moment in (0.003, 0.011))]
+)
 def test_killed_while_it_writes(tmp_path: Path, moment: float) -> None:
     """The file is whole, its secret is there, and it is no older than what was reported done."""
     path = tmp_path / "settings.toml"

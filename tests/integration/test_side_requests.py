@@ -9,6 +9,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from scripted_pruner import text_of as content_of
 from small_window import ANSWER, WINDOW, ask_whole, history, orders_of, small_window
+from spread_variants import spread
 
 Body = dict[str, Any]
 CODEX = "You are a coding agent running in the Codex CLI, and this is all that we say of it."
@@ -52,9 +53,8 @@ CHATS = {
 CHATS["a large call"][-2]["tool_calls"][0]["function"]["arguments"] = f'{{"path": "{WORDS}"}}'
 
 
-@pytest.mark.parametrize("model", ["writer", "qwen2.5-7b-instruct"])
-@pytest.mark.parametrize("chat", CHATS.values(), ids=[*CHATS])
-async def test_a_compaction_fits(tmp_path: Path, chat: list[Body], model: str) -> None:
+@pytest.mark.parametrize(("model", "chat"), spread(["writer", "qwen2.5-7b-instruct"], CHATS.values()))
+async def test_a_compaction_fits(tmp_path: Path, model: str, chat: list[Body]) -> None:
     """Its order arrives to the letter after as much of the chat as fits, with room for the summary; no pruner works."""
     async with small_window(tmp_path) as (served, studio):
         body = {"model": model, "messages": with_system(CODEX, chat, CODEX_ORDER), "max_tokens": 20_000}

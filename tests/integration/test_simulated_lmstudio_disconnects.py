@@ -72,7 +72,7 @@ async def test_departure_during_prefill_is_noticed_but_the_prompt_is_read_on(str
 async def test_client_that_closes_at_done_is_not_a_departure() -> None:
     """The OpenAI client closes its socket as soon as it has read [DONE]."""
     async with SimulatedLMStudio([MODEL]) as studio:
-        for _ in range(20):
+        for _ in range(6):
             async with openai.AsyncOpenAI(base_url=studio.base_url + "/v1", api_key="x") as api:
                 async for _chunk in await api.chat.completions.create(**ask(stream=True)):
                     pass

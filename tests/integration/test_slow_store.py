@@ -14,6 +14,7 @@ from chatting import RAW_MODEL, chunks_of, elbowroom_with_studio, eventually, sa
 from ledger_files import query
 from read_conversations import kept_of, once_kept, told
 from serving import Served, text_of
+from spread_variants import spread
 
 from elbowroom.agents.conversations import recording
 from elbowroom.agents.conversations.recording import MISSED, OPENED, QUIET_SECONDS
@@ -117,8 +118,7 @@ async def test_a_known_conversation_goes_on(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.fault("store opens late", "first", "what a crash has broken off is waited for, and read by the model")
-@pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
-@pytest.mark.parametrize("name", ["", "numbers"])
+@pytest.mark.parametrize(("model", "name"), spread([RAW_MODEL, "writer"], ["", "numbers"]))
 async def test_an_answer_that_broke_off_is_read_once_the_store_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, name: str
 ) -> None:

@@ -13,6 +13,7 @@ from scripted_pruner import rest_of
 from scripted_pruner import text_of as content_of
 from serving import Served, text_of
 from small_window import ANSWER, QUESTION, WINDOW, ask_whole, history, orders_of, small_window, turns_of
+from spread_variants import spread
 
 from elbowroom.demo import Reasoning, Script, SimulatedLMStudio, SimulatedTokenizer, Text, ToolCall
 
@@ -92,8 +93,7 @@ async def test_stopped_inside_reasoning(tmp_path: Path, *, stream: bool) -> None
         check_requests(studio)
 
 
-@STREAMED
-@pytest.mark.parametrize("words", ["", "I will write it down."], ids=["alone", "after text"])
+@pytest.mark.parametrize(("stream", "words"), spread([True, False], ["", "I will write it down."]))
 async def test_call_that_crosses_the_edge(tmp_path: Path, words: str, *, stream: bool) -> None:
     """Half a call is dropped and made anew after a compaction: the client has it once, whole, and the text once."""
 
@@ -129,8 +129,7 @@ async def test_answer_with_a_format_is_not_stopped(tmp_path: Path, *, stream: bo
         assert tokens_of(answer["text"]) == chat.completion_tokens > 0.95 * chat.body["max_tokens"]
 
 
-@STREAMED
-@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize(("stream", "field"), spread([True, False], ["max_tokens", "max_completion_tokens"]))
 async def test_the_limit_of_the_client_holds_over_all_requests(tmp_path: Path, field: str, *, stream: bool) -> None:
     """The requests of one answer share what the client allows for it."""
     asked = 700
@@ -146,8 +145,7 @@ async def test_the_limit_of_the_client_holds_over_all_requests(tmp_path: Path, f
 
 
 @pytest.mark.fault("endless generation", "streaming", "ends after the restarts of the settings")
-@STREAMED
-@pytest.mark.parametrize("most", [0, 1, 2])
+@pytest.mark.parametrize(("stream", "most"), spread([True, False], [0, 1, 2]))
 async def test_most_restarts(tmp_path: Path, most: int, *, stream: bool) -> None:
     """There are no more requests than that many and one; then the answer ends for its length, with all its text."""
     async with small_window(tmp_path, writes_the_log, compaction=f"max_restarts = {most}") as (served, studio):

@@ -104,7 +104,7 @@ async def test_wrong_arguments_are_told(tmp_path: Path) -> None:
 async def test_errors_are_short(tmp_path: Path) -> None:
     """Whatever the model wrote, it does not get it back at length."""
     async with with_vault(tmp_path) as (served, studio, _):
-        for arguments in ({"path": "Plan", "heading": "x" * 50_000}, {"path": "x" * 50_000}, {"x" * 50_000: 1}):
+        for arguments in ({"path": "Plan", "heading": "x" * 10_000}, {"path": "x" * 10_000}, {"x" * 10_000: 1}):
             content = await result_of(served, studio, "vault_read", **arguments)
             assert content.startswith("Error: ")
             assert len(content) < 2100
@@ -145,14 +145,14 @@ async def test_notes_stay_as_they_are_by_default(tmp_path: Path) -> None:
 
 
 async def test_a_vault_is_read_in_a_small_window(tmp_path: Path) -> None:
-    """Forty calls over long notes and a log of megabytes, with a window of 8192: never over it, and answered."""
+    """Twelve calls over long notes and a log of a megabyte, with a window of 8192: never over it, and answered."""
     notes = tmp_path / "Notes"
     notes.mkdir()
-    for number in range(20):
+    for number in range(6):
         (notes / f"Long {number}.md").write_text("".join(f"{number}: line {n} of it\n" for n in range(2000)))
-    (notes / "server.log").write_text("".join(f"entry {n}\n" for n in range(300_000)))
-    calls = [ToolCall("vault_read", {"path": f"Long {n}", "offset": n * 40 + 1}) for n in range(20)]
-    calls += [ToolCall("vault_read", {"path": "server.log", "offset": n * 14_000 + 1}) for n in range(20)]
+    (notes / "server.log").write_text("".join(f"entry {n}\n" for n in range(80_000)))
+    calls = [ToolCall("vault_read", {"path": f"Long {n}", "offset": n * 80 + 1}) for n in range(6)]
+    calls += [ToolCall("vault_read", {"path": "server.log", "offset": n * 13_000 + 1}) for n in range(6)]
     waiting = iter(calls)
 
     def model(body: Any) -> Script | str:

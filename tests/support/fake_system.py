@@ -7,16 +7,15 @@ from pathlib import Path
 
 SCRIPT = """\
 #!{python} -IS
-import os, sys
-from pathlib import Path
+import os, sys  # and nothing that takes longer to import than all else takes
 
-state, name, given = Path({state!r}), Path(sys.argv[0]).name, sys.argv[1:]
-with (state / "journal").open("a", encoding="utf-8") as journal:
+state, name, given = {state!r}, os.path.basename(sys.argv[0]), sys.argv[1:]
+with open(f"{{state}}/journal", "a", encoding="utf-8") as journal:
     journal.write(" ".join([name, *given]) + "\\n")
 
 
 def has(what):
-    return (state / what).exists()
+    return os.path.exists(f"{{state}}/{{what}}")
 
 
 def end(is_done, out="", errors=""):
@@ -27,9 +26,9 @@ def end(is_done, out="", errors=""):
 
 def put(what, is_there=True):
     if is_there:
-        (state / what).touch()
-    else:
-        (state / what).unlink(missing_ok=True)
+        open(f"{{state}}/{{what}}", "a").close()
+    elif has(what):
+        os.unlink(f"{{state}}/{{what}}")
 
 
 if name == "systemctl":
@@ -59,15 +58,19 @@ if name == "launchctl":
         put("ending")
     end(True)
 if name == "schtasks":
-    task = state / "task.xml"
+    task = f"{{state}}/task.xml"
     if given[0] == "/Create":
-        task.write_bytes(Path(given[given.index("/XML") + 1]).read_bytes())
+        with open(given[given.index("/XML") + 1], "rb") as written, open(task, "wb") as kept:
+            kept.write(written.read())
     if given[0] == "/Query":
-        end(task.exists(), out=task.read_text("utf-16") if task.exists() else "", errors="ERROR: not found.")
+        if not has("task.xml"):
+            end(False, errors="ERROR: not found.")
+        with open(task, encoding="utf-16", newline="") as kept:
+            end(True, out=kept.read())
     if given[0] in ("/Run", "/End"):
         put("running", given[0] == "/Run")
     if given[0] == "/Delete":
-        task.unlink()
+        os.unlink(task)
     end(True)
 if name == "powershell":
     end(True, out="Running\\n" if has("running") else "Ready\\n")

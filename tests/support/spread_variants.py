@@ -1,10 +1,15 @@
 """Variants of a test of which the quick tests run a few, the long ones all."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import product
 from typing import Any
 
 import pytest
+
+
+def sample(values: Iterable[Any], *quick: Any) -> list[Any]:
+    """Return the values of one parameter, all marked as long but those that the quick tests have."""
+    return [pytest.param(value, marks=() if value in quick else pytest.mark.long) for value in values]
 
 
 def spread(*values: Collection[Any]) -> list[Any]:

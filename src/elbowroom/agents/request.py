@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
+from elbowroom.caches import HISTORIES
 from elbowroom.context.outputs import Edit
 from elbowroom.errors import BodyTooLarge, RequestError
 
@@ -98,12 +99,12 @@ class CompactionRequest:
 class ChatRequest:
     """The body of `POST /v1/chat/completions`.
 
-    `messages` and `tools` are the client's own objects, never changed; tools that `tool_choice` does not allow are left
-    out. Of those `by_name`, which are none of `tools`, the model knows only the names until it asks. `fields` holds
-    whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who asks, as far as that
-    is known. `compaction` is None for a client that knows nothing of compactions;
-    `edits` are to be applied to its history, in their order. `focus` is what a person who asks for a compaction wants
-    kept or dropped. The answer `tells_stop` where the client is to know by which of its stop sequences it ended: no
+    `messages` and `tools` are never changed: other requests may have the same ones. Tools that `tool_choice` does not
+    allow are left out. Of those `by_name`, which are none of `tools`, the model knows only the names until it asks.
+    `fields` holds whatever else was sent and goes to the model as it stands; `body` is the whole. `caller` is who asks,
+    as far as that is known. `compaction` is None for a client that knows nothing of compactions; `edits` are to be
+    applied to its history, in their order. `focus` is what a person who asks for a compaction wants kept or dropped.
+    The answer `tells_stop` where the client is to know by which of its stop sequences it ended: no
     engine tells that, so they are looked for here.
     """
 
@@ -183,11 +184,14 @@ def _checked_messages(messages: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages has to be a list with at least one message.", param="messages")
     _check_number(messages, MAX_MESSAGES, "messages")
-    for index, message in enumerate(messages):
+    history = HISTORIES.of(messages)
+    for index in range(len(history.known(_check_message)), len(messages)):
+        message = messages[index]
         is_plain = type(message) is dict and len(message) == PLAIN and type(message.get("content")) is str
         if not is_plain or message.get("role") not in ROLES:
             _check_message(message, f"messages[{index}]")
-    return tuple(messages)
+    history.keep(_check_message, [None] * len(messages))
+    return cast("tuple[dict[str, Any], ...]", history.messages)
 
 
 def _check_number(items: list[Any], most: int, name: str) -> None:

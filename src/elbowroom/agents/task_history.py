@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from elbowroom.context.compaction import find_values, spoken
-from elbowroom.context.templates import with_content
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, text_in
+from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, text_in, with_content
 
 MARK: Final = "\n[… a part is left out here …]\n"
 HISTORIES: Final = (("<chat_history>", "</chat_history>"), ("<conversation>", "</conversation>"))

@@ -341,14 +341,18 @@ def notice_of(cost: FixedCost, *, slim_saves: int = 0) -> str | None:
     if not cost.is_tight:
         return None
     return (
-        f"{_remedy(cost, slim_saves)} Before the conversation begins, {cost.total} of this model's {cost.window} "
-        f"tokens ({cost.share:.0%}) are taken: {', '.join(items_of(cost))}."
+        f"{_sentence(_ways(cost, slim_saves))} Before the conversation begins, {cost.total} of this model's "
+        f"{cost.window} tokens ({cost.share:.0%}) are taken: {', '.join(items_of(cost))}."
     )
 
 
 def short_notice_of(cost: FixedCost) -> str:
-    """Return the same in one line that a chat program shows whole."""
-    return f"{_best_way(cost)}: {cost.total:,} of {cost.window:,} tokens are taken before the chat begins."
+    """Return what makes the largest part smaller, and what is taken, in one line that a chat program shows whole."""
+    if cost.tools and cost.all_tools >= max(cost.system, cost.pinned):
+        best = "Give the agent fewer tools" if cost.has_many_of_agent else "Switch tools off in the client"
+    else:
+        best = "Shorten the system message" if cost.system > cost.pinned else "Send less text at once"
+    return f"{best}: {cost.total:,} of {cost.window:,} tokens are taken before the chat begins."
 
 
 def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
@@ -357,8 +361,8 @@ def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
     After the advice come the words that clients look for. `slim_saves` is as in `notice_of`.
     """
     return (
-        f"{_remedy(cost, slim_saves)} This model's maximum context length is {cost.window} tokens, and the request "
-        f"needs {cost.prompt}, however short the conversation is made: "
+        f"{_sentence(_ways(cost, slim_saves))} This model's maximum context length is {cost.window} tokens, and "
+        f"the request needs {cost.prompt}, however short the conversation is made: "
         f"{', '.join(items_of(cost, with_reply=False))}."
     )
 
@@ -408,10 +412,6 @@ BY_NAME: Final = (
 )
 
 
-def _remedy(cost: FixedCost, slim_saves: int) -> str:
-    return _sentence(_ways(cost, slim_saves))
-
-
 def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
     ways = ["load the model with a larger context length"]
     if cost.system > max(cost.all_tools, cost.pinned):
@@ -431,10 +431,3 @@ def _sentence(ways: list[str]) -> str:
     *first, last = ways
     sentence = f"{', '.join(first)}, or {last}." if first else f"{last}."
     return sentence[0].upper() + sentence[1:]
-
-
-def _best_way(cost: FixedCost) -> str:
-    """Return what makes the largest part smaller."""
-    if cost.tools and cost.all_tools >= max(cost.system, cost.pinned):
-        return "Give the agent fewer tools" if cost.has_many_of_agent else "Switch tools off in the client"
-    return "Shorten the system message" if cost.system > cost.pinned else "Send less text at once"

@@ -7,12 +7,11 @@ other ids, and a question loses the files that stood around it. None of this is 
 import binascii
 import hashlib
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from elbowroom.caches import Recent
 from elbowroom.context.outputs import utf8
 from elbowroom.context.transcript import Message, calls_of, finite
 
@@ -28,8 +27,7 @@ THOUGHTS_START, THOUGHTS_END = "<think>", "</think>"
 TAGS = {"user": b"u", "assistant": b"a", "tool": b"t"}
 LARGEST_EXACT = 2**53
 LONG_URL, PIECE, DIGESTS_KEPT = 10_000, 2**18, 1000
-_DIGESTS: OrderedDict[tuple[int, int, str], str | None] = OrderedDict()
-_LOCK = threading.Lock()
+_DIGESTS = Recent[tuple[int, int, str], str | None]("image_digests", DIGESTS_KEPT)
 URL_SAFE = str.maketrans("-_", "+/", " \t\r\n")
 
 Place = tuple[int, int]
@@ -170,14 +168,9 @@ def _digest_of_data(url: str) -> str | None:
     if len(url) < LONG_URL:
         return _digest_of_base64(url, comma + 1)
     mark = len(url), hash(url), url[-64:]
-    with _LOCK:
-        known = _DIGESTS.get(mark)
-    if known is None:
+    if (known := _DIGESTS.get(mark)) is None:
         known = _digest_of_base64(url, comma + 1)
-        with _LOCK:
-            _DIGESTS[mark] = known
-            if len(_DIGESTS) > DIGESTS_KEPT:
-                _DIGESTS.popitem(last=False)
+        _DIGESTS.put(mark, known)
     return known
 
 

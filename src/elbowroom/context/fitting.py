@@ -274,17 +274,16 @@ def fitting_results(
     if manager.before_tool_results(prompt, rest, sizes, carried) != "too large":
         return None
 
-    def shown(text: str, tokens: int) -> str | None:
-        return view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
+    def smaller(text: str, tokens: int) -> str:
+        shown = view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
+        return shown if shown is not None else shortened(text, tokens, manager.budget.window, size_of)
 
     can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
     makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
     room = room_for_results(manager.budget, rest, carried=carried, now=None if makes_room else prompt - sum(sizes))
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     fitting = [
-        result
-        if size <= share
-        else with_text(result, _smaller(text_of(result), share, manager.budget.window, size_of, shown))
+        result if size <= share else with_text(result, smaller(text_of(result), share))
         for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
     ]
     return [*messages[:first], *fitting, *after]
@@ -297,11 +296,6 @@ def _ruler(count: SizeOf, results: Sequence[Message], size: int) -> SizeOf:
     """
     counted = sum(count(text_of(result)) for result in results)
     return lambda text: ceil(count(text) * size / max(1, counted))
-
-
-def _smaller(text: str, share: int, window: int, size_of: SizeOf, shown: View) -> str:
-    smaller = shown(text, share)
-    return smaller if smaller is not None else shortened(text, share, window, size_of)
 
 
 def freed_by(whole: Sequence[Message], shorter: Sequence[Message], size_of: SizeOf) -> int:

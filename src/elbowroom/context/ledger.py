@@ -3,8 +3,10 @@
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, count
 from typing import Final, NamedTuple, Protocol
 
+from elbowroom.caches import HISTORIES
 from elbowroom.context.canonical import VERSION, OpenCalls, form_of, json_form
 from elbowroom.context.transcript import SYSTEM_ROLES, Message, calls_of, is_text, parts_of, text_in
 from elbowroom.tokens.anchoring import digest_of
@@ -47,15 +49,24 @@ class Chain:
         """
         seed_of = RAW if RAW in agent and not of_one_model else agent
         key = hashlib.blake2b(json_form([VERSION, owner, seed_of]).encode(), digest_size=KEY_BYTES).digest()
-        seed, keys, ends, open_calls = key.hex(), list[str](), list[int](), OpenCalls()
-        for end, message in enumerate(messages, 1):
+        seed, open_calls, history = key.hex(), OpenCalls(), HISTORIES.of(messages)
+        keys: list[str] = history.known((cls, seed))  # empty where a message is the system's
+        spoken = 0
+        for message, known in zip(history.messages, keys, strict=False):
+            if known:
+                _follow(open_calls, spoken, message)
+                spoken += 1
+        key = bytes.fromhex(next(filter(None, reversed(keys)), seed))
+        for message in history.messages[len(keys) :]:
             if is_system(message):
+                keys.append("")
                 continue
             key = _next(key, message, open_calls)
-            _follow(open_calls, len(keys), message)
+            _follow(open_calls, spoken, message)
+            spoken += 1
             keys.append(key.hex())
-            ends.append(end)
-        return cls(tuple(keys), tuple(ends), seed, open_calls)
+        history.keep((cls, seed), keys)
+        return cls(tuple(filter(None, keys)), tuple(compress(count(1), keys)), seed, open_calls)
 
     def followed_by(self, message: Message) -> str:
         """Return the key that the chain would end with if this message came next."""

@@ -5,7 +5,6 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Final
 
 from elbowroom.context.memories import folded
@@ -101,10 +100,7 @@ def _is_question_mark(letter: str) -> bool:
 def asked_words(text: str) -> list[str]:
     """Return the words by which to find what a text asks for: of a long one those of the sentences that ask."""
     words = words_of(text)
-    if len(words) > MOST_WORDS and (asking := " ".join(_asking(text))):
-        words = words_of(asking)
-    return list(islice(words, MOST_WORDS))
-
-
-def _asking(text: str) -> Iterator[str]:
-    return (sentence for each in _sentences(text) if asks(sentence := text[each.begin : each.end]))
+    if len(words) > MOST_WORDS:
+        asking = " ".join(said for each in _sentences(text) if asks(said := text[each.begin : each.end]))
+        words = words_of(asking) if asking else words
+    return words[:MOST_WORDS]

@@ -33,22 +33,20 @@ class Purpose:
     """What a prompt is made to fit for, as far as that makes a difference.
 
     What `is_kept` stands for the conversation from now on, and the agent may save memories first. Where it
-    `must_shrink`, it needs room even below the trigger; of what a person wants half of what can be freed goes
-    (`is_halved`). With `prunes` results are shortened along with a compaction. A compaction that `foresees` leaves room
-    for the next message of the person, who waits for nothing yet: one by code alone is not worth that.
+    `must_shrink`, it needs room even below the trigger. With `prunes` results are shortened along with a compaction. A
+    compaction that `foresees` leaves room for the next message of the person, who waits for nothing yet: one by code
+    alone is not worth that.
     """
 
     is_kept: bool = True
     must_shrink: bool = False
-    is_halved: bool = False
     prunes: bool = True
     foresees: bool = False
 
 
 BEFORE_REQUEST: Final = Purpose()
 IN_ANSWER: Final = Purpose(must_shrink=True)
-BY_HAND: Final = Purpose(is_halved=True)
-PREVIEW: Final = Purpose(is_kept=False, is_halved=True, prunes=False)
+PREVIEW: Final = Purpose(is_kept=False, prunes=False)
 AHEAD: Final = Purpose(prunes=False, foresees=True)
 AHEAD_OF_FULL: Final = Purpose(must_shrink=True, prunes=False, foresees=True)
 REHEARSAL: Final = Purpose(is_kept=False, must_shrink=True, prunes=False)
@@ -269,7 +267,7 @@ class Planner:
                 return made.before, made
             yield from self.shortener.take_in()
             before, decision = yield from self._halved()
-            return before, (yield from self.shrink(BY_HAND, decision))
+            return before, (yield from self.shrink(BEFORE_REQUEST, decision))
 
         before, outcome = yield Alone(unless_done)
         if isinstance(outcome, Cannot):
@@ -352,8 +350,9 @@ class Planner:
                 return None
             decision = replace(decision, asks_pruner=decision.asks_pruner and has_more)
             outcome = yield from self._climbed(purpose, decision, expected())
-            is_taken = isinstance(outcome, Compaction) and _shows_more(outcome.messages, before.messages)
-            if isinstance(outcome, Compaction) and is_taken:
+            shown = len(text_of(before.messages[-1]))
+            if isinstance(outcome, Compaction) and len(text_of(outcome.messages[-1])) > shown:
+                is_taken = True
                 yield from self._take(outcome)
                 return outcome, True
             return None
@@ -405,8 +404,3 @@ class Planner:
         if is_offered and isinstance(outcome, Cannot) and not purpose.foresees:
             yield Offer(is_offered=False)
         return outcome
-
-
-def _shows_more(messages: Sequence[Message], before: Sequence[Message]) -> bool:
-    """Tell whether the last message is longer now."""
-    return len(text_of(messages[-1])) > len(text_of(before[-1]))

@@ -7,7 +7,7 @@ which hands on the very objects that it was given (`Prompt.places`). Only there 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from elbowroom.context.compaction import is_summary_message, smallest, with_whole_answer
 from elbowroom.context.ledger import Chain, is_system, systems_of
@@ -22,8 +22,7 @@ that was stopped, of which it is what stays; a compaction of this turn, word for
 UNTOUCHED: Final = ("client", "put back")
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A message of a prompt. `key` is that of the client's message in the chain which it stands for, "" for others.
 
     All that was put back for an answer has its key, all that an entry of the ledger holds the key of that entry.
@@ -43,11 +42,11 @@ class Item:
         """Return the item with another form of its message; itself where that is the same."""
         if message == self.message:
             return self
-        return replace(self, message=message, whole=self.message if self.whole is None else self.whole)
+        return self._replace(message=message, whole=self.message if self.whole is None else self.whole)
 
     def noted(self, note: str) -> "Item":
         """Return the item with a note at the end of its message."""
-        return replace(self, message=with_note(self.message, note), note=note)
+        return self._replace(message=with_note(self.message, note), note=note)
 
     @property
     def is_as_sent(self) -> bool:
@@ -213,7 +212,7 @@ class Prompt:
     def _kept(self, place: int, message: Message, *, is_covered: bool) -> Item:
         item = self.items[place].saying(message)
         stays_so = not is_covered or item.origin in ("summary", "recalled", "piece")
-        return item if stays_so else replace(item, origin="kept")
+        return item if stays_so else item._replace(origin="kept")
 
     def places(self, messages: Sequence[Message], parts: Sequence[tuple[Message, Message]] = ()) -> list[int | None]:
         """Return which item each message of a compaction is, None for what the compaction has written.
@@ -238,7 +237,7 @@ class Prompt:
         """
         if not said and not any(item.is_pinned for item in self.items):
             return self
-        return replace(self, items=tuple(replace(item, is_pinned=_is_pinned(item, said)) for item in self.items))
+        return replace(self, items=tuple(item._replace(is_pinned=_is_pinned(item, said)) for item in self.items))
 
     def followed_by(self, reply: Message) -> "Prompt":
         """Return the whole conversation with this reply at its end, which no client has sent yet.
@@ -272,10 +271,10 @@ class Prompt:
         if last is None or last.whole is None or not _is_plain_answer(last.message):
             return None
         before = (
-            replace(item, message=with_whole_answer(item.message)) if is_summary_message(item.message) else item
+            item._replace(message=with_whole_answer(item.message)) if is_summary_message(item.message) else item
             for item in self.items[:-1]
         )
-        return replace(self, items=(*before, replace(last, message=last.whole, whole=None)), changes=self.changes + 1)
+        return replace(self, items=(*before, last._replace(message=last.whole, whole=None)), changes=self.changes + 1)
 
     def without_known(self, text: str) -> str:
         """Return what of the text of a reply came after it was last stopped: what the prompt does not have."""

@@ -15,7 +15,7 @@ from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import Chain
 from elbowroom.context.prompt import Item
 from elbowroom.context.templates import TakenIds, answers_in, with_free_id
-from elbowroom.context.transcript import Message, calls_of, text_of, with_safe_calls
+from elbowroom.context.transcript import Message, calls_of, text_of, with_safe_calls, without_calls
 
 BETWEEN_REPLIES: Final = "\n\n"
 """Stands in an answer between the texts of two steps of its turn."""
@@ -154,7 +154,7 @@ def _sound(messages: Sequence[Message]) -> Iterator[_Said]:
             continue
         calls = enumerate(calls_of(message))
         answered = tuple((call, safe[answers[at, position]]) for position, call in calls if (at, position) in answers)
-        yield _Said(_without_calls(message), answered)
+        yield _Said(without_calls(message), answered)
 
 
 def _as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
@@ -171,7 +171,9 @@ def _as_answered(said: Sequence[_Said], answer: Message) -> list[_Said] | None:
             return None
         rest = rest[len(said[at].text) :]
         if at == len(said) - 1 and not said[at].calls:
-            told[at] = said[at].saying(answer.get("content") if at == speaking[0] else _without_blank_line(before))
+            told[at] = said[at].saying(
+                answer.get("content") if at == speaking[0] else before.removeprefix(BETWEEN_REPLIES)
+            )
     return None if rest.strip() else told
 
 
@@ -195,12 +197,8 @@ def _as_kept_or_answered(said: Sequence[_Said], answer: Message) -> list[_Said] 
     if rest.strip() and told[-1].text and not told[-1].calls:
         told[-1] = told[-1].saying(text_of(told[-1].message).rstrip() + rest)
     elif rest.strip():
-        told.append(_Said({"role": "assistant", "content": _without_blank_line(rest)}))
+        told.append(_Said({"role": "assistant", "content": rest.removeprefix(BETWEEN_REPLIES)}))
     return told
-
-
-def _without_blank_line(text: str) -> str:
-    return text.removeprefix(BETWEEN_REPLIES)
 
 
 def _with_calls_of(answer: Message, told: list[_Said]) -> list[_Said] | None:
@@ -212,12 +210,8 @@ def _with_calls_of(answer: Message, told: list[_Said]) -> list[_Said] | None:
     if own and not last.is_reply:
         return None
     if last.is_reply and not last.calls:
-        last = replace(last, message={**_without_calls(answer), "content": last.message.get("content")})
+        last = replace(last, message={**without_calls(answer), "content": last.message.get("content")})
     return [*told[:-1], replace(last, of_client=tuple(own))]
-
-
-def _without_calls(message: Message) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
 def _with_free_ids(told: Sequence[_Said], answer: Message, taken: TakenIds) -> Iterator[Message]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from elbowroom.caches import Recent
+from elbowroom.caches import HISTORIES, Recent
 from elbowroom.context.ledger import is_system
 from elbowroom.context.transcript import Message, calls_of, is_text, text_in
 
@@ -95,7 +95,7 @@ class SentPrompt:
             window,
             _digest_of([*(body.get("tools") or ())]),
             _digest_of(sorted(arguments.items())),
-            array("q", map(_digest, messages)),
+            array("q", HISTORIES.of(messages).each(_digest)),
             bool(messages) and is_system(messages[0]),
             compacted,
             tokens=tokens,
@@ -245,14 +245,11 @@ def _digest(message: Message) -> int:
     """Return a digest of what a template shows of a message, whatever the order of its fields; thoughts come and go."""
     content = message.get("content") or ""
     calls = calls_of(message) if "tool_calls" in message else ()
-    said = content if isinstance(content, str) else tuple(map(_digest_of_part, content))
+    said = content  # a text remembers its digest, and is not copied
+    if not isinstance(content, str):
+        said = tuple(hash(text_in(part)) if is_text(part) else _digest_of(part) for part in content)
     made = _digest_of([call.get("function") for call in calls]) if calls else 0
     return hash((message.get("role"), said, message.get("tool_call_id"), made))
-
-
-def _digest_of_part(part: Any) -> int:
-    """Return a digest of a part of a message; a text remembers its own, and is not copied."""
-    return hash(text_in(part)) if is_text(part) else _digest_of(part)
 
 
 def _digest_of(value: Any) -> int:

@@ -1,10 +1,12 @@
 """Where a streaming answer may be cut, how its continuation is joined to it, and the notices that stand between."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
-from elbowroom.context.transcript import Message, calls_of, is_blank, is_text, text_of
+from elbowroom.caches import HISTORIES
+from elbowroom.context.transcript import Message, is_text, says_nothing, text_of
 from elbowroom.tokens.count import MOST_LETTERS, left_of
 
 ABBREVIATED = {
@@ -274,20 +276,18 @@ def notice_line(text: str) -> str:
     return f"\n\n> *elbowroom: {' '.join(text.split()).replace('*', '')}*\n\n"
 
 
-def without_notices(messages: Iterable[Message]) -> list[Message]:
+def without_notices(messages: Sequence[Message]) -> list[Message]:
     """Return a history without the notices that a client has sent back as words of the assistant.
 
     A person's command that was answered by nothing but notices is left out with its answer, and so is a command that
     was not answered at all.
     """
-    stripped = [
-        message if type(content := message.get("content")) is str and MARK not in content else _stripped(message)
-        for message in messages
-    ]
-    places = [at for at, message in enumerate(stripped[:-1]) if command_in(message) is not None]
+    history = HISTORIES.of(messages)
+    stripped = history.each(_stripped)
+    places = [*compress(range(len(stripped) - 1), history.each(command_in))]
     if not places:
         return stripped
-    answers = {at + 1 for at in places if _says_nothing(stripped[at + 1])}
+    answers = {at + 1 for at in places if says_nothing(stripped[at + 1])}
     commands = {at for at in places if at + 1 in answers or stripped[at + 1].get("role") == "user"}
     left_out = answers | commands
     return [each for at, each in enumerate(stripped) if at not in left_out]
@@ -308,13 +308,9 @@ def command_in(message: Message) -> tuple[str, str] | None:
     return (command, told) if command in COMMANDS and len(told) <= LONGEST_FOCUS else None
 
 
-def _says_nothing(message: Message) -> bool:
-    return message.get("role") == "assistant" and is_blank(message.get("content")) and not calls_of(message)
-
-
 def _stripped(message: Message) -> Message:
     content = message.get("content")
-    if message.get("role") != "assistant":
+    if message.get("role") != "assistant" or (isinstance(content, str) and MARK not in content):
         return message
     without = [_without(part) for part in content] if isinstance(content, list) else _without(content)
     return message if without == content else {**message, "content": without}

@@ -162,7 +162,9 @@ def with_text(message: Message, text: str) -> Message:
 
 
 def with_content(message: Message, content: Any) -> Message:
-    """Return a message with another content; a summary stays one."""
+    """Return a message with this content, the same object where it has it already; a summary stays one."""
+    if content is message.get("content"):
+        return message
     changed = {**message, "content": content}
     return Summary(changed) if isinstance(message, Summary) else changed
 
@@ -211,6 +213,17 @@ def written(message: Message, text: str | None = None) -> str:
     return f"{message.get('role')}: {readable(message) if text is None else text}{calls}"
 
 
+def written_size(message: Message) -> int:
+    """Return how many bytes a message has as a reader sees it; its text, or its parts, are not copied for that."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return size_in_bytes(content) + size_in_bytes(written(message, ""))
+    if not isinstance(content, list):
+        return size_in_bytes(written(message))
+    parts = sum(size_in_bytes(readable({"content": [part]})) + 1 for part in content)
+    return size_in_bytes(written(message, "")) - 1 + parts
+
+
 def written_out(group: Group) -> str:
     """Return a group's messages, written out."""
     return "\n".join(written(message) for message in group.messages)
@@ -222,6 +235,11 @@ def calls_of(message: Message) -> list[Mapping[str, Any]]:
     if message.get("role") != "assistant" or not isinstance(calls, list | tuple):
         return []
     return [call for call in calls if isinstance(call, Mapping)]
+
+
+def says_nothing(message: Message) -> bool:
+    """Tell whether a message is an answer without a word or a call."""
+    return message.get("role") == "assistant" and is_blank(message.get("content")) and not calls_of(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +288,13 @@ def with_safe_calls(message: Message) -> Message:
         return message
     calls = calls_of(message)
     if not calls:
-        return {key: value for key, value in message.items() if key != "tool_calls"}
+        return without_calls(message)
     return with_calls(message, [_safe_call(call) for call in calls])
+
+
+def without_calls(message: Message) -> dict[str, Any]:
+    """Return the message without its calls."""
+    return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
 def with_calls(message: Message, calls: list[Mapping[str, Any]]) -> Message:

@@ -155,7 +155,7 @@ async def _pieces(data: Sequence[bytes]) -> AsyncIterator[bytes]:
 
 async def in_parts(body: Mapping[str, Any]) -> list[bytes]:
     """Return an object as JSON text, a large one in parts that a thread has written: no copy is made of the whole."""
-    return [_json_text(body)] if left_of(TURN_BYTES, body) > 0 else await asyncio.to_thread(lambda: [*_parts(body)])
+    return [_json_text(body)] if left_of(TURN_BYTES, body) > 0 else await asyncio.to_thread(lambda: [*_members(body)])
 
 
 def _parts(value: Any) -> Iterator[bytes]:
@@ -166,11 +166,8 @@ def _parts(value: Any) -> Iterator[bytes]:
             yield from (_json_text(value[at : at + TURN_BYTES])[1:-1] for at in range(0, len(value), TURN_BYTES))
             yield b'"'
         case dict() if value and left_of(TURN_BYTES, value) <= 0:
-            for number, (name, member) in enumerate(value.items()):
-                yield b"%b%b:" % (b"," if number else b"{", _json_text(name))
-                yield from _parts(member)
-            yield b"}"
-        case list() | tuple() if value and left_of(TURN_BYTES, value) <= 0:
+            yield from _members(value)
+        case list() | tuple() if value:
             for number, some in enumerate(_in_turns(value)):
                 yield b"," if number else b"["
                 yield from _parts(some[0]) if len(some) == 1 else (_json_text(some)[1:-1],)
@@ -179,17 +176,38 @@ def _parts(value: Any) -> Iterator[bytes]:
             yield _json_text(value)
 
 
+def _members(value: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield a large object in parts."""
+    for number, (name, member) in enumerate(value.items()):
+        yield b"%b%b:" % (b"," if number else b"{", _json_text(name))
+        yield from _parts(member)
+    yield b"}"
+
+
 def _in_turns(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Yield items in groups: some that are small together, or one that is large."""
     start, room = 0, TURN_BYTES
     for place, item in enumerate(items):
-        left = left_of(room, item) - VALUE_LETTERS
+        left = room - VALUE_LETTERS - _letters_in(item)
         if left <= 0 and start < place:
             yield items[start:place]
-            start, left = place, left_of(TURN_BYTES, item) - VALUE_LETTERS
-        room = left if left > 0 else 0
+            start, left = place, TURN_BYTES - VALUE_LETTERS - _letters_in(item)
+        room = max(0, left)
     if start < len(items):
         yield items[start:]
+
+
+def _letters_in(value: Any) -> int:
+    """Return how many letters a value counts as, or so many that it is large; most are messages of a few texts."""
+    if type(value) is dict:
+        letters = VALUE_LETTERS * len(value)
+        for member in value.values():
+            if type(member) is not str:
+                break
+            letters += len(member)
+        else:
+            return letters
+    return TURN_BYTES - left_of(TURN_BYTES, value)
 
 
 def _json_text(value: Any) -> bytes:

@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from elbowroom.context.memories import Memories, delete_memory, described, memories_of
 from elbowroom.errors import ElbowroomError, NotFound
 from elbowroom.logs.formats import escaped
 from elbowroom.settings.load import Flags, LoadedSettings, usable_settings
 from elbowroom.status.asking import Place, ask_once, check_name, environ_of, no_elbowroom, told
+
+if TYPE_CHECKING:
+    from elbowroom.context.memories import Memories
 
 ROUTE = "/api/memories"
 OPENING_SECONDS = 60.0
@@ -119,7 +121,9 @@ def _in_store(loaded: LoadedSettings, environ: Mapping[str, str], wish: Wish) ->
         return asyncio.run(work())
 
 
-async def _done(memories: Memories, wish: Wish, owner: str, agents: Sequence[str]) -> list[dict[str, Any]]:
+async def _done(memories: "Memories", wish: Wish, owner: str, agents: Sequence[str]) -> list[dict[str, Any]]:
+    from elbowroom.context.memories import delete_memory, described, memories_of
+
     if wish.deletes:
         return [] if await delete_memory(memories, owner, agents, wish.id) else _nothing_there(wish)
     return [described(agent, memory) for agent, memory in await memories_of(memories, owner, agents)]

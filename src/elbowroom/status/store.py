@@ -15,9 +15,9 @@ from elbowroom.settings.fields import expanded
 from elbowroom.settings.load import Flags, usable_settings
 from elbowroom.settings.model import StoreSettings
 from elbowroom.status.asking import told
-from elbowroom.store import ServerPlace, store_place
 
 if TYPE_CHECKING:
+    from elbowroom.store import ServerPlace
     from elbowroom.store.sql.moving import Checked
 
 PLACE_HELP = "a file, or an address as store.url takes it: sqlite:///FILE, postgresql://USER:env:NAME@HOST/DATABASE"
@@ -61,6 +61,7 @@ def _copy(source: str, target: str) -> int:
 
 
 def _check(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags) -> int:
+    from elbowroom.store import store_place
     from elbowroom.store.sql.moving import check_store
 
     environ = {**os.environ}
@@ -78,7 +79,9 @@ def _check(options: argparse.Namespace, path: Path, is_named: bool, flags: Flags
     return _print_checked(place, checked)
 
 
-def _place_of(written: str, environ: Mapping[str, str]) -> Path | ServerPlace:
+def _place_of(written: str, environ: Mapping[str, str]) -> "Path | ServerPlace":
+    from elbowroom.store import store_place
+
     if "://" not in written:
         return expanded(written)
     try:
@@ -109,7 +112,7 @@ def _print_rows(rows: Mapping[str, int]) -> None:
     sys.stdout.writelines(f"  {name:<{width}}  {count:>12,}\n" for name, count in rows.items())
 
 
-def _print_checked(place: Path | ServerPlace, checked: "Checked") -> int:
+def _print_checked(place: "Path | ServerPlace", checked: "Checked") -> int:
     sys.stdout.write(f"{place}: tables of version {checked.version}, {checked.bytes / 1e6:,.1f} MB in use\n")
     _print_rows(checked.rows)
     sys.stdout.writelines(f"Note: {remark}\n" for remark in checked.remarks)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from elbowroom.caches import Recent
+from elbowroom.caches import HISTORIES, Recent
 
 CAPACITY: Final = 4096
 HASHED_AT_ONCE: Final = 2**18
@@ -69,9 +69,12 @@ def conversation_keys(
     Two messages are the same if they have the same role, text without the spaces around it, images, and calls by
     name and arguments. Ids of calls, which clients and servers rewrite, and thinking, which they drop, do not count.
     """
-    keys = [hash(IN_ORDER.encode([model, list(tools or ()), dict(arguments or {})]))]
-    for message in messages:
+    first = hash(IN_ORDER.encode([model, list(tools or ()), dict(arguments or {})]))
+    history = HISTORIES.of(messages)
+    keys: list[Key] = history.known((next_key, first)) or [first]
+    for message in history.messages[len(keys) - 1 :]:
         keys.append(next_key(keys[-1], message))
+    history.keep((next_key, first), keys)
     return keys
 
 

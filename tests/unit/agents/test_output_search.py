@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from examples import MANY
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.agents.tools.outputs.search import EXCERPT, LONGEST_MATCH, WINDOW, Hit, LinearPattern, Search
@@ -64,7 +65,7 @@ def expected(text: str, pattern: str, width: int) -> list[Hit]:
 
 
 @given(texts, st.sampled_from(PATTERNS), st.integers(1, 60), st.sampled_from([16, 40, 2000]))
-@settings(deadline=None, max_examples=300)
+@MANY
 def test_blocks_are_searched_as_lines_are(text: str, pattern: str, size: int, width: int) -> None:
     """Wherever blocks begin: the same lines, the same places in long lines, none twice, none left out."""
     search = searched(text, pattern, size, width)
@@ -73,7 +74,7 @@ def test_blocks_are_searched_as_lines_are(text: str, pattern: str, size: int, wi
 
 
 @given(texts, st.sampled_from(PATTERNS), st.integers(0, 5), st.sampled_from([16, 2000]))
-@settings(deadline=None, max_examples=200)
+@MANY
 def test_a_search_goes_on_where_it_is_told_to(text: str, pattern: str, limit: int, width: int) -> None:
     """What is not kept is counted, and found from the place that is named on."""
     everything = searched(text, pattern, 7, width)

@@ -35,11 +35,12 @@ def test_fields_are_what_is_left() -> None:
 
 
 def test_messages_and_tools_are_the_clients_own_objects() -> None:
-    """Nothing is copied or changed on the way in."""
-    message, tool = dict(USER), {"type": "web_search"}
+    """Nothing is copied or changed on the way in; a message that comes again is the one that came before."""
+    message, tool = {**USER, "name": "only here"}, {"type": "web_search"}
     request = parse_chat_request({"model": "w", "messages": [message], "tools": [tool]})
     assert request.messages[0] is message
     assert request.tools[0] is tool
+    assert parse_chat_request({"model": "w", "messages": [dict(message)]}).messages[0] is message
 
 
 @pytest.mark.parametrize(

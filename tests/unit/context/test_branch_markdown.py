@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import MANY
+from hypothesis import given
 from hypothesis import strategies as st
 from kept_conversations import BEGUN, SEED, Told, conversation_of
 
@@ -238,7 +239,7 @@ def test_a_line_stays_one(text: str) -> None:
     assert not re.search(r"(?<!\\)[`*\[\]<>#|!]", line.replace("\\\\", ""))
 
 
-@settings(max_examples=150, deadline=None)
+@MANY
 @given(st.lists(CONTENT, min_size=6, max_size=6), CONTENT)
 def test_nothing_ends_its_block(contents: list[str], name: str) -> None:
     """Of whatever texts, the headings are those of the messages, and every line is ours, quoted or in a block."""

@@ -23,7 +23,6 @@ from elbowroom.context.outputs import is_stub
 from elbowroom.context.planner import (
     AHEAD,
     BEFORE_REQUEST,
-    BY_HAND,
     IN_ANSWER,
     PREVIEW,
     REHEARSAL,
@@ -52,7 +51,7 @@ TRIGGER, SUMMARY = 3200, Summary(role="user", content="<elbowroom-summary>\nShor
 PURPOSES = {
     "before a request": BEFORE_REQUEST,
     "in an answer": IN_ANSWER,
-    "by hand": BY_HAND,
+    "by hand": BEFORE_REQUEST,
     "preview": PREVIEW,
     "ahead": AHEAD,
     "rehearsal": REHEARSAL,
@@ -201,7 +200,7 @@ def test_pins_are_asked_for_once_and_count_as_fixed() -> None:
     """A pinned message that leaves no room for anything changes what is decided."""
     messages = [{"role": "user", "content": "p" * 3500}, *chat(900)]
     made = planner(messages)
-    keyed = [replace(item, key=str(at)) for at, item in enumerate(made.manager.history.items)]
+    keyed = [item._replace(key=str(at)) for at, item in enumerate(made.manager.history.items)]
     made.manager.history = Prompt(tuple(keyed), tuple(keyed))
     decision = World(pins={"0": messages[0]}).run(made.decision(BEFORE_REQUEST))
     assert isinstance(decision, Compact)

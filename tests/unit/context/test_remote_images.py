@@ -5,7 +5,8 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from examples import MANY
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elbowroom.context.remote_images import MOST_HELD, MOST_LABELS, ImageGuard, is_remote
@@ -139,14 +140,14 @@ PIECES = st.sampled_from([*" ".join(WORDS).split(" "), "\n", "\n\n", " ", "\n> "
 TEXTS = st.lists(PIECES, max_size=25).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@MANY
 @given(TEXTS, st.lists(st.integers(1, 9), min_size=1, max_size=5))
 def test_pieces_make_no_difference(text: str, sizes: list[int]) -> None:
     """A text comes out the same, however it was cut."""
     assert guarded(text, sizes) == guarded(text)
 
 
-@settings(max_examples=200, deadline=None)
+@MANY
 @given(TEXTS)
 def test_what_comes_out_stays_as_it_is(text: str) -> None:
     """What has been made harmless is not changed again."""
@@ -155,7 +156,7 @@ def test_what_comes_out_stays_as_it_is(text: str) -> None:
     assert twice == once or len(text) >= MOST_HELD
 
 
-@settings(max_examples=200, deadline=None)
+@MANY
 @given(st.text(st.characters(exclude_characters="!<]"), max_size=200), st.integers(1, 5))
 def test_text_without_their_beginnings_is_handed_on_at_once(text: str, size: int) -> None:
     """Where nothing could begin an image, nothing is held back."""
@@ -179,7 +180,7 @@ def test_no_image_comes_out_of_two_halves(text: str) -> None:
         assert out != f"Wow{text} more", f"cut at {place}"
 
 
-@settings(max_examples=300, deadline=None)
+@MANY
 @given(st.lists(TEXTS, max_size=4))
 def test_what_was_cut_often_has_no_image(texts: list[str]) -> None:
     """However often a text is cut, what comes out is harmless as a whole."""
@@ -306,7 +307,7 @@ def test_addresses_are_told_apart(address: str, remote: bool) -> None:
     assert is_remote(address) is remote
 
 
-@settings(max_examples=300, deadline=None)
+@MANY
 @given(st.text(st.sampled_from("htp:/\\.a#?&;Tab104x ile\t"), max_size=14))
 def test_more_of_an_address_never_changes_an_answer(address: str) -> None:
     """What was told from a beginning holds for the whole."""

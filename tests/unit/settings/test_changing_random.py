@@ -4,7 +4,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from examples import MANY
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from settings_file import AGENT
@@ -33,7 +34,7 @@ ROW_PATCHES = st.dictionaries(st.sampled_from([*TABLE_LISTS]), ROWS)
 FILE = f'# mine\n\n{AGENT}sampling.seed = 1\n[[mcp_servers]]\nname = "new"\ncommand = "x"\n'
 
 
-@settings(max_examples=150, deadline=None)
+@MANY
 @given(patch=st.builds(lambda tables, rows: {**tables, **rows}, PATCHES, ROW_PATCHES))
 def test_no_change_is_a_mistake_of_ours(patch: dict[str, Any]) -> None:
     """A change is made or refused, never half of it, and nothing else happens; what is shown can be sent back."""

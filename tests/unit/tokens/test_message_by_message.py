@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import Mock
@@ -83,6 +84,7 @@ TOGETHER: Final = {
 """Templates in which a message depends on others."""
 
 
+@cache
 def whole(source: str) -> ChatTemplate:
     """Return a template that renders all messages every time."""
     template = ChatTemplate(source, dialect="llama.cpp")

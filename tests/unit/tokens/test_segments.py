@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from text_samples import prose, samples
@@ -45,11 +44,12 @@ class WatchedEngine:
         return self._engine.encode_many(texts)
 
 
-@pytest.fixture(params=KINDS)
-def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """A tokenizer of each kind."""
     make, name, fast = KINDS[request.param]
-    return build_tokenizer(read_gguf_header(write_header(tmp_path / "m.gguf", make(), name=name)), fast=fast)
+    file = write_header(tmp_path_factory.mktemp("kind") / "m.gguf", make(), name=name)
+    return build_tokenizer(read_gguf_header(file), fast=fast)
 
 
 def chat(tokenizer: Tokenizer, messages: int, seed: int = 1) -> str:

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from cases import case
@@ -38,10 +37,11 @@ class MeasuredEngine:
         return self._engine.encode_many(texts)
 
 
-@pytest.fixture(params=KINDS)
-def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Tokenizer:
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """A tokenizer of each kind that answers are written with."""
-    return build_tokenizer(read_gguf_header(write_header(tmp_path / "m.gguf", KINDS[request.param]())))
+    file = write_header(tmp_path_factory.mktemp("kind") / "m.gguf", KINDS[request.param]())
+    return build_tokenizer(read_gguf_header(file))
 
 
 def chunks(text: str, seed: int = 1) -> Iterator[str]:

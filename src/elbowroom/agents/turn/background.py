@@ -11,6 +11,7 @@ from elbowroom.agents.prompt import without_answer_fields
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import NEXT, note_fill
 from elbowroom.agents.turn.sending import Sending
+from elbowroom.caches import HISTORIES
 from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Compaction, is_of_person
 from elbowroom.context.outputs import material_in, wholes_in
@@ -40,17 +41,23 @@ def long_turn(messages: Sequence[Message], size_of: Callable[[str], int], budget
 
     It takes no more than half of the room that a compaction makes: else each answer would be followed by one.
     """
-    turns: list[list[str]] = []
-    for message in messages:
+    turns: list[tuple[list[int], list[Message]]] = []
+    lengths = HISTORIES.of(messages).each(_length)
+    for message, length in zip(messages, lengths, strict=True):
         if is_of_person(message):
-            turns.append([])
+            turns.append(([], []))
         if turns and (message.get("role") != "assistant" or calls_of(message)):
-            turns[-1].append(written(message))
-    turns.sort(key=lambda turn: sum(map(len, turn)))
+            turns[-1][0].append(length)
+            turns[-1][1].append(message)
+    turns.sort(key=lambda turn: sum(turn[0]))
     part, whole = USUAL_TURNS
-    text = "\n".join(turns[-(-len(turns) * part // whole) - 1]) if turns else ""
+    text = "\n".join(map(written, turns[-(-len(turns) * part // whole) - 1][1])) if turns else ""
     tokens, most = size_of(text), (budget.trigger - budget.target(0)) // 2
     return {**NEXT, "content": text[: len(text) * most // tokens] if tokens > most else text or NEXT["content"]}
+
+
+def _length(message: Message) -> int:
+    return len(written(message))
 
 
 def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work | None:

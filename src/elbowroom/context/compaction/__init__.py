@@ -1,90 +1,45 @@
 """How is a conversation made shorter? The ladder, the pruning agent's order and answer, and summaries made by code."""
 
-from elbowroom.context.compaction.answer import CALLED, CUT_OFF, EMPTY, ONLY_THOUGHT, Plan, Unusable, read_prune_answer
-from elbowroom.context.compaction.calls import (
-    RemovedCalls,
-    index_of,
-    lists_named_in,
-    note_on,
-    results_in,
-    summary_of_calls,
-)
-from elbowroom.context.compaction.division import (
-    SUMMARISES,
-    Rung,
-    TaskState,
-    inner_summary,
-    is_of_person,
-    is_summary,
-    is_summary_message,
-    naming_tool,
-    restored,
-    smallest,
-    state_of,
-    tail_starts,
-    usual_turn,
-    with_whole_answer,
-    with_words,
-)
-from elbowroom.context.compaction.files import State
-from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
-from elbowroom.context.compaction.ladder import Cannot, Ladder
-from elbowroom.context.compaction.loose_json import depths_in, find_values, spoken
-from elbowroom.context.compaction.order import Wishes
-from elbowroom.context.compaction.outcome import Compaction
-from elbowroom.context.compaction.record import carried_in
-from elbowroom.context.compaction.sealed import Seal, sealed_key
-from elbowroom.context.compaction.verdict import (
-    all_said,
-    identifiers_in,
-    own_words,
-    unpaired,
-)
-
-__all__ = [
-    "CALLED",
-    "CUT_OFF",
-    "EMPTY",
-    "ONLY_THOUGHT",
-    "SUMMARISES",
-    "Cannot",
-    "Compaction",
-    "Ladder",
-    "Plan",
-    "RemovedCalls",
-    "Rung",
-    "Seal",
-    "State",
-    "TaskState",
-    "Unusable",
-    "Wishes",
-    "all_said",
-    "carried_in",
-    "depths_in",
-    "find_identifiers",
-    "find_values",
-    "identifiers_in",
-    "index_of",
-    "inner_summary",
-    "is_of_person",
-    "is_summary",
-    "is_summary_message",
-    "lists_named_in",
-    "naming_tool",
-    "note_on",
-    "own_words",
-    "read_prune_answer",
-    "restored",
-    "results_in",
-    "sealed_key",
-    "smallest",
-    "spoken",
-    "stands_in",
-    "state_of",
-    "summary_of_calls",
-    "tail_starts",
-    "unpaired",
-    "usual_turn",
-    "with_whole_answer",
-    "with_words",
-]
+from elbowroom.context.compaction.answer import CALLED as CALLED
+from elbowroom.context.compaction.answer import CUT_OFF as CUT_OFF
+from elbowroom.context.compaction.answer import EMPTY as EMPTY
+from elbowroom.context.compaction.answer import ONLY_THOUGHT as ONLY_THOUGHT
+from elbowroom.context.compaction.answer import Plan as Plan
+from elbowroom.context.compaction.answer import Unusable as Unusable
+from elbowroom.context.compaction.answer import read_prune_answer as read_prune_answer
+from elbowroom.context.compaction.calls import RemovedCalls as RemovedCalls
+from elbowroom.context.compaction.calls import index_of as index_of
+from elbowroom.context.compaction.calls import lists_named_in as lists_named_in
+from elbowroom.context.compaction.calls import note_on as note_on
+from elbowroom.context.compaction.calls import results_in as results_in
+from elbowroom.context.compaction.calls import summary_of_calls as summary_of_calls
+from elbowroom.context.compaction.division import Rung as Rung
+from elbowroom.context.compaction.division import TaskState as TaskState
+from elbowroom.context.compaction.division import inner_summary as inner_summary
+from elbowroom.context.compaction.division import is_of_person as is_of_person
+from elbowroom.context.compaction.division import is_summary as is_summary
+from elbowroom.context.compaction.division import is_summary_message as is_summary_message
+from elbowroom.context.compaction.division import naming_tool as naming_tool
+from elbowroom.context.compaction.division import smallest as smallest
+from elbowroom.context.compaction.division import state_of as state_of
+from elbowroom.context.compaction.division import tail_starts as tail_starts
+from elbowroom.context.compaction.division import usual_turn as usual_turn
+from elbowroom.context.compaction.division import with_whole_answer as with_whole_answer
+from elbowroom.context.compaction.division import with_words as with_words
+from elbowroom.context.compaction.files import State as State
+from elbowroom.context.compaction.identifiers import find_identifiers as find_identifiers
+from elbowroom.context.compaction.identifiers import stands_in as stands_in
+from elbowroom.context.compaction.ladder import Cannot as Cannot
+from elbowroom.context.compaction.ladder import Ladder as Ladder
+from elbowroom.context.compaction.loose_json import depths_in as depths_in
+from elbowroom.context.compaction.loose_json import find_values as find_values
+from elbowroom.context.compaction.loose_json import spoken as spoken
+from elbowroom.context.compaction.order import Wishes as Wishes
+from elbowroom.context.compaction.outcome import Compaction as Compaction
+from elbowroom.context.compaction.record import carried_in as carried_in
+from elbowroom.context.compaction.sealed import Seal as Seal
+from elbowroom.context.compaction.sealed import sealed_key as sealed_key
+from elbowroom.context.compaction.verdict import all_said as all_said
+from elbowroom.context.compaction.verdict import identifiers_in as identifiers_in
+from elbowroom.context.compaction.verdict import own_words as own_words
+from elbowroom.context.compaction.verdict import unpaired as unpaired

@@ -154,26 +154,14 @@ def _with_errors(told: str, failed: Sequence[Done], size: Callable[[str], int], 
     times = Counter((call.tool, call.error) for call in failed)
     each = {(call.tool, call.error): call for call in failed}
     below: dict[tuple[str, str | None], str] = {}
-    for words in (_briefly, _word_for_word):
+    for is_brief in (True, False):
         for key, call in reversed(each.items()):
-            line = f"{INDENT}{_failed(call, times[key])}: {words(call)}"
-            wanted = {**below, key: line}
+            words = call.brief if is_brief else f"\n{INDENT}".join((call.error or "").splitlines())
+            often = f" ({times[key]} times)" if times[key] > 1 else ""
+            wanted = {**below, key: f"{INDENT}{one_line(call.tool, LONGEST_NAMED)} failed{often}: {words}"}
             if size("\n".join([told, *(wanted[key] for key in each if key in wanted)])) <= room:
                 below = wanted
     return "\n".join([told, *(below[key] for key in each if key in below)])
-
-
-def _failed(call: Done, times: int) -> str:
-    often = f" ({times} times)" if times > 1 else ""
-    return f"{one_line(call.tool, LONGEST_NAMED)} failed{often}"
-
-
-def _briefly(call: Done) -> str:
-    return call.brief
-
-
-def _word_for_word(call: Done) -> str:
-    return f"\n{INDENT}".join((call.error or "").splitlines())
 
 
 def results_in(messages: Sequence[Message]) -> Iterator[tuple[Message, str, str]]:

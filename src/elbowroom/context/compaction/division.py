@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
 
+from elbowroom.caches import HISTORIES
 from elbowroom.context.divisible import LEAST, Divided, divided
 from elbowroom.context.transcript import (
     Group,
@@ -18,20 +19,16 @@ from elbowroom.context.transcript import (
     Transcript,
     as_json,
     messages_of,
-    out_of_kept_form,
-    readable,
     size_in_bytes,
     text_of,
     with_text,
-    written,
+    written_size,
 )
 
 LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
-SUMMARISES: frozenset[Rung] = frozenset({"plan", "retry", "digest"})
-"""The rungs that put a summary in place of what they remove."""
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
     "in progress": "The user's latest request is being worked on: go on from what follows, not anew.",
@@ -43,15 +40,12 @@ FROM_MIDDLE = "The answer that follows is shown from its middle on: what came be
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
 RETAIN, SUMMARY, WORDS_KEPT, FILES = "What must hold", "What happened", "Word for word", "Files"
 TO_DO, RESULTS = "To do", "Results of tools"
-LISTED = "Also mentioned"  # summaries of older versions have lists
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{LISTED}|{FILES}|{TO_DO}|{RESULTS})$", re.MULTILINE)
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{FILES}|{TO_DO}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
 Speaker = Literal["user", "assistant", "tool", "call"]
 NAMES: dict[Speaker, str] = {"assistant": "Assistant: ", "tool": "Tool: ", "call": "Call: ", "user": ""}
-QUOTING = (WORDS_KEPT, LISTED)
-"""The headings that quotations stand under."""
 
 LONGEST_NUDGE = 80
 LONGEST_WITHOUT_WORDS = 8
@@ -172,6 +166,11 @@ class Division:
         return any(part.shown.kind == "assistant" for part in self.parts.values())
 
     @property
+    def removed(self) -> list[Group]:
+        """Return what the next summary replaces: earlier summaries, and the old groups."""
+        return [*self.summaries, *(each.group for each in self.old)]
+
+    @property
     def messages(self) -> list[Message]:
         """Return all messages: those of the system first, earlier summaries before what they do not tell."""
         groups = (*self.system, *self.summaries, *(each.group for each in (*self.pinned, *self.old)), *self.tail)
@@ -270,16 +269,6 @@ def is_of_person(message: Message) -> bool:
     return message.get("role") == "user" and not is_summary_message(message)
 
 
-def restored(kept: Iterable[dict[str, Any]], *, may_lack_mark: bool) -> tuple[Message, ...]:
-    """Return messages that were kept, as they were; of an older version's, which `may_lack_mark`, the text decides."""
-    messages = tuple(map(out_of_kept_form, kept))
-    if not may_lack_mark or any(map(is_summary_message, messages)):
-        return messages
-    begun = (at for at, each in enumerate(messages) if text_of(each).lstrip().startswith(f"<{SUMMARY_TAG}>"))
-    first = next(begun, -1)
-    return tuple(Summary(each) if at == first else each for at, each in enumerate(messages))
-
-
 def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping[str, Any]]) -> int:
     """Return how many tokens a turn takes, from a person's message to the last answer to it: the median; 0 without one.
 
@@ -287,14 +276,8 @@ def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping
     """
     turns: list[int] = []
     whole = size_in_bytes(as_json(list(tools)))
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, list):  # whose parts may be large, and are not joined
-            size = size_in_bytes(written(message, "")) - 1
-            for part in content:
-                size += size_in_bytes(readable({"content": [part]})) + 1
-        else:
-            size = size_in_bytes(written(message))
+    sizes = HISTORIES.of(messages).each(written_size)
+    for message, size in zip(messages, sizes, strict=True):
         whole += size
         if is_of_person(message):
             turns.append(0)
@@ -441,11 +424,10 @@ def summary_message(
     """
     blocks = [carried] if carried else []
     last = next(reversed(HEADING.findall(carried)), "")
-    lines = "\n".join(quoted)
     told = (
         (RETAIN, retain),
         (SUMMARY, summary),
-        (WORDS_KEPT, lines),
+        (WORDS_KEPT, "\n".join(quoted)),
         (FILES, files),
         (TO_DO, to_do),
         (RESULTS, results),

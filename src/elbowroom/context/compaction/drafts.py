@@ -1,7 +1,8 @@
 """Makes shorter conversations out of plans and quotations, within a room that is estimated before it is counted."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
@@ -45,15 +46,13 @@ DOES_NOT_FIT: Final = "The messages that were to stay do not fit: there is room 
 class Draft:
     """A shorter conversation that is not counted yet: its plan, the groups that stay, and the message with the summary.
 
-    Its summary quotes so many `lines` in a room of `most` tokens. A draft that `is_whole` is good only with all its
-    groups.
+    It has a room of `most` tokens. A draft that `is_whole` is good only with all its groups.
     """
 
     division: Division
     plan: Plan
     kept: tuple[NumberedGroup, ...]
     summary: str
-    lines: int = 0
     most: int = 0
     is_whole: bool = False
 
@@ -143,12 +142,12 @@ class Drafts:
 
     def quoted_alone(self, division: Division, room: int) -> Draft:
         """Return the groups that a division keeps with nothing but quotations above them, in so much room."""
-        return self._draft(division, Plan("", ""), (), room)
+        return self._draft(division, NO_PLAN, (), room)
 
     def results_alone(self, division: Division) -> Draft:
         """Return the groups that a division keeps with only a note above them on where removed results can be read."""
         text = summary_message("", "", (), self._state, self._results) if self._results else ""
-        return Draft(division, Plan("", ""), (), text)
+        return Draft(division, NO_PLAN, (), text)
 
     def shrunk(self, draft: Draft, over: int) -> Draft | None:
         """Return a draft without about so many tokens, which are too many: of its quotations, where these have them.
@@ -175,7 +174,7 @@ class Drafts:
         Quotations take the rest; where they need less, it goes to more groups.
         """
         files, to_do = self._record.changes(plan.to_do)
-        left = room - self._size(self._told(self.division, plan, files, (), to_do=to_do))
+        left = room - self._size(self._telling(self.division, plan)((), files=files, to_do=to_do))
         wanted: list[NumberedGroup] = []
         for each in reversed(self.division.old):
             if each.id in plan.keep and not each.is_part and (size := self._size_of(each)) <= left:
@@ -235,18 +234,14 @@ class Drafts:
                 break
         return more
 
-    def _told(
-        self, division: Division, plan: Plan, files: str, lines: Sequence[str], carried: str = "", to_do: str = ""
-    ) -> str:
-        return summary_message(
+    def _telling(self, division: Division, plan: Plan) -> Callable[..., str]:
+        """Return what makes the message with a plan's summary of the quoted lines, and of what code carries."""
+        return partial(
+            summary_message,
             plan.retain,
             plan.summary,
-            lines,
-            self._state,
-            self._results,
-            files,
-            carried,
-            to_do,
+            state=self._state,
+            results=self._results,
             begins_in_answer=division.begins_in_answer,
         )
 
@@ -257,20 +252,19 @@ class Drafts:
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
         staying = [*staying_in(division), *(each.group for each in ordered)]
-        bare = self._told(division, plan, "", ("-",))
-        to_do = self._record.to_do(plan.to_do, staying, left - self._size(bare))
-        bare = self._told(division, plan, "", ("-",), to_do=to_do)
-        files = self._record.files(removed, left - self._size(bare))
+        tell = self._telling(division, plan)
+        to_do = self._record.to_do(plan.to_do, staying, left - self._size(tell(("-",))))
+        files = self._record.files(removed, left - self._size(tell(("-",), to_do=to_do)))
         told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
-        bare = self._told(division, plan, files, ("-",), to_do=to_do)
-        units = self.coverage.chosen(removed, staying, told, left - self._size(bare), self._users_room)
+        most = left - self._size(tell(("-",), files=files, to_do=to_do))
+        units = self.coverage.chosen(removed, staying, told, most, self._users_room)
         standing = sorted((unit.place, unit) for unit in units if unit.place is not None)
         carried = body_of((unit.heading, unit.line) for _, unit in standing)
         lines = [unit.line for unit in units if unit.place is None]
         if removed and not (plan.retain or plan.summary or units or files or to_do or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
-        text = self._told(division, plan, files, lines, carried, to_do) if removed or lines else ""
-        return Draft(division, plan, tuple(ordered), text, len(units), room)
+        text = tell(lines, files=files, carried=carried, to_do=to_do) if removed or lines else ""
+        return Draft(division, plan, tuple(ordered), text, room)
 
     def _size_of(self, numbered: NumberedGroup) -> int:
         """Return the tokens of a group; a group whose length alone shows that it has no room is not counted."""

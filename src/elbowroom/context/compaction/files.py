@@ -73,8 +73,6 @@ def _lines(files: Mapping[str, State], listed: Collection[str]) -> str:
         folder = placed[path] if shared[files[path], placed[path]] > 1 else ""
         lines.setdefault((STATES.index(files[path]), folder), []).append(f"`{path.removeprefix(folder)}`")
     told = sorted(lines.items(), key=lambda line: line[0][0])
-    return "\n".join(f"{_beginning(STATES[state], folder)}{', '.join(names)}" for (state, folder), names in told)
-
-
-def _beginning(state: State, folder: str) -> str:
-    return f"- {state} in `{folder}`: " if folder else f"- {state}: "
+    return "\n".join(
+        f"- {STATES[state]}{f' in `{folder}`' if folder else ''}: {', '.join(names)}" for (state, folder), names in told
+    )

@@ -152,7 +152,9 @@ class Ladder:
         """Climb once; the pruning agent sees what was `said`."""
         division, room = yield from self._divide(transcript)
         division = condensed(division, self.size, self.budget.window)
-        drafts = self._drafts(transcript, division, room)
+        state, stays_from = self.state or state_of(division.tail), self._stays_from(transcript.groups)
+        size, window = self.size, self.budget.window
+        drafts = Drafts(division, state, size, window, room, self.target, self.removed, stays_from)
         if division.old or division.summaries:
             carried = yield from self._carried(drafts)
             if self.asks_pruner and self.pruner and division.old and room - carried >= least_room(self.budget):
@@ -402,12 +404,6 @@ class Ladder:
                 return fuller
         is_smaller = noted.after < noted.before and self.budget.occupied(noted.after) <= self.target
         return noted if noted.summary and is_smaller else cut
-
-    def _drafts(self, transcript: Transcript, division: Division, room: int) -> Drafts:
-        state = self.state or state_of(division.tail)
-        stays_from = self._stays_from(transcript.groups)
-        size, window = self.size, self.budget.window
-        return Drafts(division, state, size, window, room, self.target, self.removed, stays_from)
 
     def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Work[Compaction | str]:
         """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""

@@ -30,7 +30,16 @@ from elbowroom.context.compaction.division import Division, NumberedGroup, carri
 from elbowroom.context.compaction.to_do import in_a_line
 from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import AskPruner, Count, Progress, PrunerFailed, Work
-from elbowroom.context.transcript import Group, Message, Transcript, called, messages_of, readable, written_out
+from elbowroom.context.transcript import (
+    Group,
+    Message,
+    Transcript,
+    called,
+    messages_of,
+    readable,
+    without_calls,
+    written_out,
+)
 
 FIRST_WORDS = 60
 MOST_ROWS = 120
@@ -165,7 +174,7 @@ class PruningRequest:
         *before, last = groups[:end]
         if last.kind != "tools":
             return groups[:end]
-        text = {key: value for key, value in last.messages[0].items() if key != "tool_calls"}
+        text = without_calls(last.messages[0])
         return (*before, Group((text,))) if text.get("content") else before
 
     def _fits(self, messages: Sequence[Message]) -> Work[bool]:

@@ -14,9 +14,9 @@ from elbowroom.context.compaction.division import (
 )
 from elbowroom.context.compaction.files import State, files_in, files_listed, last_state, listed_files
 from elbowroom.context.compaction.to_do import (
+    LISTED,
     Thing,
     client_list,
-    list_told,
     told_list,
     tool_told,
     with_client_list,
@@ -46,7 +46,7 @@ class Record:
         self._touched: dict[int, list[tuple[str, State]]] = {}
         self._always = staying_in(division)
         self._oldest = [each.group for each in division.oldest]
-        self._removed = [*division.summaries, *(each.group for each in division.old)]
+        self._removed = division.removed
         carried = carried_by(division.summaries)
         self.results, self._told = carried.results, carried.to_do
         calls = [call for group in (*self._oldest, *groups_of(division)) for call in _told_by(group)]
@@ -67,7 +67,8 @@ class Record:
 
     def to_do(self, news: Sequence[Thing], staying: Sequence[Group], room: int) -> str:
         """Return the lines of what is to do after a plan with this news, without a list whose call stays."""
-        things, tool = list_told(self._told), tool_told(self._told)
+        things: list[Thing] = LISTED.findall(self._told)
+        tool = tool_told(self._told)
         if (listed := self._listed) is not None:
             things, tool = with_client_list(things, listed.things), listed.tool
             if any(each is listed.lister for each in staying):

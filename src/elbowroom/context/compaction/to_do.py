@@ -54,36 +54,32 @@ def client_list(groups: Sequence[Group], told: str) -> ClientList | None:
     calls = Counter([tool])
     for group in groups:
         for use in uses_in(group.messages):
-            given = _parsed(use.arguments)
-            if given is None or error_in(use.text) is not None:
+            given = _lists_in(use.arguments)
+            if not given or error_in(use.text) is not None:
                 continue
             if things := _things_in(given):
                 lists.pop(use.name, None)
                 lists[use.name] = ClientList(use.name, tuple(things), group)
                 calls[use.name] += 1
-            elif use.name in lists and _empties(given):
+            elif use.name in lists and not any(given):
                 lists[use.name] = ClientList(use.name)
     standing = [name for name, each in lists.items() if each is None or each.things] or [*lists]
     return lists[max(reversed(standing), key=lambda name: (calls[name], name == tool))] if standing else None
 
 
-def _parsed(arguments: str) -> dict[str, Any] | None:
-    """Return the arguments of a call that may set a list, or empty one; None for all others."""
+def _lists_in(arguments: str) -> list[list[Any]]:
+    """Return the lists in the arguments of a call that may set a list, or empty one; none for all others."""
     if f'"{STATUS}"' not in arguments and EMPTY.search(arguments) is None:
-        return None
+        return []
     try:
         given = json.loads(arguments)
     except (ValueError, RecursionError):
-        return None
-    return given if isinstance(given, dict) else None
+        return []
+    return [value for value in given.values() if isinstance(value, list)] if isinstance(given, dict) else []
 
 
-def _lists_in(given: Mapping[str, Any]) -> list[list[Any]]:
-    return [value for value in given.values() if isinstance(value, list)]
-
-
-def _things_in(given: Mapping[str, Any]) -> list[Thing]:
-    lists = list(filter(None, _lists_in(given)))
+def _things_in(given: Sequence[list[Any]]) -> list[Thing]:
+    lists = list(filter(None, given))
     if len(lists) != 1 or not all(isinstance(each, dict) and isinstance(each.get(STATUS), str) for each in lists[0]):
         return []
     return [(_clients_status(each[STATUS]), one_line(_told(each), LONGEST)) for each in lists[0]]
@@ -93,12 +89,6 @@ def _clients_status(status: str) -> str:
     """Return a client's status as a summary tells it: never one that says that a pruning agent has told the thing."""
     told = one_line(status, LONGEST).replace(":", "")
     return f'"{told}"' if told in (OPEN, DONE) else told
-
-
-def _empties(given: Mapping[str, Any]) -> bool:
-    """Tell whether all lists in a call are empty, of which it has one at least."""
-    lists = _lists_in(given)
-    return bool(lists) and not any(lists)
 
 
 def _told(thing: Mapping[str, Any]) -> str:
@@ -171,11 +161,6 @@ def _share(words: Set[str], letters: int, other: Set[str]) -> float:
 
 def _letters(words: Set[str]) -> int:
     return sum(map(len, words))
-
-
-def list_told(text: str) -> list[Thing]:
-    """Return the list that an earlier summary carries."""
-    return LISTED.findall(text)
 
 
 def tool_told(text: str) -> str:

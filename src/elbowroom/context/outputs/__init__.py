@@ -1,123 +1,60 @@
 """What is shown of a tool's output? Views that fit, tiers by age, edits that clients want, and stubs of old results."""
 
-from elbowroom.context.outputs.edits import (
-    AppliedEdit,
-    ClearThoughts,
-    ClearToolUses,
-    Edit,
-    EditedHistory,
-    Editor,
-    PromptSize,
-)
-from elbowroom.context.outputs.failures import Part
-from elbowroom.context.outputs.masks import Mask, masked, masks_of
-from elbowroom.context.outputs.material import (
-    Material,
-    has_note,
-    is_shortened,
-    material_in,
-    names_of,
-    note_on_repeat,
-    note_on_whole,
-    repeats_in,
-    short_note_on_whole,
-    wholes_in,
-    with_material,
-)
-from elbowroom.context.outputs.output import (
-    BLOCK_CHARACTERS,
-    Block,
-    ToolOutputRef,
-    ToolOutputs,
-    is_ref_id,
-    kind_of,
-    largest_fit,
-    pieces,
-    ref_to,
-    ref_to_media,
-    references_in,
-    utf8,
-    words_in,
-)
-from elbowroom.context.outputs.stubs import (
-    MARK,
-    brief_failure,
-    command_in,
-    error_below,
-    error_in,
-    failure_of,
-    is_cleared,
-    is_stub,
-    one_line,
-    outcome_of_tests,
-    path_in,
-    ref_of,
-    ref_of_whole,
-    standing_out,
-    stub,
-    target_of,
-    telling_parts,
-)
-from elbowroom.context.outputs.tiers import TierLimits, pruned
-from elbowroom.context.outputs.view import READ_TOOL, SEARCH_TOOL, Limits, view_of
-
-__all__ = [
-    "BLOCK_CHARACTERS",
-    "MARK",
-    "READ_TOOL",
-    "SEARCH_TOOL",
-    "AppliedEdit",
-    "Block",
-    "ClearThoughts",
-    "ClearToolUses",
-    "Edit",
-    "EditedHistory",
-    "Editor",
-    "Limits",
-    "Mask",
-    "Material",
-    "Part",
-    "PromptSize",
-    "TierLimits",
-    "ToolOutputRef",
-    "ToolOutputs",
-    "brief_failure",
-    "command_in",
-    "error_below",
-    "error_in",
-    "failure_of",
-    "has_note",
-    "is_cleared",
-    "is_ref_id",
-    "is_shortened",
-    "is_stub",
-    "kind_of",
-    "largest_fit",
-    "masked",
-    "masks_of",
-    "material_in",
-    "names_of",
-    "note_on_repeat",
-    "note_on_whole",
-    "one_line",
-    "outcome_of_tests",
-    "path_in",
-    "pieces",
-    "pruned",
-    "ref_of",
-    "ref_of_whole",
-    "ref_to",
-    "ref_to_media",
-    "references_in",
-    "repeats_in",
-    "short_note_on_whole",
-    "standing_out",
-    "stub",
-    "target_of",
-    "telling_parts",
-    "utf8",
-    "view_of",
-    "wholes_in",
-    "with_material",
-    "words_in",
-]
+from elbowroom.context.outputs.edits import AppliedEdit as AppliedEdit
+from elbowroom.context.outputs.edits import ClearThoughts as ClearThoughts
+from elbowroom.context.outputs.edits import ClearToolUses as ClearToolUses
+from elbowroom.context.outputs.edits import Edit as Edit
+from elbowroom.context.outputs.edits import EditedHistory as EditedHistory
+from elbowroom.context.outputs.edits import Editor as Editor
+from elbowroom.context.outputs.edits import PromptSize as PromptSize
+from elbowroom.context.outputs.failures import Part as Part
+from elbowroom.context.outputs.masks import Mask as Mask
+from elbowroom.context.outputs.masks import masked as masked
+from elbowroom.context.outputs.masks import masks_of as masks_of
+from elbowroom.context.outputs.material import Material as Material
+from elbowroom.context.outputs.material import has_note as has_note
+from elbowroom.context.outputs.material import is_shortened as is_shortened
+from elbowroom.context.outputs.material import material_in as material_in
+from elbowroom.context.outputs.material import names_of as names_of
+from elbowroom.context.outputs.material import note_on_repeat as note_on_repeat
+from elbowroom.context.outputs.material import note_on_whole as note_on_whole
+from elbowroom.context.outputs.material import repeats_in as repeats_in
+from elbowroom.context.outputs.material import short_note_on_whole as short_note_on_whole
+from elbowroom.context.outputs.material import wholes_in as wholes_in
+from elbowroom.context.outputs.material import with_material as with_material
+from elbowroom.context.outputs.output import BLOCK_CHARACTERS as BLOCK_CHARACTERS
+from elbowroom.context.outputs.output import Block as Block
+from elbowroom.context.outputs.output import ToolOutputRef as ToolOutputRef
+from elbowroom.context.outputs.output import ToolOutputs as ToolOutputs
+from elbowroom.context.outputs.output import is_ref_id as is_ref_id
+from elbowroom.context.outputs.output import kind_of as kind_of
+from elbowroom.context.outputs.output import largest_fit as largest_fit
+from elbowroom.context.outputs.output import pieces as pieces
+from elbowroom.context.outputs.output import ref_to as ref_to
+from elbowroom.context.outputs.output import ref_to_media as ref_to_media
+from elbowroom.context.outputs.output import references_in as references_in
+from elbowroom.context.outputs.output import utf8 as utf8
+from elbowroom.context.outputs.output import words_in as words_in
+from elbowroom.context.outputs.stubs import MARK as MARK
+from elbowroom.context.outputs.stubs import brief_failure as brief_failure
+from elbowroom.context.outputs.stubs import command_in as command_in
+from elbowroom.context.outputs.stubs import error_below as error_below
+from elbowroom.context.outputs.stubs import error_in as error_in
+from elbowroom.context.outputs.stubs import failure_of as failure_of
+from elbowroom.context.outputs.stubs import is_cleared as is_cleared
+from elbowroom.context.outputs.stubs import is_stub as is_stub
+from elbowroom.context.outputs.stubs import one_line as one_line
+from elbowroom.context.outputs.stubs import outcome_of_tests as outcome_of_tests
+from elbowroom.context.outputs.stubs import path_in as path_in
+from elbowroom.context.outputs.stubs import ref_of as ref_of
+from elbowroom.context.outputs.stubs import ref_of_whole as ref_of_whole
+from elbowroom.context.outputs.stubs import standing_out as standing_out
+from elbowroom.context.outputs.stubs import stub as stub
+from elbowroom.context.outputs.stubs import target_of as target_of
+from elbowroom.context.outputs.stubs import telling_parts as telling_parts
+from elbowroom.context.outputs.tiers import TierLimits as TierLimits
+from elbowroom.context.outputs.tiers import pruned as pruned
+from elbowroom.context.outputs.view import READ_TOOL as READ_TOOL
+from elbowroom.context.outputs.view import SEARCH_TOOL as SEARCH_TOOL
+from elbowroom.context.outputs.view import Limits as Limits
+from elbowroom.context.outputs.view import view_of as view_of

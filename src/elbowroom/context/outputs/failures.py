@@ -317,10 +317,7 @@ def _joined(lines: Sequence[str], parts: Sequence[Part]) -> str:
     for part in parts:
         if part.first > end:
             written.append(LEFT_OUT)
-        written += [_shortened(line) for line in lines[part.first : part.last + 1]]
+        inside = lines[part.first : part.last + 1]
+        written += [line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…" for line in inside]
         end = part.last + 1
     return "\n".join([*written, *([LEFT_OUT] if end < len(lines) else [])])
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"

@@ -162,67 +162,18 @@ def pruned(
     asked for the same texts on every step: it should remember them. With `must_shrink` the prompt is at the trigger of
     a compaction, which this may spare.
     """
-    errors = _Errors(kinds, is_kept=limits.keeps_errors)
-    uses = list(_open_uses(messages, ref_of_result, size_of, errors))
+    pruning = _Pruning(limits, kinds, size_of)
+    uses = list(pruning.open_uses(messages, ref_of_result))
     live = sum(use.tokens for use in uses)
     if not must_shrink and not _is_due(uses, live, limits):
         return None
-    forms = _chosen(uses, live, limits, kinds, must_shrink=must_shrink)
+    forms = pruning.chosen(uses, live, must_shrink=must_shrink)
     turns = len({use.caller for use, _ in forms})
     if not must_shrink and live <= PATIENCE * limits.budget and turns < limits.batch_turns:
         return None
-    shorter, freed = _written(messages, forms, size_of, errors)
+    shorter, freed = pruning.written(messages, forms)
     least = 1 if at_any_gain else limits.least_gain(must_shrink=must_shrink)
     return shorter if freed >= least else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Errors:
-    """Tells which words of a result stay word for word; `kinds` are the declared kinds of tools."""
-
-    kinds: Mapping[str, ToolKind]
-    is_kept: bool
-
-    def of(self, use: Use, text: str) -> str | None:
-        """Return the error in a text that a call has brought, None where nothing failed or errors need not stay."""
-        return failure_of(kind_of(use.name, self.kinds), use.arguments, text) if self.is_kept else None
-
-
-def _open_uses(
-    messages: Sequence[Message], ref_of_result: RefOfResult, size_of: Callable[[str], int], errors: _Errors
-) -> Iterator[_Open]:
-    """Yield the uses that can still be shortened, from new to old.
-
-    An answer at the very end is still being written, and is about the results before it.
-    """
-    end = len(messages)
-    while end and messages[end - 1].get("role") == "assistant" and not calls_of(messages[end - 1]):
-        end -= 1
-    ages: dict[int, int] = {}
-    for at in reversed(range(end)):
-        if messages[at].get("role") == "assistant":
-            ages[at] = len(ages) + 1
-    for rank, use in enumerate(reversed([*uses_in(messages[:end])]), 1):
-        if use.result is None or not isinstance(use.call["function"].get("arguments"), str):
-            continue
-        tokens = _tokens_of(use, use.arguments, use.text, size_of, errors)
-        if tokens and (ref := ref_of_result(messages[use.result])) is not None:
-            call = use.call, use.name, use.arguments, use.caller, use.position, use.result, use.text
-            yield _Open(*call, ref, ages[use.caller], rank, tokens)
-
-
-def _tokens_of(use: Use, arguments: str, text: str, size_of: Callable[[str], int], errors: _Errors) -> int:
-    """Return the tokens of a call's arguments and result that can still be shortened."""
-    in_arguments = size_of(arguments) if len(arguments) > LONG_ARGUMENTS else 0
-    return in_arguments + (0 if _is_settled(use, text, errors) else size_of(text))
-
-
-def _is_settled(use: Use, text: str, errors: _Errors) -> bool:
-    """Tell whether nothing more can be done about a result: it is short, a stub, or an error's bare words."""
-    if len(text) <= LEAST_ENVELOPE or (text.startswith(MARK) and is_stub(text)):
-        return True
-    error = errors.of(use, text) if len(text) <= LONG_RESULT else None
-    return len(text) <= SHORT_RESULT if error is None else len(text) - len(error) < LEAST_ENVELOPE
 
 
 def _is_due(uses: Sequence[_Open], live: int, limits: TierLimits) -> bool:
@@ -231,78 +182,115 @@ def _is_due(uses: Sequence[_Open], live: int, limits: TierLimits) -> bool:
     return live > limits.budget and (unconsumed <= limits.low_mark or live > PATIENCE * limits.budget)
 
 
-def _chosen(
-    uses: Sequence[_Open], live: int, limits: TierLimits, kinds: Mapping[str, ToolKind], *, must_shrink: bool
-) -> list[tuple[_Open, Form]]:
-    """Return the uses to shorten and their new forms, by the tiers; `uses` go from new to old."""
-    open_uses = list(_unprotected(uses, limits))[::-1]
-    has_tiers = sum(len(use.text) + len(use.arguments) for use in uses) > limits.truncation_threshold
-    chosen: dict[int, tuple[_Open, Form]] = {}
-    left = live
-    for use, form, is_aged in _tiers(open_uses, limits, kinds, has_tiers=has_tiers and not must_shrink):
-        if is_aged or must_shrink or left > limits.low_mark:
-            left -= _gain(use, form) - (_gain(*chosen[use.rank]) if use.rank in chosen else 0)
-            chosen[use.rank] = use, form
-    return list(chosen.values())
+@dataclass(frozen=True, slots=True)
+class _Pruning:
+    """Finds what can be shortened, chooses of it and writes it; `kinds` are the declared kinds of tools."""
 
+    limits: TierLimits
+    kinds: Mapping[str, ToolKind]
+    size_of: Callable[[str], int]
 
-def _unprotected(uses: Sequence[_Open], limits: TierLimits) -> Iterator[_Open]:
-    """Yield the uses that may be shortened, from new to old: consumed, and not among the newest as far as these fit."""
-    kept = 0
-    is_recent = True
-    for use in uses:
-        kept += use.tokens
-        is_recent = is_recent and kept <= limits.low_mark
-        if not limits.protected:
-            is_recent = is_recent and (use.age <= limits.keep_last_turns or use.rank <= limits.recent_calls_to_keep)
-        if use.is_consumed and not is_recent:
-            yield use
+    def open_uses(self, messages: Sequence[Message], ref_of_result: RefOfResult) -> Iterator[_Open]:
+        """Yield the uses that can still be shortened, from new to old.
 
+        An answer at the very end is still being written, and is about the results before it.
+        """
+        end = len(messages)
+        while end and messages[end - 1].get("role") == "assistant" and not calls_of(messages[end - 1]):
+            end -= 1
+        ages: dict[int, int] = {}
+        for at in reversed(range(end)):
+            if messages[at].get("role") == "assistant":
+                ages[at] = len(ages) + 1
+        for rank, use in enumerate(reversed([*uses_in(messages[:end])]), 1):
+            if use.result is None or not isinstance(use.call["function"].get("arguments"), str):
+                continue
+            tokens = self._tokens_of(use, use.arguments, use.text)
+            if tokens and (ref := ref_of_result(messages[use.result])) is not None:
+                call = use.call, use.name, use.arguments, use.caller, use.position, use.result, use.text
+                yield _Open(*call, ref, ages[use.caller], rank, tokens)
 
-def _tiers(
-    uses: Sequence[_Open], limits: TierLimits, kinds: Mapping[str, ToolKind], *, has_tiers: bool
-) -> Iterator[tuple[_Open, Form, bool]]:
-    """Yield the possible changes in order: the use, its new form, and whether its age alone demands it."""
-    if has_tiers:
-        yield from ((use, "stub", True) for use in uses if use.age > limits.clear_after_turns)
-        uses = [use for use in uses if use.age <= limits.clear_after_turns]
-        yield from ((use, "stub", False) for use in uses if kind_of(use.name, kinds) == "query")
-        uses = [use for use in uses if kind_of(use.name, kinds) != "query"]
-        yield from (
-            (use, "trimmed", False) for use in uses if len(use.text) > LONG_RESULT and not is_soft_trimmed(use.text)
+    def chosen(self, uses: Sequence[_Open], live: int, *, must_shrink: bool) -> list[tuple[_Open, Form]]:
+        """Return the uses to shorten and their new forms, by the tiers; `uses` go from new to old."""
+        open_uses = list(self._unprotected(uses))[::-1]
+        has_tiers = sum(len(use.text) + len(use.arguments) for use in uses) > self.limits.truncation_threshold
+        chosen: dict[int, tuple[_Open, Form]] = {}
+        left = live
+        for use, form, is_aged in self._tiers(open_uses, has_tiers=has_tiers and not must_shrink):
+            if is_aged or must_shrink or left > self.limits.low_mark:
+                left -= _gain(use, form) - (_gain(*chosen[use.rank]) if use.rank in chosen else 0)
+                chosen[use.rank] = use, form
+        return list(chosen.values())
+
+    def _unprotected(self, uses: Sequence[_Open]) -> Iterator[_Open]:
+        """Yield the uses that may be shortened, new to old: consumed, and not among the newest as far as these fit."""
+        limits, kept, is_recent = self.limits, 0, True
+        for use in uses:
+            kept += use.tokens
+            is_recent = is_recent and kept <= limits.low_mark
+            if not limits.protected:
+                is_recent = is_recent and (use.age <= limits.keep_last_turns or use.rank <= limits.recent_calls_to_keep)
+            if use.is_consumed and not is_recent:
+                yield use
+
+    def _tiers(self, uses: Sequence[_Open], *, has_tiers: bool) -> Iterator[tuple[_Open, Form, bool]]:
+        """Yield the possible changes in order: the use, its new form, and whether its age alone demands it."""
+        if has_tiers:
+            most = self.limits.clear_after_turns
+            yield from ((use, "stub", True) for use in uses if use.age > most)
+            uses = [use for use in uses if use.age <= most]
+            yield from ((use, "stub", False) for use in uses if kind_of(use.name, self.kinds) == "query")
+            uses = [use for use in uses if kind_of(use.name, self.kinds) != "query"]
+            long = (use for use in uses if len(use.text) > LONG_RESULT and not is_soft_trimmed(use.text))
+            yield from ((use, "trimmed", False) for use in long)
+        yield from ((use, "stub", False) for use in uses)
+
+    def written(self, messages: Sequence[Message], forms: Sequence[tuple[_Open, Form]]) -> tuple[list[Message], int]:
+        """Return the messages with these uses in their new forms, and how many tokens that frees."""
+        shorter, freed = list(messages), 0
+        for use, form in forms:
+            text = self._shortened(use, form)
+            arguments = shorter_arguments(use.arguments) if form == "stub" else use.arguments
+            if arguments != use.arguments:
+                shorter[use.caller] = with_arguments(shorter[use.caller], use.position, arguments)
+            if use.result is not None and text != use.text:
+                shorter[use.result] = with_text(messages[use.result], text)
+            freed += use.tokens - self._tokens_of(use, arguments, text)
+        return shorter, freed
+
+    def _shortened(self, use: _Open, form: Form) -> str:
+        """Return the text of a result in its new form; itself where that is no shorter."""
+        if self._is_settled(use, use.text):
+            return use.text
+        error, kind, keeps_errors = (
+            self._error_of(use, use.text),
+            kind_of(use.name, self.kinds),
+            self.limits.keeps_errors,
         )
-    yield from ((use, "stub", False) for use in uses)
+        is_part = error is not None and kind == "execute"
+        if (form == "trimmed" and not is_part) or (error is not None and len(error) > LONG_RESULT and not is_part):
+            text = soft_trimmed(use.text, use.ref)
+        else:
+            text = stub(kind, use.name, use.arguments, use.text, use.ref, keeps_errors=keeps_errors)
+        return text if len(text) < len(use.text) else use.text
+
+    def _tokens_of(self, use: Use, arguments: str, text: str) -> int:
+        """Return the tokens of a call's arguments and result that can still be shortened."""
+        in_arguments = self.size_of(arguments) if len(arguments) > LONG_ARGUMENTS else 0
+        return in_arguments + (0 if self._is_settled(use, text) else self.size_of(text))
+
+    def _is_settled(self, use: Use, text: str) -> bool:
+        """Tell whether nothing more can be done about a result: it is short, a stub, or an error's bare words."""
+        if len(text) <= LEAST_ENVELOPE or (text.startswith(MARK) and is_stub(text)):
+            return True
+        error = self._error_of(use, text) if len(text) <= LONG_RESULT else None
+        return len(text) <= SHORT_RESULT if error is None else len(text) - len(error) < LEAST_ENVELOPE
+
+    def _error_of(self, use: Use, text: str) -> str | None:
+        """Return which words of a result stay word for word; None where nothing failed or errors need not stay."""
+        return failure_of(kind_of(use.name, self.kinds), use.arguments, text) if self.limits.keeps_errors else None
 
 
 def _gain(use: _Open, form: Form) -> int:
     """Return about how many tokens a new form frees."""
     return use.tokens if form == "stub" else use.tokens * (len(use.text) - 2 * ENDS) // len(use.text)
-
-
-def _written(
-    messages: Sequence[Message], forms: Sequence[tuple[_Open, Form]], size_of: Callable[[str], int], errors: _Errors
-) -> tuple[list[Message], int]:
-    """Return the messages with these uses in their new forms, and how many tokens that frees."""
-    shorter, freed = list(messages), 0
-    for use, form in forms:
-        text = _shortened(use, form, errors)
-        arguments = shorter_arguments(use.arguments) if form == "stub" else use.arguments
-        if arguments != use.arguments:
-            shorter[use.caller] = with_arguments(shorter[use.caller], use.position, arguments)
-        if use.result is not None and text != use.text:
-            shorter[use.result] = with_text(messages[use.result], text)
-        freed += use.tokens - _tokens_of(use, arguments, text, size_of, errors)
-    return shorter, freed
-
-
-def _shortened(use: _Open, form: Form, errors: _Errors) -> str:
-    """Return the text of a result in its new form; itself where that is no shorter."""
-    if _is_settled(use, use.text, errors):
-        return use.text
-    error, kind = errors.of(use, use.text), kind_of(use.name, errors.kinds)
-    is_part = error is not None and kind == "execute"
-    if (form == "trimmed" and not is_part) or (error is not None and len(error) > LONG_RESULT and not is_part):
-        text = soft_trimmed(use.text, use.ref)
-    else:
-        text = stub(kind, use.name, use.arguments, use.text, use.ref, keeps_errors=errors.is_kept)
-    return text if len(text) < len(use.text) else use.text

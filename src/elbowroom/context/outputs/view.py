@@ -86,7 +86,10 @@ def view_of(
 
 
 def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str], int]) -> bool:
-    if ref.bytes > limits.max_bytes or any(_is_too_long(line, limits) for line in text.split("\n")):
+    if ref.bytes > limits.max_bytes:
+        return False
+    # A note never has to be cut, so that the view of a view is that view.
+    if any(len(line) > limits.max_line_length and not NOTE.fullmatch(line) for line in text.split("\n")):
         return False
     sample = max(1024, limits.max_tokens * 8)
     while sample < len(text):  # a long text is measured by its beginning first
@@ -94,11 +97,6 @@ def _fits(text: str, ref: ToolOutputRef, limits: Limits, size_of: Callable[[str]
             return False
         sample *= 2
     return size_of(text) <= limits.max_tokens
-
-
-def _is_too_long(line: str, limits: Limits) -> bool:
-    """Tell whether a line has to be cut; a note never has to, so that the view of a view is that view."""
-    return len(line) > limits.max_line_length and not NOTE.fullmatch(line)
 
 
 def _share(view: str, limits: Limits, size_of: Callable[[str], int]) -> float:
@@ -279,20 +277,20 @@ def ref_in_view(text: str) -> str | None:
     A note counts only in its exact form and with as many lines around it as it says. A text that holds two different
     notes is not believed; whether an output is kept under the id is for the store to say.
     """
-    notes = _notes_in(text)
-    return notes[0]["ref"] if len({note["ref"] for note in notes}) == 1 else None
+    note = _note_in(text)
+    return note["ref"] if note is not None else None
 
 
 def bytes_of_whole(text: str) -> int | None:
     """Return the size in bytes of the output whose view a text is, None where the text is no view."""
-    notes = _notes_in(text)
-    return int(notes[0]["bytes"]) if len({note["ref"] for note in notes}) == 1 else None
+    note = _note_in(text)
+    return int(note["bytes"]) if note is not None else None
 
 
-def _notes_in(text: str) -> list[re.Match[str]]:
-    """Return the notes that have as many lines around them as they say."""
+def _note_in(text: str) -> re.Match[str] | None:
+    """Return the note that has as many lines around it as it says, None where others like it name another output."""
     if f"To read on: {READ_TOOL}(" not in text:  # a quick test for huge texts
-        return []
+        return None
     lines = text.count("\n") + (not text.endswith("\n") if text else 0)
     gaps = {gap.start(): int(gap["last"]) - int(gap["first"]) for gap in GAP.finditer(text)}
     below = lines + sum(gaps.values())  # as if what a short note stands for were there
@@ -305,7 +303,7 @@ def _notes_in(text: str) -> list[re.Match[str]]:
             below -= gaps.pop(first)
         if _is_in_its_place(match, before, below - before - 1):
             found.append(match)
-    return found
+    return found[0] if len({note["ref"] for note in found}) == 1 else None
 
 
 def _is_in_its_place(note: re.Match[str], before: int, after: int) -> bool:

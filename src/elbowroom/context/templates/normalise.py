@@ -6,7 +6,7 @@ First `repair` makes every call have exactly one result; then each demand of the
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from elbowroom.context.templates.demands import TemplateDemands
@@ -21,8 +21,11 @@ from elbowroom.context.transcript import (
     is_blank,
     joined,
     merged,
+    says_nothing,
     uses_tools,
     with_calls,
+    with_content,
+    without_calls,
 )
 
 NO_ANSWER = "(no answer)"
@@ -70,7 +73,7 @@ def _steps(demands: TemplateDemands) -> list[Callable[[list[Message]], list[Mess
         (demands.user_first or demands.user_before_calls, lambda messages: _with_user_first(messages, demands)),
         (demands.one_answer_at_end, _with_one_answer_at_end),
         (demands.roles_alternate, lambda messages: _alternating(messages, demands)),
-        (demands.portable_ids, _with_portable_ids),
+        (demands.portable_ids, lambda messages: [*map(_with_portable_id, messages)]),
     ]
     return [step for demanded, step in every if demanded]
 
@@ -85,11 +88,6 @@ def _null_as_empty(messages: list[Message]) -> list[Message]:
 
 def _parts_as_text(messages: list[Message]) -> list[Message]:
     return [with_content(message, flattened(message.get("content"))) for message in messages]
-
-
-def with_content(message: Message, content: object) -> Message:
-    """Return the message with this content; the same object where it has it already."""
-    return message if content is message.get("content") else {**message, "content": content}
 
 
 def _results_as_text(messages: Sequence[Message]) -> list[Message]:
@@ -109,16 +107,13 @@ def _told(group: Group) -> Iterator[Message]:
         yield from group.messages
         return
     if not is_blank(first.get("content")):
-        yield {key: value for key, value in first.items() if key != "tool_calls"}
+        yield without_calls(first)
     content: str | list[Any] = ""
     for call, result in zip(calls, results, strict=True):
-        content = joined(content, _report(call, result))
+        function = call["function"]
+        told = reported(f"Result of {function['name']}, called with {function['arguments']}", result)
+        content = joined(content, told)
     yield {"role": "user", "content": content}
-
-
-def _report(call: Mapping[str, Any], result: Message) -> str | list[Any]:
-    function = call["function"]
-    return reported(f"Result of {function['name']}, called with {function['arguments']}", result)
 
 
 def _text_before_calls(messages: list[Message]) -> list[Message]:
@@ -190,13 +185,9 @@ def _system_as_user(messages: list[Message]) -> list[Message]:
 def _without_empty_answers(messages: list[Message]) -> list[Message]:
     """Put `NO_ANSWER` where the assistant says nothing; drop such a message at the end, where the answer is due."""
     spoken = list(messages)
-    if spoken and _is_empty_answer(spoken[-1]):
+    if spoken and says_nothing(spoken[-1]):
         spoken.pop()
-    return [{**message, "content": NO_ANSWER} if _is_empty_answer(message) else message for message in spoken]
-
-
-def _is_empty_answer(message: Message) -> bool:
-    return message.get("role") == "assistant" and not calls_of(message) and is_blank(message.get("content"))
+    return [{**message, "content": NO_ANSWER} if says_nothing(message) else message for message in spoken]
 
 
 def _with_some_user(messages: list[Message]) -> list[Message]:
@@ -243,7 +234,7 @@ def _with_answers_to_results(messages: list[Message]) -> list[Message]:
 
 def _with_one_answer_at_end(messages: list[Message]) -> list[Message]:
     start = len(messages)
-    while start and messages[start - 1].get("role") == "assistant" and not messages[start - 1].get("tool_calls"):
+    while start and _is_plain_answer(messages[start - 1]):
         start -= 1
     if len(messages) - start < 2:
         return messages
@@ -292,10 +283,6 @@ def _may_merge(first: Message, second: Message, demands: TemplateDemands) -> boo
     if first.get("role") != second.get("role") or first.get("tool_calls"):
         return False
     return not (second.get("tool_calls") and demands.drops_text_beside_calls)
-
-
-def _with_portable_ids(messages: list[Message]) -> list[Message]:
-    return [_with_portable_id(message) for message in messages]
 
 
 def _with_portable_id(message: Message) -> Message:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -251,21 +252,30 @@ class RpcCounter:
         except UpstreamError as error:
             raise CannotCount(error.message) from error
         added = await self._count("")  # where begin-of-text is put before every text, a prompt has it once
-        found = await asyncio.to_thread(MARK.findall, prompt)
+        is_short = len(prompt) < MOST_LETTERS
+        found = MARK.findall(prompt) if is_short else await asyncio.to_thread(MARK.findall, prompt)
         marks = await self._counts(dict(collections.Counter(found).most_common(MARKS_TRIED)))
         ones = [re.escape(mark) for mark, size in marks.items() if size - added == 1]
-        pieces = await asyncio.to_thread(re.split, f"(?={'|'.join(ones)})", prompt) if ones else [prompt]
+        cut = partial(re.split, f"(?={'|'.join(ones)})", prompt)
+        pieces = [prompt] if not ones else cut() if is_short else await asyncio.to_thread(cut)
         times, tokens = collections.Counter(pieces), added
         for piece, size in (await self._counts(times)).items():
             tokens += (size - added) * times[piece]
         return TokenCount(tokens, "engine")
 
     async def _counts(self, texts: Iterable[str]) -> dict[str, int]:
-        """Return the tokens of each text."""
+        """Return the tokens of each text; a task is begun only for one that is not known."""
         counts, each = dict[str, int](), list(texts)
         for start in range(0, len(each), TEXTS_AT_ONCE):
-            some = each[start : start + TEXTS_AT_ONCE]
-            counts |= zip(some, await asyncio.gather(*map(self._count, some)), strict=True)
+            await asyncio.sleep(0)
+            unknown = list[str]()
+            for text in each[start : start + TEXTS_AT_ONCE]:
+                known = self._known.get(digest_of(text)) if len(text) < MOST_LETTERS else None
+                if known is None:
+                    unknown.append(text)
+                else:
+                    counts[text] = known
+            counts |= zip(unknown, await asyncio.gather(*map(self._count, unknown)), strict=True)
         return counts
 
     async def _count(self, text: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import hdrs, web
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.caches import HISTORIES
 from elbowroom.context.canonical import read_ahead
 from elbowroom.errors import BodyTooLarge, RequestTimeout
 from elbowroom.logs.request_facts import request_facts
@@ -68,7 +69,10 @@ def _read_large(body: bytearray, read: Callable[[Any], Read]) -> Read:
     request_facts().quotable = (value := parsed(body),)
     messages = value.get("messages") if isinstance(value, dict) else None
     if isinstance(messages, list):
-        read_ahead(messages)
+        history = HISTORIES.of(messages)
+        read_ahead(history.messages[len(history.known(read_ahead)) :])
+        history.keep(read_ahead, [None] * len(messages))
+        value["messages"] = [*history.messages]
     return read(value)
 
 

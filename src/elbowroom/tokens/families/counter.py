@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from elbowroom.caches import Recent
+from elbowroom.caches import HISTORIES, Recent
 from elbowroom.tokens.anchoring import digest_of
 from elbowroom.tokens.count import Method, TokenCount
 from elbowroom.tokens.errors import TemplateFailed, TemplateOverran
@@ -102,7 +102,7 @@ class FamilyCounter:
         add_generation_prompt: bool = True,
     ) -> str:
         """Return the conversation in the family's format, without the sentences that real templates add."""
-        fitted = with_reasoning_of(self.family, fit_messages(canonical_messages(messages), TEXT_ONLY))
+        fitted = fitted_for(self.family, messages)
         if self.family.format != "harmony":
             fitted = [
                 {**message, "role": "system"} if message["role"] == "developer" else message for message in fitted
@@ -126,20 +126,27 @@ class FamilyCounter:
         return json.dumps([canonical_messages(messages), canonical_tools(tools)], ensure_ascii=False)
 
 
-def with_reasoning_of(family: Family, messages: list[Message]) -> list[Message]:
+def fitted_for(family: Family, messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return canonical messages with as much of the thinking in them as the family's templates keep."""
-    kept_from = len(messages)
+    history = HISTORIES.of(messages)
+    fitted, answered = history.each(_fitted), history.each(_answered)
+    kept_from = len(fitted)
     if family.reasoning == "until answered":
-        kept_from = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
+        kept_from = max((place for place, message in enumerate(fitted) if message["role"] == "user"), default=-1)
     no_thinking = {"reasoning_content": ""} if "always_thinks" in family.options else {}
-    return [
-        message
-        if message["role"] != "assistant"
-        else without_reasoning(message)
-        if place < kept_from
-        else no_thinking | message
-        for place, message in enumerate(messages)
-    ]
+    rest = (no_thinking | message if message["role"] == "assistant" else message for message in fitted[kept_from:])
+    return [*answered[:kept_from], *rest]
+
+
+def _fitted(message: Mapping[str, Any]) -> Message:
+    """Return a message as the templates of families take it, which only show it."""
+    return fit_messages(canonical_messages([message]), TEXT_ONLY)[0]
+
+
+def _answered(message: Mapping[str, Any]) -> Message:
+    """Return the same without the thinking of an answer."""
+    fitted = _fitted(message)
+    return without_reasoning(fitted) if fitted["role"] == "assistant" else fitted
 
 
 def without_reasoning(message: Message) -> Message:

@@ -5,12 +5,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from itertools import accumulate, filterfalse, pairwise, starmap
 from typing import Final
 
 from elbowroom.caches import Recent
-from elbowroom.tokens.anchoring import DIGEST_BYTES, digest_of, hash_text
+from elbowroom.tokens.anchoring import digest_of
 from elbowroom.tokens.files.tokenizer import Span, Tokenizer, special_token_pattern
 
 CAPACITY: Final = 20_000
@@ -85,6 +84,8 @@ class SegmentCounter:
 
 
 BEGINNINGS_KEPT: Final = 256
+HASHED_AT_ONCE: Final = 2**14
+"""Characters that are hashed together; to the last ones before an end the hash is made anew."""
 TAIL: Final = 32
 """Last characters of a beginning, which are compared before all of it is hashed."""
 
@@ -102,31 +103,26 @@ class Beginning:
 
 
 class PartlyRead:
-    """A text that is hashed from its beginning on, each character once."""
+    """A text that is hashed from its beginning on, each character once, with a secret of this process."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._hash = blake2b(digest_size=DIGEST_BYTES)
-        self._end = 0
+        self._hashes: tuple[int, ...] = ()
 
-    def digest_to(self, end: int) -> bytes:
-        """Return the hash of the first `end` characters; `end` may not be lower in the next call."""
-        hash_text(self._hash, self.text, self._end, end)
-        self._end = end
-        return self._hash.digest()
-
-    def copy(self) -> "PartlyRead":
-        """Return a copy that has been hashed as far."""
-        other = PartlyRead(self.text)
-        other._hash, other._end = self._hash.copy(), self._end
-        return other
+    def hash_to(self, end: int) -> int:
+        """Return the hash of the first `end` characters."""
+        hashed = HASHED_AT_ONCE * len(self._hashes)
+        starts = range(hashed, end - HASHED_AT_ONCE + 1, HASHED_AT_ONCE)
+        self._hashes += tuple(hash(self.text[start : start + HASHED_AT_ONCE]) for start in starts)
+        whole, rest = divmod(end, HASHED_AT_ONCE)
+        return hash((end, *self._hashes[:whole], hash(self.text[end - rest : end])))
 
 
 class KnownBeginnings:
     """The `capacity` beginnings that were used last, 300 bytes each and without their text; safe for all threads."""
 
     def __init__(self, *, capacity: int = BEGINNINGS_KEPT) -> None:
-        self._known = Recent[bytes, tuple[int, Beginning]]("prompt_beginnings", capacity)
+        self._known = Recent[int, tuple[int, Beginning]]("prompt_beginnings", capacity)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -138,20 +134,19 @@ class KnownBeginnings:
             known = self._known.values()
         likely = {one.seen for tail, one in known if one.seen <= len(text) and tail == _tail(text, one.seen)}
         read = PartlyRead(text)
-        found = Beginning(0, 0, 0), read.copy()
-        for end in sorted(likely):
-            digest = read.digest_to(end)
+        for end in sorted(likely, reverse=True):
+            key = read.hash_to(end)
             with self._lock:
-                if (entry := self._known.get(digest)) is not None:
-                    found = entry[1], read.copy()
-        return found
+                if (entry := self._known.get(key)) is not None:
+                    return entry[1], read
+        return Beginning(0, 0, 0), read
 
     def remember(self, read: PartlyRead, beginnings: Iterable[Beginning]) -> None:
-        """Remember beginnings of a text, the shortest first, none shorter than the text has been hashed to."""
-        found = [(read.digest_to(one.seen), (_tail(read.text, one.seen), one)) for one in beginnings]
+        """Remember beginnings of a text."""
+        found = [(read.hash_to(one.seen), (_tail(read.text, one.seen), one)) for one in beginnings]
         with self._lock:
-            for digest, known in found:
-                self._known.put(digest, known)
+            for key, known in found:
+                self._known.put(key, known)
 
 
 def _tail(text: str, end: int) -> int:

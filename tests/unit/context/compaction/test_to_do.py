@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from elbowroom.context.compaction.to_do import (
+    LISTED,
     ClientList,
     Thing,
     client_list,
-    list_told,
     things_named,
     told_list,
     tool_told,
@@ -123,10 +123,10 @@ def test_the_end_of_a_list_has_room_first(room: int, first: int) -> None:
     things = [("completed", "Read a.py"), ("in_progress", "Edit: a.py"), ("pending", "Read b.py"), ("pending", "End")]
     told = told_list(things, len, room)
     assert len(told) <= room
-    assert list_told(told) == things[first:]
+    assert LISTED.findall(told) == things[first:]
     kept_by = "(note keeps this list.)\n"
     named = told_list(things, len, room + len(kept_by), "note")
-    assert (list_told(named), tool_told(named)) == (things[first:], "note" if first < len(things) else "")
+    assert (LISTED.findall(named), tool_told(named)) == (things[first:], "note" if first < len(things) else "")
 
 
 @pytest.mark.parametrize(
@@ -217,12 +217,15 @@ def test_statuses_of_a_client_may_be_those_of_pruning_agents() -> None:
     assert tool_told(told) == "note"
     shorter = client_list([calling({"todos": listed[:1]})], told)
     assert shorter is not None
-    for now in (with_client_list(list_told(told), shorter.things), with_news(list_told(told), [("done", "Rest")])):
+    for now in (
+        with_client_list(LISTED.findall(told), shorter.things),
+        with_news(LISTED.findall(told), [("done", "Rest")]),
+    ):
         assert now[0][1] == "Rest"
         assert [what for _, what in now[1:]] == [INVOICE, OFFER][: len(now) - 1]
-    assert [what for _, what in with_client_list(list_told(told), shorter.things)] == ["Rest", INVOICE]
+    assert [what for _, what in with_client_list(LISTED.findall(told), shorter.things)] == ["Rest", INVOICE]
     assert client_list([EMPTY], told) == ClientList("note")
-    assert with_client_list(list_told(told), []) == [("open", "Rest")]
+    assert with_client_list(LISTED.findall(told), []) == [("open", "Rest")]
 
 
 def test_things_are_named_one_a_line() -> None:

@@ -58,10 +58,11 @@ def lost(outputs: Sequence[tuple[str, str, Sequence[str]]], place: str) -> dict[
     return {name: words for name, words in gone.items() if words}
 
 
+@pytest.mark.parametrize("size", [SIZE // 2, pytest.param(SIZE, marks=pytest.mark.long)])
 @pytest.mark.parametrize("place", PLACES)
-def test_what_failed_is_seen_in_outputs_that_nobody_has_recorded(place: str) -> None:
+def test_what_failed_is_seen_in_outputs_that_nobody_has_recorded(place: str, size: int) -> None:
     """Of 43 programs' outputs, written in the form of their documentation, at least 40 keep each of the words."""
-    outputs = [(exam.name, exam.output(1 + SIZE // 2 // (len(exam.usual) + 1)), exam.words) for exam in EXAMS]
+    outputs = [(exam.name, exam.output(1 + size // 2 // (len(exam.usual) + 1)), exam.words) for exam in EXAMS]
     assert len({name.split()[0] for name, _, _ in outputs}) >= 30
     gone = lost(outputs, place)
     assert len(outputs) - len(gone) >= LEAST_PASSED * len(outputs) >= 40, gone
