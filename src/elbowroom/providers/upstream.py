@@ -211,10 +211,7 @@ def _letters_in(value: Any) -> int:
 
 
 def _json_text(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8. Halves of characters, for which llama.cpp refuses a request, are replaced.
-
-    LM Studio and Ollama put the same sign in their place.
-    """
+    """Return a value as JSON in UTF-8; half of a character, for which llama.cpp refuses a request, is replaced."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
