@@ -229,8 +229,8 @@ class WatchedBody:
         self._response = response
         self._source = source
         self._loop = asyncio.get_running_loop()
-        self._is_reading = self._has_begun = self._has_expired = False
-        self._heard_at = self._loop.time()
+        self._has_begun = self._has_expired = False
+        self._waits_since: float | None = None
         self._timer = self._loop.call_later(min(FIRST_BYTE_SECONDS, SILENCE_SECONDS), self._look)
 
     async def read(self, *, has_begun: bool) -> bytes:
@@ -238,15 +238,13 @@ class WatchedBody:
 
         Raises UpstreamTimeout and StreamCut.
         """
-        self._is_reading, self._has_begun = True, has_begun
+        self._waits_since, self._has_begun = self._loop.time(), has_begun
         try:
-            received = await self._response.content.readany()
+            return await self._response.content.readany()
         except aiohttp.ClientError as error:
             raise self._failure(error) from error
         finally:
-            self._is_reading = False
-        self._heard_at = self._loop.time()
-        return received
+            self._waits_since = None
 
     def end(self) -> None:
         """Stop watching."""
@@ -262,10 +260,8 @@ class WatchedBody:
         return StreamCut(f"The connection to {name} broke in the middle of the answer.{kept}")
 
     def _look(self) -> None:
-        if not self._is_reading:
-            self._heard_at = self._loop.time()
-        most = SILENCE_SECONDS if self._has_begun else FIRST_BYTE_SECONDS
-        left = self._heard_at + most - self._loop.time()
+        now, most = self._loop.time(), SILENCE_SECONDS if self._has_begun else FIRST_BYTE_SECONDS
+        left = (now if self._waits_since is None else self._waits_since) + most - now
         if left > 0:
             self._timer = self._loop.call_later(min(left, SILENCE_SECONDS), self._look)
         else:
