@@ -80,6 +80,8 @@ HISTORY_LETTERS: Final = 4 * 2**20
 """How much of all histories is remembered, counted in letters."""
 MESSAGE_LETTERS: Final = 600
 """What a message, or a value in one, takes beside its text, and with what is made of it."""
+TEXT_LETTERS: Final = 60
+"""What a text or a key in a value takes beside its letters."""
 PLAIN: Final = 2
 """The keys of a message that has a role and a content, as nearly all do."""
 MOST_MADE: Final = 16
@@ -191,29 +193,40 @@ def _begin_alike(known: Sequence[Message], messages: Sequence[Message], length: 
     """Tell whether two histories have the same first messages: of the same kinds, with their keys in the same order."""
     differ = [*map(operator.is_not, known[:length], messages)]
     ones, others = [*compress(known, differ)], [*compress(messages, differ)]
-    if len(known) < length or ones != others or [*map(tuple, ones)] != [*map(tuple, others)]:
-        return False
-    both: list[Any] = [*ones, *others]
-    if {*map(type, both)} <= {dict} and {*map(type, chain.from_iterable(map(dict.values, both)))} <= {str}:
-        return True
     try:
+        if len(known) < length or ones != others:
+            return False
+        both: list[Any] = [*ones, *others]
+        if {*map(type, both)} <= {dict} and {*map(type, chain.from_iterable(map(dict.values, both)))} <= {str}:
+            return [*map(tuple, ones)] == [*map(tuple, others)]
         return marshal.dumps(ones, BY_VALUE) == marshal.dumps(others, BY_VALUE)
-    except ValueError:  # it is nested too deeply, or holds what is no JSON
+    except (ValueError, RecursionError):  # it is nested too deeply, or holds what is no JSON
         return False
 
 
 def _size_of(message: Message) -> int:
     """Return about how many letters a message takes."""
-    content = message.get("content") if type(message) is dict and len(message) == PLAIN else message
-    return MESSAGE_LETTERS + (len(content) if type(content) is str else _letters_in(content))
+    if type(message) is dict and len(message) == PLAIN:
+        role, content = message.get("role"), message.get("content")
+        if type(role) is str and type(content) is str:
+            return MESSAGE_LETTERS + len(role) + len(content)
+    return _letters_in(message)
 
 
 def _letters_in(value: Any) -> int:
-    """Return about how many letters a JSON value takes."""
-    if isinstance(value, str):
-        return len(value)
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return MESSAGE_LETTERS + sum(map(_letters_in, inner))
+    """Return about how many letters a JSON value takes, keys included, however deep it is nested."""
+    letters, left = 0, [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            letters += TEXT_LETTERS + len(value)
+            continue
+        letters += MESSAGE_LETTERS
+        if isinstance(value, Mapping):
+            left.extend(chain(value, value.values()))
+        elif isinstance(value, list | tuple):
+            left.extend(value)
+    return letters
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from cases import case
 
+from elbowroom.agents.request import parse_chat_request
 from elbowroom.caches import Histories
 from elbowroom.context.ledger import Chain
+from elbowroom.errors import RequestError
 from elbowroom.tokens.anchoring import conversation_keys
 
 
@@ -75,6 +77,37 @@ def test_memory_is_bounded() -> None:
     assert sum(bool(kept[0].known(number)) for number in range(100)) <= 16
 
 
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "x" * 5000}}
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"role": "assistant", "tool_calls": [CALL]},
+        {"content": "a", "x": "y" * 5000},
+        {"content": "a", "z" * 5000: "y"},
+        {"role": "user", "content": [""] * 500},
+        {"role": "user", "content": "a", "x": dict.fromkeys(map(str, range(500)), "")},
+    ],
+    ids=lambda large: ", ".join(map(str, large))[:20],
+)
+def test_all_that_a_message_has_takes_room(large: dict[str, Any]) -> None:
+    """Calls, keys and empty texts count as well, also in a body that is refused afterwards."""
+    histories = Histories("h", 50_000)
+    for number in range(50):
+        histories.of([*said(str(number)), large])
+    assert len(histories) < 11
+
+
+@pytest.mark.parametrize("odd", [5000, 1.5, None, "a", [1], [[]]], ids=repr)
+def test_what_is_no_message_is_remembered_as_well(odd: Any) -> None:
+    """A body is looked up before it is checked: one that comes again is refused in the same words."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "a"}, odd]}
+    for _ in range(2):
+        with pytest.raises(RequestError, match=r"^messages\[1\] has to be an object"):
+            parse_chat_request(json.loads(json.dumps(body)))
+
+
 def message(chance: random.Random) -> dict[str, Any]:
     """Return a message, sometimes with calls or a result of a tool."""
     role = chance.choice(["system", "user", "assistant", "assistant", "tool"])
@@ -106,3 +139,13 @@ def test_keys_are_those_of_a_history_that_nobody_knows(monkeypatch: pytest.Monke
                     following = chain.followed_by({"role": "tool", "content": "e"})
                     found.append((chain, following, conversation_keys("m", sent)))
                 assert found[0] == found[1]
+
+
+def test_no_value_is_too_deep() -> None:
+    """What is nested deeper than Python compares is taken as it is, and known again nowhere."""
+    deep: list[list[Any]] = [[], []]
+    for _ in range(5000):
+        deep = [[each] for each in deep]
+    histories = Histories("deep")
+    first, second = ([{"role": "user", "content": each}] for each in deep)
+    assert [histories.of(first).messages[0] is first[0], histories.of(second).messages[0] is second[0]] == [True, True]

@@ -115,7 +115,8 @@ def fitting_material(
     if not (yield from _are_full(stays, manager)):
         return None
     cuts = yield Aside(lambda: _cuts(messages, history.places(stays), size_of))
-    if (yield from counted(stays)) < budget.window:  # what was shortened before stays where it can be sent
+    bare = [with_text(each, "") if each.get("role") == "tool" else each for each in stays]  # results become shorter too
+    if (yield from counted(bare)) < budget.window:  # what was shortened before stays where it can be sent
         cuts = [cut for cut in cuts if not has_note(cut.text) or 2 * cut.size > budget.window]
     if not cuts:
         return None

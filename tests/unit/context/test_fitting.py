@@ -62,3 +62,15 @@ def test_material_that_was_shortened_too_little_is_shortened_again() -> None:
         shown = text_of(run(plan, 4 / times)[0][0])
     assert len(shown) * 8 // 4 < WINDOW
     assert shown.startswith("What is it?\n\nxxx")
+
+
+def test_material_stays_where_a_new_result_leaves_no_room() -> None:
+    """The result is shortened instead: the beginning of the prompt, which the engine has read, keeps its bytes."""
+    history = Prompt.of([{"role": "user", "content": PASTED}])
+    manager = AgentContextManager(Budget(WINDOW), history=history)
+    shown, _ = run(fitting_material(history, manager, lambda text: len(text) // 4, has_reader=False), 4)
+    call = {"id": "call00001", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "call00001", "content": "y" * 60_000}
+    history = Prompt.of([*shown, {"role": "assistant", "content": "", "tool_calls": [call]}, result])
+    manager = AgentContextManager(Budget(WINDOW), history=history)
+    assert run(fitting_material(history, manager, lambda text: len(text) // 4, has_reader=False), 4) is None
