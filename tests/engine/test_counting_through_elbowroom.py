@@ -64,7 +64,7 @@ async def test_by_the_engine_itself(engine: LlamaServer, tmp_path: Path) -> None
 
 async def test_after_an_answer_the_count_is_what_was_reported(engine: LlamaServer, tmp_path: Path) -> None:
     """Without the file, one answer is enough to know what the same conversation takes, to the token."""
-    body = {**TOOL_CHAT, "max_tokens": 4}
+    body = {**TOOL_CHAT, "max_tokens": 4, "ignore_eos": True}
     async with engine_as_lmstudio(engine) as upstream, serve(tmp_path, settings_for(upstream.base_url)) as served:
         before = await count(served, "lmstudio/tiny", body)
         async with served.http.post(served.chat_url, json={**body, "model": "lmstudio/tiny"}) as response:

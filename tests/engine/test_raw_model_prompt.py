@@ -62,6 +62,29 @@ async def test_prompt_is_byte_for_byte_the_direct_one(engine: LlamaServer, tmp_p
                 assert with_elbowroom == without
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_half_a_character_in_a_history_keeps_no_chat_from_going_on(
+    engine: LlamaServer, tmp_path: Path, kind: str
+) -> None:
+    """The engine refuses a body with one; it is sent U+FFFD, and elbowroom counts that as the engine does."""
+    said = [{"role": "user", "content": "a\ud83d"}, {"role": "assistant", "content": "\ude00b"}]
+    body = {"messages": [*said, {"role": "user", "content": "Go on"}], "model": f"{kind}/tiny"}
+    file = f'model_files = {{ tiny = "{engine.model}" }}' if kind == "lmstudio" else ""
+    async with (
+        engine_as_lmstudio(engine) as upstream,
+        serve(tmp_path, settings_for(upstream.base_url, kind=kind, provider=file)) as served,
+    ):
+        async with served.http.post(f"{served.chat_url}/input_tokens", json=body) as response:
+            counted = await response.json()
+        engine.forget_prompts()
+        async with served.http.post(served.chat_url, json={**body, **LIMITS}) as response:
+            answer = await response.json()
+            assert response.status == 200, answer
+    assert "a\ufffd<|im_end|>\n<|im_start|>assistant\n\ufffdb<|im_end|>" in engine.prompts()[-1]
+    assert counted["input_tokens"] == answer["usage"]["prompt_tokens"]
+    assert counted["method"] == ("exact" if file else "engine")
+
+
 async def completed(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
     """Ask, and read the whole answer."""
     async with http.post(url, json=body) as response:

@@ -126,6 +126,24 @@ async def test_a_silent_route_is_waited_for_once(monkeypatch: pytest.MonkeyPatch
         assert len(fake.asked) == 1
 
 
+async def test_a_large_prompt_that_falls_silent_too_does_not_call_back_a_smaller_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where few words get no answer, megabytes at the same time, which get none either, tell nothing new."""
+    monkeypatch.setattr(engine_counters, "ANSWER_SECONDS", 0.1)
+
+    async def silent(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        raise AssertionError("nobody waits that long")
+
+    async with counting_at({INPUT_TOKENS: silent, TOKENIZE: silent}) as (fake, counter):
+        pasted = [{"role": "user", "content": "word " * 20_000}]
+        await asyncio.gather(counter.count_chat(HELLO), counter.count_chat(pasted))
+        assert len(fake.asked) == 2
+        assert (await counter.count_chat([*HELLO, *HELLO])).method in ("family", "estimate")
+        assert len(fake.asked) == 2
+
+
 async def test_a_large_prompt_that_takes_too_long_leaves_small_ones_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Megabytes that the engine does not count in time say nothing about a prompt of a few words."""
     monkeypatch.setattr(engine_counters, "ANSWER_SECONDS", 0.1)

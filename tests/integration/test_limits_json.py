@@ -131,10 +131,11 @@ async def test_of_duplicate_keys_the_last_counts_everywhere(served: Served, upst
     "text", ["\\ud800", "a\\udfffb", "\\ud83d\\ude00", "\\u0000", "\\u2028\\u2029", "\\r\\n\\ndata: x"]
 )
 async def test_strange_characters_arrive_as_they_were(served: Served, upstream: FakeUpstream, text: str) -> None:
-    """Lone surrogates, whole pairs, NUL and line separators are text like any other."""
+    """Whole pairs, NUL and line separators are text like any other; U+FFFD stands for a lone surrogate."""
     body = f'{{"model": "openai/m", "messages": [{{"role": "user", "content": "{text}"}}]}}'
     assert (await post(served, body.encode()))[0] == 200
-    assert upstream.asked[-1].json["messages"][0]["content"] == json.loads(f'"{text}"')
+    sent = json.loads(f'"{text}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert upstream.asked[-1].json["messages"][0]["content"] == sent
 
 
 @pytest.mark.parametrize("name", ["\\ud800", "x\\n\\ndata: [DONE]\\n\\n", "\\u2028", "\\u0000", "a" * 5000])

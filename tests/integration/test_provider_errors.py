@@ -4,6 +4,7 @@ import asyncio
 import gzip
 from typing import Any
 
+import aiohttp
 import provider_fixtures
 import pytest
 from aiohttp import web
@@ -15,6 +16,7 @@ from waiting import until
 
 from elbowroom.demo import Cut, Script, SimulatedLMStudio, WaitFor
 from elbowroom.providers import upstream as asking
+from elbowroom.providers.failures import Source
 
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
@@ -287,6 +289,29 @@ async def test_silence_in_mid_answer_ends_in_an_error(
     assert outcome.text == "Half a"
     assert outcome.error is not None
     assert outcome.error["code"] == "upstream_timeout"
+
+
+async def test_the_time_in_which_nobody_reads_is_no_silence(
+    upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads nothing for a while has the upstream given up no sooner."""
+    monkeypatch.setattr(asking, "SILENCE_SECONDS", 0.6)
+
+    async def pauses(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one")
+        await asyncio.sleep(0.9)
+        await response.write(b"two")
+        return response
+
+    upstream.answers[CHAT] = pauses
+    async with aiohttp.ClientSession() as http, http.get(upstream.url + CHAT) as response:
+        body = asking.WatchedBody(response, Source("openai", upstream.url))
+        assert await body.read(has_begun=True) == b"one"
+        await asyncio.sleep(0.5)
+        assert await body.read(has_begun=True) == b"two"
+        body.end()
 
 
 async def test_a_long_answer_sets_no_more_timers_than_a_short_one(

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
+from unittest import mock
 
 from chatting import AGENT, RAW_MODEL, chat_body, chunks_of, elbowroom_with_studio, stream_bytes
 from own_tools import own_tool
@@ -24,6 +25,7 @@ from serving import Served, text_of
 import elbowroom
 from elbowroom.agents.catalog import Target
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
+from elbowroom.store import write_behind
 
 PACKAGE: Final = Path(elbowroom.__file__).parent
 OPENS_UPSTREAM: Final = ("providers/", "post")
@@ -136,6 +138,7 @@ def toolbox(target: Target) -> Sequence[Any]:
 async def trace_requests(folder: Path) -> dict[str, Trace]:
     """Trace each request once all that is loaded, opened or counted only once is there."""
     tracer = Tracer()
+    mock.patch.object(write_behind, "LOOK_SECONDS", 3600.0).start()  # at its own file, whether requests come or not
     async with elbowroom_with_studio(folder, toolbox=toolbox, agents=AGENT) as (served, studio):
         return {
             "raw": await traced_when_warm(tracer, partial(raw_chat, served, studio)),

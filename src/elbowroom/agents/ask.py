@@ -279,12 +279,10 @@ async def _read(
                 if reader.has_enough:
                     break
         if ticket is not None:
-            written, cached = (
-                (reader.usage or {}).get("completion_tokens"),
-                cached_of(reader.usage, reader.reply.engine),
-            )
-            tokens = written if isinstance(written, int) else len(reader.pieces)
-            ticket.wrote(tokens, None if cached is None else ticket.prompt - cached)
+            reported = (reader.usage or {}).get("completion_tokens")
+            written = reported if isinstance(reported, int) else len(reader.pieces)
+            cached = cached_of(reader.usage, reader.reply.engine)
+            ticket.wrote(written, None if cached is None else ticket.prompt - cached)
     except EmptyReply:
         if not reader.accept_empty():
             raise

@@ -95,6 +95,7 @@ class RunningAnswer:
     `is_stopped` says that a person has stopped the turn: its answer is what was said until then. `wants_last_words`
     says that the model is to tell what was left undone. `dropping` are the ids of the messages that the stop takes
     out of the queue; `has_told` says that the client was told of them. `failure` is what ends the answer from outside.
+    `is_ending` says that the cancellation of a stop has not arrived yet.
     """
 
     task: "asyncio.Task[object]"

@@ -191,8 +191,10 @@ class RouteCounter:
                 problem = f"The engine did not count: {refusal.message}"
                 continue
             except (ElbowroomError, TimeoutError) as error:
+                may_do = size // 2 if isinstance(error, TimeoutError) else 0  # so much, as this may just be too much
+                is_paused = now < self._paused_until  # another question got no answer either
+                self._paused_from = min(self._paused_from, may_do) if is_paused else may_do
                 self._paused_until = now + PAUSE_SECONDS
-                self._paused_from = size // 2 if isinstance(error, TimeoutError) else 0  # it may just be too much
                 reason = error.message if isinstance(error, ElbowroomError) else "it did not answer in time."
                 raise CannotCount(f"The engine did not count: {reason}") from error
             if (count := _number_in(answer)) is not None:

@@ -13,7 +13,7 @@ import msgspec
 
 from elbowroom.errors import ContextOverflow, ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.providers.base import ModelInfo
+from elbowroom.providers.base import ModelInfo, whole_characters
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
 from elbowroom.tokens.count import VALUE_LETTERS, left_of
 
@@ -131,7 +131,7 @@ class Upstream:
             total=seconds, sock_connect=CONNECT_SECONDS, sock_read=FIRST_BYTE_SECONDS if seconds is None else None
         )
         headers = {"Content-Type": "application/json", **self.headers}
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else _json_text(body)
         try:
             async with self.http.request(
                 method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
@@ -211,11 +211,11 @@ def _letters_in(value: Any) -> int:
 
 
 def _json_text(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8; a text with half of a surrogate pair has none, and is escaped."""
+    """Return a value as JSON in UTF-8; half of a character, for which llama.cpp refuses a request, is replaced."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return whole_characters(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 class WatchedBody:
@@ -229,8 +229,8 @@ class WatchedBody:
         self._response = response
         self._source = source
         self._loop = asyncio.get_running_loop()
-        self._is_reading = self._has_begun = self._has_expired = False
-        self._heard_at = self._loop.time()
+        self._has_begun = self._has_expired = False
+        self._waits_since: float | None = None
         self._timer = self._loop.call_later(min(FIRST_BYTE_SECONDS, SILENCE_SECONDS), self._look)
 
     async def read(self, *, has_begun: bool) -> bytes:
@@ -238,15 +238,13 @@ class WatchedBody:
 
         Raises UpstreamTimeout and StreamCut.
         """
-        self._is_reading, self._has_begun = True, has_begun
+        self._waits_since, self._has_begun = self._loop.time(), has_begun
         try:
-            received = await self._response.content.readany()
+            return await self._response.content.readany()
         except aiohttp.ClientError as error:
             raise self._failure(error) from error
         finally:
-            self._is_reading = False
-        self._heard_at = self._loop.time()
-        return received
+            self._waits_since = None
 
     def end(self) -> None:
         """Stop watching."""
@@ -262,10 +260,8 @@ class WatchedBody:
         return StreamCut(f"The connection to {name} broke in the middle of the answer.{kept}")
 
     def _look(self) -> None:
-        if not self._is_reading:
-            self._heard_at = self._loop.time()
-        most = SILENCE_SECONDS if self._has_begun else FIRST_BYTE_SECONDS
-        left = self._heard_at + most - self._loop.time()
+        now, most = self._loop.time(), SILENCE_SECONDS if self._has_begun else FIRST_BYTE_SECONDS
+        left = (now if self._waits_since is None else self._waits_since) + most - now
         if left > 0:
             self._timer = self._loop.call_later(min(left, SILENCE_SECONDS), self._look)
         else:

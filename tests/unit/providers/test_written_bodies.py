@@ -29,7 +29,8 @@ from elbowroom.providers import upstream
     ],
 )
 async def test_a_body_is_written_as_it_is(body: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers keep their form, texts every character, also halves of surrogate pairs, however it is parted."""
+    """Numbers keep their form, texts every character, U+FFFD for each half of one, however it is parted."""
     monkeypatch.setattr(upstream, "TURN_BYTES", most)
     written = json.loads(b"".join(await upstream.in_parts(body)))
-    assert json.dumps(written, sort_keys=True) == json.dumps(body, sort_keys=True)
+    whole = json.dumps(body, sort_keys=True).replace(r"\ud800", r"\ufffd").replace(r"\udfff", r"\ufffd")
+    assert json.dumps(written, sort_keys=True) == whole
