@@ -19,6 +19,7 @@ from elbowroom.context.transcript import (
     Transcript,
     as_json,
     messages_of,
+    out_of_kept_form,
     size_in_bytes,
     text_of,
     with_text,
@@ -29,6 +30,8 @@ LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
+SUMMARISES: frozenset[Rung] = frozenset({"plan", "retry", "digest"})
+"""The rungs that put a summary in place of what they remove."""
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
     "in progress": "The user's latest request is being worked on: go on from what follows, not anew.",
@@ -40,12 +43,15 @@ FROM_MIDDLE = "The answer that follows is shown from its middle on: what came be
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
 RETAIN, SUMMARY, WORDS_KEPT, FILES = "What must hold", "What happened", "Word for word", "Files"
 TO_DO, RESULTS = "To do", "Results of tools"
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{FILES}|{TO_DO}|{RESULTS})$", re.MULTILINE)
+LISTED = "Also mentioned"  # summaries of older versions have lists
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{LISTED}|{FILES}|{TO_DO}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
 Speaker = Literal["user", "assistant", "tool", "call"]
 NAMES: dict[Speaker, str] = {"assistant": "Assistant: ", "tool": "Tool: ", "call": "Call: ", "user": ""}
+QUOTING = (WORDS_KEPT, LISTED)
+"""The headings that quotations stand under."""
 
 LONGEST_NUDGE = 80
 LONGEST_WITHOUT_WORDS = 8
@@ -267,6 +273,16 @@ def is_summary_message(message: Message) -> bool:
 def is_of_person(message: Message) -> bool:
     """Tell whether a person has said this: it is the user's, and no summary."""
     return message.get("role") == "user" and not is_summary_message(message)
+
+
+def restored(kept: Iterable[dict[str, Any]], *, may_lack_mark: bool) -> tuple[Message, ...]:
+    """Return messages that were kept, as they were; of an older version's, which `may_lack_mark`, the text decides."""
+    messages = tuple(map(out_of_kept_form, kept))
+    if not may_lack_mark or any(map(is_summary_message, messages)):
+        return messages
+    begun = (at for at, each in enumerate(messages) if text_of(each).lstrip().startswith(f"<{SUMMARY_TAG}>"))
+    first = next(begun, -1)
+    return tuple(Summary(each) if at == first else each for at, each in enumerate(messages))
 
 
 def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping[str, Any]]) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.coverage import Coverage, sentences_of
-from elbowroom.context.compaction.division import WORDS_KEPT, Division, carried_by, is_summary, said_in
+from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
 from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.transcript import Group, Message, called, calls_of, text_of
@@ -29,7 +29,7 @@ def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Me
     """Judge the messages after a compaction, by a plan, of what was divided so."""
     facts, lost = coverage.lost(division.removed, after)
     broken = max(0, unpaired(after) - unpaired(division.messages))
-    quoted = sum(heading == WORDS_KEPT for heading, _ in _lines_of(after))
+    quoted = sum(heading in QUOTING for heading, _ in _lines_of(after))
     return Verdict(facts, quoted, len(lost), plan.named, plan.made_up, broken, tuple(lost[:MOST_EXAMPLES]))
 
 
@@ -54,7 +54,7 @@ def _said_lines(text: str, unsaid: set[str]) -> Iterator[str]:
 
 def own_words(messages: Sequence[Message]) -> str:
     """Return what the summaries among messages tell in words that are no quotations: a pruning agent's, mostly."""
-    return "\n".join(line for heading, line in _lines_of(messages) if heading != WORDS_KEPT)
+    return "\n".join(line for heading, line in _lines_of(messages) if heading not in QUOTING)
 
 
 def _lines_of(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
