@@ -20,6 +20,7 @@ OWN_FIGURES: Final = re.compile(
 )
 """What elbowroom itself names and counts in a summary."""
 
+RANGE: Final = re.compile(r"\d+-\d+")
 MOST_EXAMPLES: Final = 2
 MOST_SEARCHED: Final = 2_000_000
 """Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
@@ -70,8 +71,14 @@ def _unsaid(named: set[str], messages: Sequence[Message]) -> set[str]:
         searched += len(text)
         if searched > MOST_SEARCHED or not named:
             return set()
-        named = {each for each in named if not stands_in(" ".join(each.split()).casefold(), text)}
+        named = {each for each in named if not _says(text, " ".join(each.split()).casefold())}
     return named
+
+
+def _says(text: str, core: str) -> bool:
+    """Tell whether a text says this; of a range it may say both ends."""
+    ends = core.split("-") if RANGE.fullmatch(core) else []
+    return stands_in(core, text) or (len(ends) > 1 and all(stands_in(end, text) for end in ends))
 
 
 def identifiers_in(told: str) -> set[str]:
