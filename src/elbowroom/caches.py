@@ -8,7 +8,7 @@ import operator
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, compress
 from typing import Any, Final, Generic, TypeVar
@@ -193,14 +193,14 @@ def _begin_alike(known: Sequence[Message], messages: Sequence[Message], length: 
     """Tell whether two histories have the same first messages: of the same kinds, with their keys in the same order."""
     differ = [*map(operator.is_not, known[:length], messages)]
     ones, others = [*compress(known, differ)], [*compress(messages, differ)]
-    if len(known) < length or ones != others:
-        return False
-    both: list[Any] = [*ones, *others]
-    if {*map(type, both)} <= {dict} and {*map(type, chain.from_iterable(map(dict.values, both)))} <= {str}:
-        return [*map(tuple, ones)] == [*map(tuple, others)]
     try:
+        if len(known) < length or ones != others:
+            return False
+        both: list[Any] = [*ones, *others]
+        if {*map(type, both)} <= {dict} and {*map(type, chain.from_iterable(map(dict.values, both)))} <= {str}:
+            return [*map(tuple, ones)] == [*map(tuple, others)]
         return marshal.dumps(ones, BY_VALUE) == marshal.dumps(others, BY_VALUE)
-    except ValueError:  # it is nested too deeply, or holds what is no JSON
+    except (ValueError, RecursionError):  # it is nested too deeply, or holds what is no JSON
         return False
 
 
@@ -214,13 +214,19 @@ def _size_of(message: Message) -> int:
 
 
 def _letters_in(value: Any) -> int:
-    """Return about how many letters a JSON value takes, keys included."""
-    if isinstance(value, str):
-        return TEXT_LETTERS + len(value)
-    inner: Iterable[Any] = value if isinstance(value, list | tuple) else ()
-    if isinstance(value, Mapping):
-        inner = chain(value, value.values())
-    return MESSAGE_LETTERS + sum(map(_letters_in, inner))
+    """Return about how many letters a JSON value takes, keys included, however deep it is nested."""
+    letters, left = 0, [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            letters += TEXT_LETTERS + len(value)
+            continue
+        letters += MESSAGE_LETTERS
+        if isinstance(value, Mapping):
+            left.extend(chain(value, value.values()))
+        elif isinstance(value, list | tuple):
+            left.extend(value)
+    return letters
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8

@@ -204,6 +204,7 @@ class World:
         """Stop the server and start another one on the same store."""
         await self.stack.aclose()
         self.served = await self.stack.enter_async_context(_server(self.journey, self.folder, self.studio))
+        await self.served.app[SHARED].store.ready()
 
 
 def _server(journey: Journey, folder: Path, studio: SimulatedLMStudio) -> Any:
@@ -247,6 +248,7 @@ async def played(journey: Journey) -> list[tuple[str, Any]]:
                 studio.overflow = Overflow(**journey.switches)
             async with AsyncExitStack() as stack:
                 served = await stack.enter_async_context(_server(journey, folder, studio))
+                await served.app[SHARED].store.ready()  # else a busy machine tells that it is being opened
                 world = World(journey, served, studio, stack, folder)
                 await journey.play(world)
                 await world.settled()

@@ -139,3 +139,13 @@ def test_keys_are_those_of_a_history_that_nobody_knows(monkeypatch: pytest.Monke
                     following = chain.followed_by({"role": "tool", "content": "e"})
                     found.append((chain, following, conversation_keys("m", sent)))
                 assert found[0] == found[1]
+
+
+def test_no_value_is_too_deep() -> None:
+    """What is nested deeper than Python compares is taken as it is, and known again nowhere."""
+    deep: list[list[Any]] = [[], []]
+    for _ in range(5000):
+        deep = [[each] for each in deep]
+    histories = Histories("deep")
+    first, second = ([{"role": "user", "content": each}] for each in deep)
+    assert [histories.of(first).messages[0] is first[0], histories.of(second).messages[0] is second[0]] == [True, True]

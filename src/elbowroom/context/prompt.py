@@ -149,7 +149,7 @@ class Prompt:
         if not (known or new or self.order):
             return self
         if tuple(new[:known]) == self.appended:
-            items, taken = tuple(item for item in self.items if item.origin != "piece"), self.taken_in
+            items, taken = self._before_pieces, self.taken_in
             has_taken_in_own = self.has_taken_in_own
             new = [_without_beginning(message, taken) for message in new[known : known + 1]] + new[known + 1 :]
         else:

@@ -173,7 +173,7 @@ class SentPrompts:
         None where it is not known.
         """
         sought = [(model, talk.kept[-1])] if model else talk.sought
-        return next((found for key in sought if (found := self._of_talks.get(key)) is not None), None)
+        return next(filter(None, map(self._of_talks.get, sought)), None)
 
     def cached(self, prompt: SentPrompt, model: str, window: int | None, slots: int) -> int:
         """Return how many tokens of a prompt the engine of `model` should still have, which keeps `slots` prompts."""

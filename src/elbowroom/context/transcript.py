@@ -2,6 +2,7 @@
 
 import json
 import math
+import operator
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -289,7 +290,7 @@ def with_safe_calls(message: Message) -> Message:
     calls = calls_of(message)
     if not calls:
         return without_calls(message)
-    return with_calls(message, [_safe_call(call) for call in calls])
+    return with_calls(message, list(map(_safe_call, calls)))
 
 
 def without_calls(message: Message) -> dict[str, Any]:
@@ -300,7 +301,7 @@ def without_calls(message: Message) -> dict[str, Any]:
 def with_calls(message: Message, calls: list[Mapping[str, Any]]) -> Message:
     """Return the message with these calls; the same object where it has them already."""
     present = message["tool_calls"]
-    if len(present) == len(calls) and all(old is new for old, new in zip(present, calls, strict=True)):
+    if len(present) == len(calls) and all(map(operator.is_, present, calls)):
         return message
     return {**message, "tool_calls": calls}
 

@@ -223,10 +223,8 @@ class HistoryCounters:
         counter = await provider.counter(info)
         facts = await self._facts_of(counter)
         if provider.has_own_tool_format:
-            demands, without_tools = (
-                replace(each, results_as_text=False) for each in (facts.demands, facts.without_tools)
-            )
-            facts = replace(facts, demands=demands, without_tools=without_tools)
+            without_tools = replace(facts.without_tools, results_as_text=False)
+            facts = replace(facts, demands=replace(facts.demands, results_as_text=False), without_tools=without_tools)
         if "reasoning" in info.capabilities:
             facts = replace(facts, may_think=True)
         return HistoryCounter(counter, body, facts, await counter.text_counter())

@@ -1,7 +1,7 @@
 """What the person is told of a tool's call: what is done and how much came of it, never what the result says."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.agents.answer import Notice
 from elbowroom.agents.tools.tool import ServerTool, ToolResult, parsed_arguments
@@ -40,15 +40,12 @@ def result_notice(tool: ServerTool, written: str, result: ToolResult) -> Notice:
 
 def _told(tool: ServerTool, written: str, tense: int) -> str:
     verb = VERBS[tool.name][tense] if tool.name in VERBS else ("Calling", "Called")[tense]
-    about = _about(parsed_arguments(written) or {})
-    words = [verb, "" if tool.name in VERBS and about else one_line(tool.name, LONGEST_NAME), about]
-    return " ".join(filter(None, words))
-
-
-def _about(arguments: Mapping[str, Any]) -> str:
+    about, given = "", parsed_arguments(written) or {}
     for key in TELLING:
-        value = arguments.get(key)
+        value = given.get(key)
         if isinstance(value, str) and value.strip():
             name = one_line(value, LONGEST_NAME)
-            return f"'{name}'" if key in SPOKEN else name
-    return ""
+            about = f"'{name}'" if key in SPOKEN else name
+            break
+    words = [verb, "" if tool.name in VERBS and about else one_line(tool.name, LONGEST_NAME), about]
+    return " ".join(filter(None, words))

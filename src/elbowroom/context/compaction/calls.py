@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from elbowroom.context.compaction.division import is_summary
+from elbowroom.context.compaction.division import is_summary_message
 from elbowroom.context.outputs import (
     ToolOutputRef,
     brief_failure,
@@ -199,5 +199,5 @@ def note_on(ref: ToolOutputRef, count: int) -> str:
 
 def lists_named_in(messages: Sequence[Message]) -> list[str]:
     """Return the ids of the lists that earlier compactions have left, oldest first."""
-    summaries = (text_of(message) for message in messages if is_summary(Group((message,))))
+    summaries = map(text_of, filter(is_summary_message, messages))
     return [found["ref"] for text in summaries for found in NOTE.finditer(text)]

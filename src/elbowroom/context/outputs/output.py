@@ -11,6 +11,8 @@ from elbowroom.settings.model import ToolKind
 ID_LENGTH: Final = 12
 ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
 """Letters and digits that a model does not mix up."""
+LETTERS: Final = bytes(ord(ALPHABET[byte % len(ALPHABET)]) for byte in range(256))
+"""The letter for each byte of a digest."""
 BLOCK_CHARACTERS: Final = 65_536
 """The greatest length of a block; also how much is worked on at once, so that other threads get their turn."""
 
@@ -115,7 +117,7 @@ def _digest(owner: str, person: bytes = b"") -> "hashlib.blake2b":
 
 
 def _id(digest: "hashlib.blake2b") -> str:
-    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest.digest())
+    return digest.digest().translate(LETTERS).decode("ascii")
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -150,12 +152,12 @@ def kind_of(name: str, declared: Mapping[str, ToolKind]) -> ToolKind:
     words = words_in(name)
     if CHANGES_WHATEVER_ELSE in words:
         return "write"
-    return next((KIND_OF_VERB[word] for word in words if word in KIND_OF_VERB), "other")
+    return next(filter(None, map(KIND_OF_VERB.get, words)), "other")
 
 
 def words_in(name: str) -> list[str]:
     """Return the words of a name in lower case; signs and digits part them, and a capital begins one."""
-    return [word.casefold() for word in WORD.findall(name)]
+    return list(map(str.casefold, WORD.findall(name)))
 
 
 def largest_fit(most: int, share_at: Callable[[int], float], least_step: int = 1) -> int:
