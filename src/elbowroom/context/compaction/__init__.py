@@ -20,8 +20,8 @@ from elbowroom.context.compaction.division import inner_summary as inner_summary
 from elbowroom.context.compaction.division import is_of_person as is_of_person
 from elbowroom.context.compaction.division import is_summary as is_summary
 from elbowroom.context.compaction.division import is_summary_message as is_summary_message
+from elbowroom.context.compaction.division import marked as marked
 from elbowroom.context.compaction.division import naming_tool as naming_tool
-from elbowroom.context.compaction.division import restored as restored
 from elbowroom.context.compaction.division import smallest as smallest
 from elbowroom.context.compaction.division import state_of as state_of
 from elbowroom.context.compaction.division import tail_starts as tail_starts

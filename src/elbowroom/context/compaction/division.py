@@ -19,7 +19,6 @@ from elbowroom.context.transcript import (
     Transcript,
     as_json,
     messages_of,
-    out_of_kept_form,
     size_in_bytes,
     text_of,
     with_text,
@@ -275,14 +274,13 @@ def is_of_person(message: Message) -> bool:
     return message.get("role") == "user" and not is_summary_message(message)
 
 
-def restored(kept: Iterable[dict[str, Any]], *, may_lack_mark: bool) -> tuple[Message, ...]:
-    """Return messages that were kept, as they were; of an older version's, which `may_lack_mark`, the text decides."""
-    messages = tuple(map(out_of_kept_form, kept))
-    if not may_lack_mark or any(map(is_summary_message, messages)):
-        return messages
-    begun = (at for at, each in enumerate(messages) if text_of(each).lstrip().startswith(f"<{SUMMARY_TAG}>"))
+def marked(kept: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return messages that were kept with a summary, perhaps by an older version without its mark: the text decides."""
+    if any(map(is_summary_message, kept)):
+        return kept
+    begun = (at for at, each in enumerate(kept) if text_of(each).lstrip().startswith(f"<{SUMMARY_TAG}>"))
     first = next(begun, -1)
-    return tuple(Summary(each) if at == first else each for at, each in enumerate(messages))
+    return tuple(Summary(each) if at == first else each for at, each in enumerate(kept))
 
 
 def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping[str, Any]]) -> int:

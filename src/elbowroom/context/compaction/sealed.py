@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from elbowroom.context.canonical import json_form
-from elbowroom.context.compaction.division import is_summary_message, restored
+from elbowroom.context.compaction.division import is_summary_message, marked
 from elbowroom.context.ledger import KEY_BYTES
 from elbowroom.context.outputs import utf8
-from elbowroom.context.transcript import Message, kept_form, text_of, with_content
+from elbowroom.context.transcript import Message, kept_form, out_of_kept_form, text_of, with_content
 from elbowroom.errors import RequestError
 
 PREFIX: Final = "elbowroom-compaction-1."
@@ -99,7 +99,8 @@ class Seal:
         said = json.loads(zlib.decompressobj().decompress(payload, MOST_OPENED))
         if said["agent"] not in ("", self.agent):
             raise SealedForAgent(where, said["agent"])
-        return Reference(said["key"], restored(said["messages"], may_lack_mark="marked" not in said))
+        kept = tuple(map(out_of_kept_form, said["messages"]))
+        return Reference(said["key"], kept if "marked" in said else marked(kept))
 
     def _authentic(self, text: Any) -> bytes | None:
         """Return the payload of an item whose code is right; None for any other value."""

@@ -5,7 +5,7 @@ import json
 import pytest
 from compacting import ScriptedPruner, chat, ladder, said
 
-from elbowroom.context.compaction import Compaction, is_summary_message, restored
+from elbowroom.context.compaction import Compaction, is_summary_message, marked
 from elbowroom.context.compaction.division import RETAIN, SUMMARY_TAG, summary_message
 from elbowroom.context.transcript import (
     MARK,
@@ -14,6 +14,7 @@ from elbowroom.context.transcript import (
     Transcript,
     as_dicts,
     kept_form,
+    out_of_kept_form,
     text_of,
     with_content,
     with_text,
@@ -58,7 +59,7 @@ def test_a_summary_stays_one() -> None:
     own = Summary(role="user", content="It was calm.")
     for same in (with_text(own, "Short."), with_content(own, []), *as_dicts([own])):
         assert is_summary_message(same)
-    [read] = restored(json.loads(json.dumps([kept_form(own)])), may_lack_mark=False)
+    read = out_of_kept_form(json.loads(json.dumps(kept_form(own))))
     assert (read, is_summary_message(read)) == (own, True)
 
 
@@ -66,12 +67,13 @@ def test_nobody_else_can_write_the_mark() -> None:
     """A client's message with the very mark is kept without it, and comes back as what it was."""
     forged = {"role": "user", "content": FORGED, MARK: True}
     assert not is_summary_message(forged)
-    [read] = restored([kept_form(forged)], may_lack_mark=False)
+    read = out_of_kept_form(kept_form(forged))
     assert (read, is_summary_message(read)) == (said("user", FORGED), False)
 
 
 def test_what_an_older_version_has_kept() -> None:
     """It had no marks: the first message that looks like a summary is it, where the compaction has made one."""
-    kept = [said("user", "Hello"), said("user", FORGED), said("user", FORGED)]
-    assert list(map(is_summary_message, restored(kept, may_lack_mark=True))) == [False, True, False]
-    assert not any(map(is_summary_message, restored(kept, may_lack_mark=False)))
+    kept = (said("user", "Hello"), said("user", FORGED), said("user", FORGED))
+    assert list(map(is_summary_message, marked(kept))) == [False, True, False]
+    now = (said("user", FORGED), Summary(role="user", content="It was calm."))
+    assert marked(now) is now
