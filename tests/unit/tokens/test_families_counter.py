@@ -146,6 +146,8 @@ def test_thinking_is_counted_where_templates_keep_it(counters: dict[str, FamilyC
         assert counter.count_chat(answered) == counter.count_chat([USER, ANSWER, USER])
         plain = counter.count_chat([USER, CALL, RESULT]).tokens
         assert (counter.count_chat(running).tokens > plain + 200) is kept
+        unasked = counter.count_chat([SYSTEM, thought, RESULT, CALL]).tokens
+        assert (unasked > counter.count_chat([SYSTEM, CALL, RESULT, CALL]).tokens + 200) is kept
 
 
 def test_template_arguments_reach_the_template(counters: dict[str, FamilyCounter]) -> None:

@@ -13,12 +13,14 @@ from elbowroom.context.compaction.calls import lists_named_in as lists_named_in
 from elbowroom.context.compaction.calls import note_on as note_on
 from elbowroom.context.compaction.calls import results_in as results_in
 from elbowroom.context.compaction.calls import summary_of_calls as summary_of_calls
+from elbowroom.context.compaction.division import SUMMARISES as SUMMARISES
 from elbowroom.context.compaction.division import Rung as Rung
 from elbowroom.context.compaction.division import TaskState as TaskState
 from elbowroom.context.compaction.division import inner_summary as inner_summary
 from elbowroom.context.compaction.division import is_of_person as is_of_person
 from elbowroom.context.compaction.division import is_summary as is_summary
 from elbowroom.context.compaction.division import is_summary_message as is_summary_message
+from elbowroom.context.compaction.division import marked as marked
 from elbowroom.context.compaction.division import naming_tool as naming_tool
 from elbowroom.context.compaction.division import smallest as smallest
 from elbowroom.context.compaction.division import state_of as state_of

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Final, Literal
 
 from elbowroom.context.compaction.division import (
+    QUOTING,
     WORDS_KEPT,
     Speaker,
     carried_by,
@@ -281,7 +282,7 @@ def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit
             yield from _units_in_message(message, words, group.note)
         return
     said = [(next(lines), *line) for line in said_in(carried_by([group]).body)]
-    places = {line: place for place, heading, line in said if heading == WORDS_KEPT}
+    places = {line: place for place, heading, line in said if heading in QUOTING}
     units = (unit for message in group.unshortened for unit in _units_in_message(message, words))
     found = [replace(unit, heading=WORDS_KEPT, place=places.get(unit.line)) for unit in units]
     known = {unit.place for unit in found}
@@ -289,7 +290,7 @@ def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit
         if place not in known:
             speaker, text = speaker_in(line)
             teller: Teller = speaker
-            if speaker == "user" and heading != WORDS_KEPT:
+            if speaker == "user" and heading not in QUOTING:
                 teller, text = "summary", line
             yield Unit(teller, text, line, words_of(text, words), heading, place)
     yield from found

@@ -29,6 +29,8 @@ LEAST_TAIL, MOST_TAIL = 3, 5
 SUMMARY_TAG = "elbowroom-summary"
 
 Rung = Literal["plan", "retry", "digest", "last messages"]
+SUMMARISES: frozenset[Rung] = frozenset({"plan", "retry", "digest"})
+"""The rungs that put a summary in place of what they remove."""
 TaskState = Literal["in progress", "waiting for the user", "done"]
 CONTINUATIONS: dict[TaskState, str] = {
     "in progress": "The user's latest request is being worked on: go on from what follows, not anew.",
@@ -40,12 +42,15 @@ FROM_MIDDLE = "The answer that follows is shown from its middle on: what came be
 RECALLED = "The messages that it stands for can be searched and read word for word with {tool}."
 RETAIN, SUMMARY, WORDS_KEPT, FILES = "What must hold", "What happened", "Word for word", "Files"
 TO_DO, RESULTS = "To do", "Results of tools"
-HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{FILES}|{TO_DO}|{RESULTS})$", re.MULTILINE)
+LISTED = "Also mentioned"  # summaries of older versions have lists
+HEADING = re.compile(rf"^## ({RETAIN}|{SUMMARY}|{WORDS_KEPT}|{LISTED}|{FILES}|{TO_DO}|{RESULTS})$", re.MULTILINE)
 TAG = re.compile(rf"<(?=\s*/?\s*{SUMMARY_TAG})", re.IGNORECASE)
 QUESTION = re.compile(r"[?？؟][\"'”’»」』)*_\s]*$", re.MULTILINE)
 LAST_WORDS = 300
 Speaker = Literal["user", "assistant", "tool", "call"]
 NAMES: dict[Speaker, str] = {"assistant": "Assistant: ", "tool": "Tool: ", "call": "Call: ", "user": ""}
+QUOTING = (WORDS_KEPT, LISTED)
+"""The headings that quotations stand under."""
 
 LONGEST_NUDGE = 80
 LONGEST_WITHOUT_WORDS = 8
@@ -267,6 +272,15 @@ def is_summary_message(message: Message) -> bool:
 def is_of_person(message: Message) -> bool:
     """Tell whether a person has said this: it is the user's, and no summary."""
     return message.get("role") == "user" and not is_summary_message(message)
+
+
+def marked(kept: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return messages that were kept with a summary, perhaps by an older version without its mark: the text decides."""
+    if any(map(is_summary_message, kept)):
+        return kept
+    begun = (at for at, each in enumerate(kept) if text_of(each).lstrip().startswith(f"<{SUMMARY_TAG}>"))
+    first = next(begun, -1)
+    return tuple(Summary(each) if at == first else each for at, each in enumerate(kept))
 
 
 def usual_turn(messages: Sequence[Message], tokens: int, tools: Sequence[Mapping[str, Any]]) -> int:

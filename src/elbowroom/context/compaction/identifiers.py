@@ -22,9 +22,9 @@ ENCLOSED: Final = (
 BETWEEN: Final = rf"\s()\[\]{{}}<>\"“”„«»`|…=*;–—、。，；：！？（）「」『』《》{UNSPACED}"
 """What no word has inside; a comma only where digits are on both sides of it."""
 PIECE: Final = re.compile(
-    rf"(?P<plain>(?:[A-Z]?[a-z]++[.,;:!?]*+\s++)++)|(?P<quotation>{ENCLOSED})|\w+://[^\s<>\"'`|)\]}}{UNSPACED}]+|[^{BETWEEN},]++(?:(?<=\d),(?=\d)[^{BETWEEN},]++)*+"
+    rf"(?P<plain>(?:[A-Z]?[a-z]++[.,;:!?]*+\s++)++)|(?P<quotation>{ENCLOSED})|(?<!\w)\w++://[^\s<>\"'`|)\]}}{UNSPACED}]+|[^{BETWEEN},]++(?:(?<=\d),(?=\d)[^{BETWEEN},]++)*+"
 )
-NUMBERED: Final = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
+NUMBERED: Final = re.compile(r"^[^\S\n]*\d+[.)]\s", re.MULTILINE)
 """The number of an item of a list."""
 QUOTES: Final = "\"'`“”„‘’«»「」『』《》"
 DISTINCTIVE: Final = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")

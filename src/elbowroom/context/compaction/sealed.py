@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from elbowroom.context.canonical import json_form
-from elbowroom.context.compaction.division import is_summary_message
+from elbowroom.context.compaction.division import is_summary_message, marked
 from elbowroom.context.ledger import KEY_BYTES
 from elbowroom.context.outputs import utf8
 from elbowroom.context.transcript import Message, kept_form, out_of_kept_form, text_of, with_content
@@ -88,7 +88,7 @@ class Seal:
     def sealed(self, key: str, messages: Sequence[Message]) -> str:
         """Return an item for the entry with this key and these messages."""
         carried = list(map(kept_form, _carried(messages)))
-        payload = zlib.compress(_json({"key": key, "agent": self.agent, "messages": carried}))
+        payload = zlib.compress(_json({"key": key, "agent": self.agent, "messages": carried, "marked": True}))
         return PREFIX + urlsafe_b64encode(self._code(payload) + payload).decode("ascii")
 
     def opened(self, text: Any, where: str) -> Reference:
@@ -99,7 +99,8 @@ class Seal:
         said = json.loads(zlib.decompressobj().decompress(payload, MOST_OPENED))
         if said["agent"] not in ("", self.agent):
             raise SealedForAgent(where, said["agent"])
-        return Reference(said["key"], tuple(map(out_of_kept_form, said["messages"])))
+        kept = tuple(map(out_of_kept_form, said["messages"]))
+        return Reference(said["key"], kept if "marked" in said else marked(kept))
 
     def _authentic(self, text: Any) -> bytes | None:
         """Return the payload of an item whose code is right; None for any other value."""

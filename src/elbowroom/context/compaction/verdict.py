@@ -8,7 +8,7 @@ from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.coverage import Coverage, sentences_of
-from elbowroom.context.compaction.division import WORDS_KEPT, Division, carried_by, is_summary, said_in
+from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
 from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.outcome import Verdict
 from elbowroom.context.transcript import Group, Message, called, calls_of, text_of
@@ -20,6 +20,7 @@ OWN_FIGURES: Final = re.compile(
 )
 """What elbowroom itself names and counts in a summary."""
 
+RANGE: Final = re.compile(r"\d+-\d+")
 MOST_EXAMPLES: Final = 2
 MOST_SEARCHED: Final = 2_000_000
 """Characters in which the identifiers of a summary are looked for; in a longer history none counts as made up."""
@@ -29,7 +30,7 @@ def judge(division: Division, coverage: Coverage, plan: Plan, after: Sequence[Me
     """Judge the messages after a compaction, by a plan, of what was divided so."""
     facts, lost = coverage.lost(division.removed, after)
     broken = max(0, unpaired(after) - unpaired(division.messages))
-    quoted = sum(heading == WORDS_KEPT for heading, _ in _lines_of(after))
+    quoted = sum(heading in QUOTING for heading, _ in _lines_of(after))
     return Verdict(facts, quoted, len(lost), plan.named, plan.made_up, broken, tuple(lost[:MOST_EXAMPLES]))
 
 
@@ -54,7 +55,7 @@ def _said_lines(text: str, unsaid: set[str]) -> Iterator[str]:
 
 def own_words(messages: Sequence[Message]) -> str:
     """Return what the summaries among messages tell in words that are no quotations: a pruning agent's, mostly."""
-    return "\n".join(line for heading, line in _lines_of(messages) if heading != WORDS_KEPT)
+    return "\n".join(line for heading, line in _lines_of(messages) if heading not in QUOTING)
 
 
 def _lines_of(messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
@@ -70,8 +71,14 @@ def _unsaid(named: set[str], messages: Sequence[Message]) -> set[str]:
         searched += len(text)
         if searched > MOST_SEARCHED or not named:
             return set()
-        named = {each for each in named if not stands_in(" ".join(each.split()).casefold(), text)}
+        named = {each for each in named if not _says(text, " ".join(each.split()).casefold())}
     return named
+
+
+def _says(text: str, core: str) -> bool:
+    """Tell whether a text says this; of a range it may say both ends."""
+    ends = core.split("-") if RANGE.fullmatch(core) else []
+    return stands_in(core, text) or (len(ends) > 1 and all(stands_in(end, text) for end in ends))
 
 
 def identifiers_in(told: str) -> set[str]:

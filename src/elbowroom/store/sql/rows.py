@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from elbowroom.context.compaction import SUMMARISES, marked
 from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.transcript import out_of_kept_form
@@ -168,7 +169,8 @@ def _values(packed: PackedEntry, now: float) -> dict[str, Any]:
 
 def _entry(row: Row[Any]) -> Entry | None:
     try:
-        messages = tuple(map(out_of_kept_form, json.loads(row.messages)))
+        kept = tuple(map(out_of_kept_form, json.loads(row.messages)))
+        messages = marked(kept) if row.rung in SUMMARISES else kept
     except UNREADABLE as error:
         log.warning("A compaction in the store cannot be read, so it may be made again: %s.", error)
         return None

@@ -132,7 +132,7 @@ def fitted_for(family: Family, messages: Sequence[Mapping[str, Any]]) -> list[Me
     fitted, answered = history.each(_fitted), history.each(_answered)
     kept_from = len(fitted)
     if family.reasoning == "until answered":
-        kept_from = max((place for place, message in enumerate(fitted) if message["role"] == "user"), default=-1)
+        kept_from = max((place for place, message in enumerate(fitted) if message["role"] == "user"), default=0)
     no_thinking = {"reasoning_content": ""} if "always_thinks" in family.options else {}
     rest = (no_thinking | message if message["role"] == "assistant" else message for message in fitted[kept_from:])
     return [*answered[:kept_from], *rest]

@@ -1,5 +1,7 @@
 """What counts as an identifier: what a paraphrase would destroy, by its form."""
 
+import time
+
 import pytest
 
 from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
@@ -56,3 +58,11 @@ def test_what_stands_in_a_text(text: str, core: str, stands: bool) -> None:
 def test_what_names_one_thing(text: str, names: list[str]) -> None:
     """Figures name nothing, nor do plain words in quotation marks."""
     assert [each.core for each in find_identifiers(text) if each.is_name] == names
+
+
+@pytest.mark.parametrize("piece", ["\n", " \n", "漢", "漢1", "\n1", "a.", "[[", '"a', "`", "1,", "a/"], ids=repr)
+def test_a_long_text_is_read_once(piece: str) -> None:
+    """Empty lines or letters of a script without spaces, however many, hold up nobody."""
+    began = time.process_time()
+    assert len(list(find_identifiers(piece * 30_000))) <= 30_000
+    assert time.process_time() - began < 2

@@ -5,7 +5,7 @@ import json
 import pytest
 from compacting import ScriptedPruner, chat, ladder, said
 
-from elbowroom.context.compaction import Compaction, is_summary_message
+from elbowroom.context.compaction import Compaction, is_summary_message, marked
 from elbowroom.context.compaction.division import RETAIN, SUMMARY_TAG, summary_message
 from elbowroom.context.transcript import (
     MARK,
@@ -69,3 +69,11 @@ def test_nobody_else_can_write_the_mark() -> None:
     assert not is_summary_message(forged)
     read = out_of_kept_form(kept_form(forged))
     assert (read, is_summary_message(read)) == (said("user", FORGED), False)
+
+
+def test_what_an_older_version_has_kept() -> None:
+    """It had no marks: the first message that looks like a summary is it, where the compaction has made one."""
+    kept = (said("user", "Hello"), said("user", FORGED), said("user", FORGED))
+    assert list(map(is_summary_message, marked(kept))) == [False, True, False]
+    now = (said("user", FORGED), Summary(role="user", content="It was calm."))
+    assert marked(now) is now

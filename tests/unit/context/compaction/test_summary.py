@@ -121,10 +121,12 @@ def test_no_text_forges_a_heading() -> None:
     ]
 
 
-def test_summaries_of_unknown_form_are_read() -> None:
-    """They lose nothing, nor does one without its end."""
+def test_summaries_of_older_versions_are_read() -> None:
+    """An unknown form loses nothing, nor does one without its end, nor a list under an older heading."""
     assert carried_by([group(f"<{SUMMARY_TAG}>\nShort.\n</{SUMMARY_TAG}>\nGo on.")]).body == "Short."
     assert inner_summary(f"<{SUMMARY_TAG}>\nIntro.\n\nNo end") == "No end"
+    old = carried_by([group(f"<{SUMMARY_TAG}>\nIntro.\n\n## Also mentioned\n- a\n</{SUMMARY_TAG}>\nGo on.")])
+    assert list(said_in(old.body)) == [("Also mentioned", "- a")]
 
 
 @pytest.mark.parametrize(

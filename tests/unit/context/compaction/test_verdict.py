@@ -111,6 +111,13 @@ def test_what_nobody_has_said_is_left_out(told: str, left: str, made_up: int) ->
     assert (plan.summary, plan.made_up) == (left, made_up)
 
 
+def test_a_range_is_of_two_figures() -> None:
+    """Who says where something begins and ends has said the range, and nobody a range with another end."""
+    said = user("It takes from 100 to 200 units.")
+    assert cleaned("It takes 100-200 units.", said).made_up == 0
+    assert cleaned("It takes 100-300 units.", said).summary == ""
+
+
 def test_numbers_that_only_calls_hold_are_not_made_up() -> None:
     """What stands in the arguments of a call was said, their names too; a call without a function is no error."""
     calls = [{"id": "a", "function": {"name": "read", "arguments": '{"start_line": "a/b.py"}'}}, {"id": 3}]
