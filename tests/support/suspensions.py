@@ -75,11 +75,11 @@ def stopping(served: Served) -> Iterator[StopsAt]:
     async def counted_answerer(target: Any, request: Any, settings: Any, *, runs_tools: bool) -> Any:
         answerer: Any = await answerer_of(target, request, settings, runs_tools=runs_tools)
 
-        async def counted_run(target: Any, request: Any, sink: Any, settings: Any, said: Any) -> Any:
+        async def counted_run(request: Any, sink: Any, settings: Any, said: Any) -> Any:
             count = stops.counter(settings.running)
             token = COUNTED.set(count)
             try:
-                return await _counted(answerer(target, request, sink, settings, said), count)
+                return await _counted(answerer(request, sink, settings, said), count)
             finally:
                 COUNTED.reset(token)
 

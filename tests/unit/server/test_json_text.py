@@ -102,9 +102,9 @@ def test_mistakes_are_told_in_the_same_words_at_any_size(body: bytes, says: str)
 @pytest.mark.parametrize(
     "body",
     [
-        b"[" + b",".join([b"[]"] * (MAX_VALUES // 2 + 1)) + b"]",
+        b"[" + b",".join([b"[]"] * (MAX_VALUES + 1)) + b"]",
         b"[" + b",".join([b"1"] * (MAX_VALUES + 2)) + b"]",
-        b"[" * (MAX_VALUES + 2),
+        b"[" * (2 * MAX_VALUES + 2),
         b"{" + b'"a":1,' * (MAX_VALUES + 2),
     ],
 )
