@@ -127,26 +127,23 @@ class FamilyCounter:
 
 
 def fitted_for(family: Family, messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return canonical messages with as much of the thinking in them as the family's templates keep."""
+    """Return messages as the templates of families take them, with as much of the thinking as those of one keep."""
     history = HISTORIES.of(messages)
-    fitted, answered = history.each(_fitted), history.each(_answered)
+    fitted: list[Message] = history.known(fitted_for)
+    fitted += fit_messages(canonical_messages(history.messages[len(fitted) :]), TEXT_ONLY)
+    history.keep(fitted_for, fitted)
     kept_from = len(fitted)
     if family.reasoning == "until answered":
-        kept_from = max((place for place, message in enumerate(fitted) if message["role"] == "user"), default=0)
+        kept_from = max((place for place, message in enumerate(fitted) if message["role"] == "user"), default=-1)
     no_thinking = {"reasoning_content": ""} if "always_thinks" in family.options else {}
-    rest = (no_thinking | message if message["role"] == "assistant" else message for message in fitted[kept_from:])
-    return [*answered[:kept_from], *rest]
-
-
-def _fitted(message: Mapping[str, Any]) -> Message:
-    """Return a message as the templates of families take it, which only show it."""
-    return fit_messages(canonical_messages([message]), TEXT_ONLY)[0]
-
-
-def _answered(message: Mapping[str, Any]) -> Message:
-    """Return the same without the thinking of an answer."""
-    fitted = _fitted(message)
-    return without_reasoning(fitted) if fitted["role"] == "assistant" else fitted
+    return [
+        message
+        if message["role"] != "assistant"
+        else without_reasoning(message)
+        if place < kept_from
+        else no_thinking | message
+        for place, message in enumerate(fitted)
+    ]
 
 
 def without_reasoning(message: Message) -> Message:
