@@ -102,10 +102,12 @@ async def test_odd_answers_are_told_in_words(tmp_path: Path) -> None:
         await sample.servers.aclose()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("count", "taken"), [(500, 500), (501, 500), (20_000, 500)])
+@pytest.mark.parametrize(
+    ("count", "taken"),
+    [*(pytest.param(count, 500, marks=pytest.mark.long) for count in (500, 501, 20_000)), ("endless", 500)],
+)
 async def test_a_server_with_too_many_tools_is_named_and_cut(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, taken: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int | str, taken: int
 ) -> None:
     """Its first five hundred tools can be used, in its order; the log names the server and where it was cut."""
     sample = Sample.of(tmp_path, program("many", [*ODD, str(count)], "timeout = 20"))

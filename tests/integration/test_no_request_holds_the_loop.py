@@ -20,8 +20,7 @@ from watched_loop import WatchedLoop, served_apart
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
-LONGEST_STALL = 0.1
-"""CPU seconds: twice what `scripts/bench` holds, since a machine may be half as fast another day."""
+LONGEST_STALL = 0.05
 WINDOW = 100_000_000
 CHATS = PATHS["chat"]
 SMALL = b'{"model": "openai/big", "messages": [{"role": "user", "content": "hi"}], "stream": true}'

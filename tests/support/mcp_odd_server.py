@@ -1,6 +1,7 @@
 """A program that speaks just enough of an older MCP to be called, and answers oddly. It needs nothing but Python.
 
-With a number it offers so many tools, with another one each with so many arguments.
+With a number it offers so many tools, with another one each with so many arguments. With "endless" it always has
+another page of them.
 """
 
 import json
@@ -15,6 +16,9 @@ RESULTS: dict[str, Any] = {
 }
 
 
+PAGE = 200
+
+
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to a request."""
     method, parameters = request["method"], request.get("params", {})
@@ -22,6 +26,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         about = {"name": "odd", "version": "1"}
         version = parameters["protocolVersion"]
         return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}}
+    if method == "tools/list" and sys.argv[1:] == ["endless"]:
+        first = int(parameters.get("cursor", 0))
+        tools = [{"name": f"tool_{at}", "inputSchema": {}} for at in range(first, first + PAGE)]
+        return {"result": {"tools": tools, "nextCursor": str(first + PAGE)}}
     if method == "tools/list" and len(sys.argv) > 1:
         names = range(int(sys.argv[2])) if len(sys.argv) > 2 else ()
         schema = (

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -43,9 +43,7 @@ class StdioServer(MCPServerStdio):
     """A program that speaks over its standard input and output; its stderr is logged at DEBUG."""
 
     def __init__(self, name: str, parameters: StdioServerParameters, on_end: Callable[[], None]) -> None:
-        super().__init__(
-            {"command": parameters.command}, cache_tools_list=True, name=name, client_session_timeout_seconds=None
-        )
+        super().__init__({"command": parameters.command}, name=name, client_session_timeout_seconds=None)
         self.params = parameters
         self.is_forgotten = False
         self._on_end = on_end
@@ -84,7 +82,7 @@ class HttpServer(MCPServerStreamableHttp):
     """
 
     def __init__(self, name: str, url: str, headers: dict[str, str], patience: float, on_end: Callable[[], None]):
-        super().__init__({"url": url}, cache_tools_list=True, name=name, client_session_timeout_seconds=None)
+        super().__init__({"url": url}, name=name, client_session_timeout_seconds=None)
         self._url = url
         self._headers = headers
         self._patience = patience
@@ -282,10 +280,9 @@ class McpLink:
     async def list_again(self) -> None:
         """Ask for the tools that have changed. Raises McpUnavailable where there is no answer."""
         self.is_stale = False
-        self._server.invalidate_tools_cache()  # type: ignore[no-untyped-call]
         try:
             async with asyncio.timeout(self._settings.connect_timeout):
-                self.tools = self._bounded(await self._server.list_tools())
+                self.tools = await self._listed()
         except asyncio.CancelledError:
             self.is_stale = True
             raise
@@ -327,14 +324,20 @@ class McpLink:
         await manager.connect_all()
         if error := manager.errors.get(self._server):
             raise error
-        self.tools = self._bounded(await self._server.list_tools())
+        self.tools = await self._listed()
 
-    def _bounded(self, listed: Sequence[types.Tool]) -> list[types.Tool]:
-        """Return the tools that are taken of those that the server lists."""
-        if len(listed) > MOST_TOOLS:
+    async def _listed(self) -> list[types.Tool]:
+        """Return the first tools that the server lists; it is asked for no page beyond those that are taken."""
+        session, tools, cursor = self._server.session, list[types.Tool](), None
+        while session is not None and len(tools) <= MOST_TOOLS:
+            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
+            tools += page.tools
+            if not (cursor := page.next_cursor):
+                break
+        if len(tools) > MOST_TOOLS:
             text = "The MCP server %r offers more than %d tools: those from %r on are left out."
-            log.warning(text, self._settings.name, MOST_TOOLS, listed[MOST_TOOLS].name)
-        return list(listed[:MOST_TOOLS])
+            log.warning(text, self._settings.name, MOST_TOOLS, tools[MOST_TOOLS].name)
+        return tools[:MOST_TOOLS]
 
     async def _stay(self) -> None:
         watch = asyncio.create_task(self._watch_tools())
