@@ -149,7 +149,7 @@ class Histories:
         """Return the history with these messages, which takes the place of the one that it begins as."""
         with self._lock:
             shared, known, tried = 0, None, 0
-            for end in _ends(messages, BACK):
+            for end in ends_of(messages, BACK):
                 if (likely := self._known.get(end)) is not None and tried < ENDS_KNOWN:
                     tried += 1
                     if _begin_alike(likely.messages, messages, end[0]):
@@ -165,7 +165,7 @@ class Histories:
                 self._drop(known)
             if 0 < size <= self._most:
                 self._kept[id(history)] = history, size
-                self._known |= dict.fromkeys(_ends(history.messages, ENDS_KNOWN), history)
+                self._known |= dict.fromkeys(ends_of(history.messages, ENDS_KNOWN), history)
                 self.size += size
             while self.size > self._most:
                 self._drop(next(iter(self._kept.values()))[0])
@@ -173,7 +173,7 @@ class Histories:
 
     def _drop(self, history: History) -> None:
         self.size -= self._kept.pop(id(history))[1]
-        for end in _ends(history.messages, ENDS_KNOWN):
+        for end in ends_of(history.messages, ENDS_KNOWN):
             if self._known.get(end) is history:  # else another one that ends so was kept since
                 del self._known[end]
 
@@ -181,7 +181,7 @@ class Histories:
 HISTORIES: Final = Histories("histories")
 
 
-def _ends(messages: Sequence[Message], most: int) -> Iterator[End]:
+def ends_of(messages: Sequence[Message], most: int) -> Iterator[End]:
     """Yield the ends of a history, the last one first, and of those that it begins with."""
     for length in range(len(messages), max(0, len(messages) - most), -1):
         last: Any = messages[length - 1]  # of a client's body that is not checked yet

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
-from elbowroom.caches import HISTORIES
+from elbowroom.caches import HISTORIES, PLAIN
 from elbowroom.context.outputs import Edit
 from elbowroom.errors import BodyTooLarge, RequestError
 
@@ -18,8 +18,6 @@ OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools"
 MAX_MESSAGES: Final = 20_000
 MAX_TOOLS: Final = 2_000
 """What is more than this would be worked on for minutes, and fits no window."""
-PLAIN: Final = 2
-"""The keys of a message that is a role and a text and nothing else, as nearly all are."""
 ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 ROLES_WITHOUT_CONTENT = frozenset({"assistant"})
 

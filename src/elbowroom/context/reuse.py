@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
-from elbowroom.caches import HISTORIES, Recent
+from elbowroom.caches import BY_VALUE, HISTORIES, Recent
 from elbowroom.context.ledger import is_system
 from elbowroom.context.transcript import Message, calls_of, is_text, text_in
 
@@ -37,8 +37,6 @@ WORDS: Final[Mapping[Reason, str]] = {
     "engine_forgot": "the engine has forgotten it",
 }
 PROMPTS_KEPT: Final = 512
-BY_VALUE: Final = 2
-"""The version of marshal that writes equal values alike, and the numbers 1, 1.0 and True as three values."""
 LEAST_LOST: Final = 32
 """Tokens. What is less comes from the ends of prompts, which templates write in another way once more follows."""
 

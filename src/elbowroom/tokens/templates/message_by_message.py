@@ -19,20 +19,15 @@ from typing import Any, Final, Literal
 
 from jinja2 import Environment, nodes
 
-from elbowroom.tokens.templates.messages import PLAIN, Message
+from elbowroom.caches import BACK, BY_VALUE, ENDS_KNOWN, PLAIN, End, ends_of
+from elbowroom.tokens.templates.messages import Message
 
 MOST_BYTES: Final = 4 * 2**20
-BACK: Final = 32
-"""How many new messages a history may have at its end and still be recognised."""
-ENDS_KNOWN: Final = 4
-"""By how many of its last messages a history is found: others begin like it and end with another question or answer."""
 MOST_GIVEN_UP: Final = 8
 """After so many renderings that were given up and none that was not, it is not tried again."""
 MESSAGE_BYTES: Final = 300
 LETTER_BYTES: Final = 3
 """A letter is kept twice, in its message and in the prompt, and takes one byte or two."""
-BY_VALUE: Final = 2
-"""The version of marshal that writes equal values alike, and the numbers 1, 1.0 and True as three values."""
 MESSAGES: Final = "messages"
 NEW, KNOWN, GIVE_UP = "_new_messages", "_known_messages", "_give_up"
 PLACES: Final = frozenset({"first", "index", "index0", "previtem"})
@@ -82,8 +77,6 @@ class Written:
         return Written(self.messages[:length], self.text[: self.ends[length - 1]], self.ends[:length])
 
 
-End = tuple[int, int]
-"""The length of a history, and the hash of its last message's text."""
 Mark = tuple[bytes, End]
 """The hash of the variables that the template reads up to the end of its loop, and the end of a history."""
 
@@ -109,8 +102,7 @@ class GrowingPrompts:
 
     def knows(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         """Tell whether a prompt seems to be known but for the last few of its messages, and so takes little time."""
-        lengths = range(len(messages), max(0, len(messages) - BACK), -1)
-        return any(_end(messages, length) in self._ends for length in lengths)
+        return any(end in self._ends for end in ends_of(messages, BACK))
 
     def pieces(self, variables: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str] | None:
         """Return what the template renders with both; None where it has to render the whole by itself.
@@ -148,10 +140,10 @@ class GrowingPrompts:
 
         The history that has it is known no longer, since another one takes its place.
         """
-        for length in range(len(messages), max(0, len(messages) - BACK), -1):
-            mark = (others, _end(messages, length))
+        for end in ends_of(messages, BACK):
+            length = end[0]
             with self._lock:
-                known = self._known.get(mark)
+                known = self._known.get((others, end))
                 if known is not None and known.messages[:length] == messages[:length]:
                     self._drop(known)
                     return known.first(length)
@@ -163,8 +155,8 @@ class GrowingPrompts:
             return
         with self._lock:
             marks = self._kept[known] = []
-            for length in range(len(messages), max(0, len(messages) - ENDS_KNOWN), -1):
-                mark = (others, _end(messages, length))
+            for end in ends_of(messages, ENDS_KNOWN):
+                mark = (others, end)
                 marks.append(mark)
                 self._known[mark] = known
                 self._ends[mark[1]] += 1
@@ -185,11 +177,6 @@ class GrowingPrompts:
 def _digest(variables: Mapping[str, Any]) -> bytes:
     """Return the hash of variables. Raises ValueError where they hold what is no JSON."""
     return blake2b(marshal.dumps(dict(variables), BY_VALUE), digest_size=16).digest()
-
-
-def _end(messages: Sequence[Mapping[str, Any]], length: int) -> End:
-    content = messages[length - 1].get("content")
-    return length, hash(content) if isinstance(content, str) else 0
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:

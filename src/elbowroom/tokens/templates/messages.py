@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from elbowroom.caches import PLAIN
+
 Message = dict[str, Any]
 
 MEDIA_TYPES: Final = {
@@ -21,9 +23,6 @@ MEDIA_TYPES: Final = {
     "video_url": "video",
 }
 """Parts that are no text, and the type under which templates know them."""
-
-PLAIN: Final = 2
-"""The keys of a message that has a role and a content, as nearly all do."""
 
 
 @dataclass(frozen=True, slots=True)
