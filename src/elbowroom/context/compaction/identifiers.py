@@ -22,7 +22,8 @@ ENCLOSED: Final = (
 BETWEEN: Final = rf"\s()\[\]{{}}<>\"“”„«»`|…=*;–—、。，；：！？（）「」『』《》{UNSPACED}"
 """What no word has inside; a comma only where digits are on both sides of it."""
 PIECE: Final = re.compile(
-    rf"(?P<plain>(?:[A-Z]?[a-z]++[.,;:!?]*+\s++)++)|(?P<quotation>{ENCLOSED})|(?<!\w)\w++://[^\s<>\"'`|)\]}}{UNSPACED}]+|[^{BETWEEN},]++(?:(?<=\d),(?=\d)[^{BETWEEN},]++)*+"
+    rf"(?P<plain>(?:[A-Z]?[a-z]++[.,;:!?]*+\s++)++)|(?P<quotation>{ENCLOSED})|"
+    rf"(?<!\w)\w++://[^\s<>\"'`|)\]}}{UNSPACED}]+|[^{BETWEEN},]++(?:(?<=\d),(?=\d)[^{BETWEEN},]++)*+"
 )
 NUMBERED: Final = re.compile(r"^[^\S\n]*\d+[.)]\s", re.MULTILINE)
 """The number of an item of a list."""
@@ -30,8 +31,8 @@ QUOTES: Final = "\"'`“”„‘’«»「」『』《》"
 DISTINCTIVE: Final = re.compile(r"[A-Z0-9_.]|[^\x00-\u024f]")
 EDGE: Final = re.compile(r"^(?:[^\w#]|#(?!\w)|_)+|[\W_]+$")
 FIGURE: Final = re.compile(r"(\d(?:[\d.,:'/-]*\d)?)\D*")
-PART_BEFORE: Final = re.compile(r"\d[.,]")
-PART_AFTER: Final = re.compile(r"[.,]\d")
+JOINS: Final = {r"\d": ((r"\d", r"\d[.,]"), (r"\d", r"[.,]\d")), "[A-Za-z]": (("[A-Za-z]",), ("[A-Za-z]",))}
+"""For each kind of character, what before it and what after it belongs to the same figure or word."""
 UNLIKE_A_WORD: Final = re.compile(r"\d|\w[_@]\w|\\\w|\w::\w|\w\w\.\w|\w\.\w\w|/.*/|(?:[a-z][A-Z].*){2}")
 
 
@@ -62,22 +63,14 @@ def find_identifiers(text: str) -> Iterator[Identifier]:
 
 
 def stands_in(core: str, text: str) -> bool:
-    """Tell whether a text holds this, and not merely as a part of a longer word or figure, as 18192 holds 8192."""
-    place = text.find(core)
-    while place != -1:
-        before, after = text[max(0, place - 2) : place], text[place + len(core) : place + len(core) + 2]
-        if not (_joins(before[-1:] + core[:1]) or _joins(core[-1:] + after[:1]) or _goes_on(before, core, after)):
-            return True
-        place = text.find(core, place + 1)
-    return False
+    """Tell whether a text holds this, and not merely as a part of a longer word or figure, as 18192 holds 8192.
 
-
-def _joins(two: str) -> bool:
-    """Tell whether two characters are of one figure or one word; scripts without spaces have no borders to look for."""
-    return len(two) == 2 and (two.isdigit() or (two.isascii() and two.isalpha()))
-
-
-def _goes_on(before: str, core: str, after: str) -> bool:
-    """Tell whether a figure goes on beyond a dot or comma."""
-    begins_before = core[:1].isdigit() and PART_BEFORE.fullmatch(before)
-    return bool(begins_before or (core[-1:].isdigit() and PART_AFTER.fullmatch(after)))
+    Scripts without spaces have no borders of words to look for.
+    """
+    if core not in text:
+        return False
+    before, after = ([kind for kind in JOINS if re.match(kind, end)] for end in (core[:1], core[-1:]))
+    literal = re.escape(core)  # comes first, since a literal is searched for the fastest
+    borders = [f"(?<!{left}{literal})" for kind in before for left in JOINS[kind][0]]
+    borders += [f"(?!{right})" for kind in after for right in JOINS[kind][1]]
+    return re.search(literal + "".join(borders), text) is not None
