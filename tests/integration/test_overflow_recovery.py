@@ -168,6 +168,25 @@ async def test_a_model_that_is_lost_far_from_the_edge(tmp_path: Path, script: Sc
         assert first.body["messages"] == second.body["messages"] == messages
 
 
+@pytest.mark.parametrize(("form", "stream"), spread(FORMS, [True, False]))
+async def test_pictures_that_the_model_does_not_take_are_no_overflow(
+    tmp_path: Path, form: str, *, stream: bool
+) -> None:
+    """However full they make the window: the person hears of them, nothing is compacted for it and nothing learned."""
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/pier.png"}}
+    shown = {"role": "user", "content": [{"type": "text", "text": QUESTION}, picture]}
+    engine = Engine(FORMS[form]("image input is not supported - hint: you may need to provide the mmproj"))
+    async with small_window(tmp_path, engine) as (served, studio):
+        outcome = await ask(served, stream=stream, messages=[shown])
+        assert outcome.error is not None
+        assert outcome.error["code"] == "upstream_rejected"
+        assert outcome.error["message"].startswith("Choose a model that takes pictures")
+        assert outcome.status == 400 or stream
+        assert len(studio.chats) == 1
+        assert (await ask(served, stream=stream)).text == ANSWER
+        assert turns_of(studio)[-1].body["messages"] == CHAT
+
+
 @pytest.mark.parametrize("text", LOST)
 async def test_a_model_that_is_lost_again_and_again(tmp_path: Path, text: str) -> None:
     """A second loss is the client's to hear: the model may crash over this very prompt."""
