@@ -79,8 +79,9 @@ class OneServer:
             finally:
                 os.close(nothing)
         program = (str(AHEAD), str(self._ahead)) if self._ahead else ("-m", "elbowroom")
-        streams = {"stdout": log, "stderr": asyncio.subprocess.STDOUT}
-        return await asyncio.create_subprocess_exec(sys.executable, *program, *command, env=own, **streams)
+        return await asyncio.create_subprocess_exec(
+            sys.executable, *program, *command, env=own, stdout=log, stderr=asyncio.subprocess.STDOUT
+        )
 
     async def is_ready(self, http: aiohttp.ClientSession) -> bool:
         """Ask whether it should be given requests."""
