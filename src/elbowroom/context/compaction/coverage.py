@@ -208,22 +208,23 @@ class Coverage:
 
         What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
         than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
-        same the newer comes first.
+        same the newer comes first: one in the beginning that has a newer one covers nothing.
         """
-        known = (self.words(staying) | words_of(told, self._words)).union(*(unit.words for unit in beginning))
-        units = self._once(groups, {unit.text for unit in chain(self.units(staying), beginning)})
+        units = self._once(groups, {unit.text for unit in self.units(staying)})
+        successors = self._successors(units)
+        known = self.words(staying) | words_of(told, self._words)
+        known.update(*(unit.words for unit in beginning if unit not in successors))
         fresh = {unit: unit.words - known for unit in units}
         weights = {unit: self.weight(new) for unit, new in fresh.items()}
         factors = {unit: self._factor(unit, self.weight(unit.words & known), weights[unit]) for unit in units}
-        picked: set[Unit] = set()
-        own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
+        picked = {*beginning}
+        own = [unit for unit in units if unit.speaker == "user" and unit.text not in told and unit not in picked]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
             cost = self._size("".join(f"{unit.line}\n" for unit in own))
             if cost <= min(for_user, room):
                 room -= cost
                 picked.update(own)
                 known.update(*(unit.words for unit in own))
-        successors = self._successors(units)
         queue = [(-factors[unit] * weights[unit], -units[unit], unit) for unit in units if unit not in picked]
         heapq.heapify(queue)
         uncounted = ""
@@ -251,7 +252,7 @@ class Coverage:
             known |= first.words
             if first is not unit:
                 heapq.heappush(queue, (-worth, place, unit))
-        return [*beginning, *sorted(picked, key=units.__getitem__)]
+        return [*beginning, *sorted(picked.difference(beginning), key=units.__getitem__)]
 
     def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
         """Return the units of groups, each text once and none of these, with the places where they were said last."""
