@@ -89,3 +89,9 @@ def test_a_disabled_server_that_an_agent_names_is_told(tmp_path: Path) -> None:
         "FILE: agents[0].mcp: the MCP server 'files' is not enabled; 'helper' goes without its tools."
     ]
     assert warnings_of(tmp_path, text + "enabled = false\n") == []
+
+
+def test_a_tool_of_a_server_among_the_tools_is_led_to_its_key(tmp_path: Path) -> None:
+    """Who names it in `tools`, where elbowroom's own stand, reads which key takes it."""
+    agent = "[[agents]]\nid = 'a'\nmodel = 'm'\ntools = ['files/read']\n"
+    assert refusal(tmp_path, agent + server(PYTHON)).endswith("'files/read' is none (mcp takes those of MCP servers).")
