@@ -10,7 +10,7 @@ import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from operator import itemgetter
@@ -127,7 +127,8 @@ class Coverage:
         )
         most = len(units) ** 0.5
         self._names = {word for word, times in said.items() if 1 < times <= most} - with_digits
-        frames = [unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS) for unit in units]
+        common = {word for word, times in said.items() if times > most} - with_digits
+        frames = [_frame_of(unit, common) for unit in units]
         alike = Counter(frames)
         whole = math.log(len(units) + 1)
         self._factors = {
@@ -263,11 +264,18 @@ class Coverage:
         """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
 
         A newer unit counts up to twice an old one, one that is all about what the last turns have `told` twice, and one
-        that differs from many in its figures alone, like the lines of a log, the less the more they are.
+        that differs from many in its figures and rare words alone, like the lines of a log, the less the more they are.
         """
         about = told / (told + new) if told else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
         return IMPORTANCE[unit.speaker] * (1 + about) * self._factors.get(unit, 2.0) / size
+
+
+def _frame_of(unit: Unit, common: Set[str]) -> Hashable:
+    """Return what a unit has in common with those that differ from it in figures and rare words alone."""
+    if frame := unit.words & common:
+        return unit.speaker, frozenset(frame), len(unit.words)
+    return unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS)
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:

@@ -1,5 +1,7 @@
 """What code quotes of a removed part: what adds most rare words for its tokens, whoever wrote it."""
 
+from itertools import product
+
 import pytest
 from compacting import said, used
 
@@ -114,6 +116,16 @@ def test_a_line_of_a_log_weighs_less_than_a_sentence_of_its_own() -> None:
     log = [f"row {number} took {number * 7} ms" for number in range(100, 140)]
     lines = quoted(groups_of(*log, "the key is under pot 4417", *log, role="tool"), len, 60)
     assert "- Tool: the key is under pot 4417" in lines
+
+
+def test_names_that_nobody_else_says_make_no_line_of_a_log_worth_more() -> None:
+    """Lines that differ from many in their names and figures alone leave room to one of a form of its own."""
+    names = ("".join(pair) for pair in product(("tuz", "kap", "lbn", "sio", "web", "cfr"), repeat=2))
+    log = [f"{name} queue {1009 * at % 9973} deep" for at, name in enumerate(names, 1)]
+    fact = "the canary gets 15 % of the traffic"
+    talk = groups_of(*["what does the canary do", "is the traffic gone", "who gets the rest of it"] * 2)
+    lines = quoted((*groups_of(*log[:18], fact, *log[18:], role="tool"), *talk), len, 200)
+    assert f"- Tool: {fact}" in lines
 
 
 def test_a_summary_is_chosen_anew_from_what_it_stands_for() -> None:
