@@ -44,7 +44,9 @@ SMALL: Final = bytes(ord(re.sub(f"[{BETWEEN}]", " ", chr(byte).lower())) for byt
 )
 """What each byte of ASCII is in words: a small letter, or a space where it stands between them."""
 HAS_DIGIT: Final = re.compile(r"\d").search
-STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")}
+STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in ("! ", "? ", "؟ ", "। ", "。", "！", "？")}
+FULL_STOP: Final = re.compile(r"\. (?<!\d\. )")
+"""What ends a sentence: the stop after a figure may be that of an ordinal number, as in "30. Juni"."""
 DIGITS: Final = b"0123456789"
 LONGEST: Final = 400
 """Characters of a unit; a longer line is cut between words."""
@@ -103,6 +105,7 @@ def words_of(text: str, known: Words | None = None) -> set[str]:
 
 def sentences_of(text: str) -> list[str]:
     """Return the sentences and lines of a text, in their order; some may be blank."""
+    text = FULL_STOP.sub(".\n", text)
     for stop, ending in STOPS.items():
         text = text.replace(stop, ending)
     return text.split("\n")

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from compacting import said, used
 
-from elbowroom.context.compaction.coverage import Coverage, quoted, words_of
+from elbowroom.context.compaction.coverage import Coverage, quoted, sentences_of, words_of
 from elbowroom.context.compaction.division import summary_message
 from elbowroom.context.transcript import Group, Summary, Transcript, messages_of
 
@@ -36,6 +36,15 @@ def groups_of(*texts: str, role: str = "user") -> tuple[Group, ...]:
 def test_words(text: str, words: set[str]) -> None:
     """Words in small letters; of scripts without spaces each two letters in a row."""
     assert words_of(text) == words
+
+
+def test_a_date_with_an_ordinal_number_stays_whole() -> None:
+    """The stop after a figure ends no sentence: a quotation says what is on which day."""
+    assert sentences_of("Abgenommen wird am 3. Oktober. Gut! Bis 5. Mai") == [
+        "Abgenommen wird am 3. Oktober.",
+        "Gut!",
+        "Bis 5. Mai",
+    ]
 
 
 def test_what_is_said_once_comes_before_what_is_said_again_and_again() -> None:
