@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, compress
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
@@ -40,11 +40,10 @@ class Recent(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """Return the value of a key, which counts as used now; None where there is none."""
-        try:
-            self._values.move_to_end(key)
-            return self._values[key]
-        except KeyError:  # another thread may have forgotten it between the two
-            return None
+        if (value := self._values.get(key)) is not None:
+            with suppress(KeyError):  # another thread may have forgotten it between the two
+                self._values.move_to_end(key)
+        return value
 
     def take(self, key: Key) -> Value | None:
         """Return the value of a key and forget it; None where there is none."""

@@ -27,6 +27,7 @@
     └── UpstreamError                  502 upstream_error
         ├── UpstreamUnreachable        503 no server listens at the address
         ├── UpstreamRejected           the upstream's own 4xx status, with its own words
+        │   └── MediaRefused           400 the model takes no pictures, or no sounds
         ├── UpstreamBusy               429 or 503, with Retry-After where the upstream named one
         ├── UpstreamTimeout            504 it accepted the request and then sent nothing
         ├── ModelUnavailable           503 the model is not loaded, was unloaded or has crashed
@@ -383,6 +384,10 @@ class UpstreamRejected(UpstreamError):
     def __init__(self, message: str, *, status: int, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message, code=code, param=param)
         self.status = status
+
+
+class MediaRefused(UpstreamRejected):
+    """The model does not take the pictures or sounds in the messages; how long these are does not matter."""
 
 
 class UpstreamBusy(UpstreamError):

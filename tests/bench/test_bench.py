@@ -104,6 +104,7 @@ def test_a_server_that_loses_a_token_is_caught() -> None:
     assert "WRONG ANSWER from elbowroom: the text is wrong from character" in done.stdout
 
 
+@pytest.mark.long
 def test_another_checkout_is_measured_in_the_same_rounds() -> None:
     """`--against` starts the other checkout's elbowroom, and the table shows both with their difference."""
     done = bench("--servers", "elbowroom,other", "--against", str(REPOSITORY), "--only", "first_token")

@@ -6,10 +6,11 @@ from typing import Any
 import openai
 import pytest
 from openai.types.conversations import Message
-from openai_client import Trio, client_of, trio
+from openai_client import Trio, client_of, lasting, trio
 from small_window import ANSWER, history, small_window
 
-__all__ = ["trio"]
+__all__ = ["lasting", "trio"]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_conversation_from_its_beginning_to_its_end(trio: Trio) -> None:

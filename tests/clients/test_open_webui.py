@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import pair_fixtures
 import pytest
 import pytest_asyncio
-from chatting import chunks_of, elbowroom_with_studio, finish_of
+from chatting import chunks_of, elbowroom_with_studio, finish_of, forget
 from open_webui_recording import RECORDED_MODEL, headers_of, is_chat, recorded
 from pair_fixtures import Pair
 from serving import Served, text_of
 
-from elbowroom.demo import Script, SimulatedModel, ToolCall
+from elbowroom.demo import RecordedRequest, Script, SimulatedModel, ToolCall
 
 AGENT = f'[[agents]]\nid = "{RECORDED_MODEL}"\nmodel = "tiny"\n'
 
@@ -35,62 +36,72 @@ async def replay(served: Served, request: dict[str, Any]) -> tuple[int, str, byt
         return response.status, response.content_type, await response.read()
 
 
-@pytest.mark.parametrize("request_", recorded())
-async def test_every_request_is_answered_in_its_form(pair: Pair, request_: dict[str, Any]) -> None:
-    """A stream where one was asked for, one object otherwise; what is not served is an error object."""
-    served, studio = pair
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A recorded request, its answer, and what the model was asked for it."""
+
+    request: dict[str, Any]
+    status: int
+    content_type: str
+    answer: bytes
+    chats: list[RecordedRequest]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=recorded())
+async def replayed(both: Pair, request: pytest.FixtureRequest) -> Replayed:
+    """Replay each recorded request once."""
+    served, studio = both
+    forget(studio)
     studio.enqueue("An answer.", repeat=True)
-    status, content_type, answer = await replay(served, request_)
-    if not is_chat(request_):
-        assert status == 404
-        assert set(json.loads(answer)["error"]) == {"message", "type", "param", "code"}
+    return Replayed(request.param, *await replay(served, request.param), [*studio.chats])
+
+
+async def test_every_request_is_answered_in_its_form(replayed: Replayed) -> None:
+    """A stream where one was asked for, one object otherwise; what is not served is an error object."""
+    if not is_chat(replayed.request):
+        assert replayed.status == 404
+        assert set(json.loads(replayed.answer)["error"]) == {"message", "type", "param", "code"}
         return
-    assert status == 200, answer
-    if request_["body"]["stream"]:
-        assert content_type == "text/event-stream"
-        chunks = chunks_of(answer)
+    assert replayed.status == 200, replayed.answer
+    if replayed.request["body"]["stream"]:
+        assert replayed.content_type == "text/event-stream"
+        chunks = chunks_of(replayed.answer)
         assert text_of(chunks) == "An answer."
         assert finish_of(chunks) == "stop"
     else:
-        assert content_type == "application/json"
-        assert json.loads(answer)["choices"][0]["message"]["content"] == "An answer."
+        assert replayed.content_type == "application/json"
+        assert json.loads(replayed.answer)["choices"][0]["message"]["content"] == "An answer."
 
 
-@pytest.mark.parametrize("request_", recorded())
-async def test_what_reaches_the_model_is_what_was_sent(pair: Pair, request_: dict[str, Any]) -> None:
+async def test_what_reaches_the_model_is_what_was_sent(replayed: Replayed) -> None:
     """Messages, tools and parameters reach the model exactly as Open WebUI sent them; its headers stay here."""
-    served, studio = pair
-    await replay(served, request_)
-    if not is_chat(request_):
-        assert studio.chats == []
+    if not is_chat(replayed.request):
+        assert replayed.chats == []
         return
-    [sent] = studio.chats
+    [sent] = replayed.chats
+    asked = replayed.request["body"]
     changed = {"model": "tiny", "stream": True, "stream_options": {"include_usage": True}}
     room = sent.body.pop("max_tokens")  # what is left of the window, or less where the client wants less
-    asked = request_["body"].get("max_tokens", 131_072)
     assert sent.prompt_tokens is not None
-    assert 0 < room <= min(asked, 131_072 - sent.prompt_tokens)
-    assert sent.body == {**{name: value for name, value in request_["body"].items() if name != "max_tokens"}, **changed}
+    assert 0 < room <= min(asked.get("max_tokens", 131_072), 131_072 - sent.prompt_tokens)
+    assert sent.body == {**{name: value for name, value in asked.items() if name != "max_tokens"}, **changed}
     assert not [name for name in sent.headers if name.lower().startswith("x-")]
     assert "Authorization" not in sent.headers
 
 
-@pytest.mark.parametrize("request_", recorded())
-async def test_usage_comes_in_one_chunk(pair: Pair, request_: dict[str, Any]) -> None:
+async def test_usage_comes_in_one_chunk(replayed: Replayed) -> None:
     """Open WebUI adds chunks up, so usage comes once: in a chunk of its own if asked for, else at the finish."""
-    served, studio = pair
-    _, _, answer = await replay(served, request_)
-    if not is_chat(request_) or not request_["body"]["stream"]:
+    if not is_chat(replayed.request) or not replayed.request["body"]["stream"]:
         return
-    having = [chunk for chunk in chunks_of(answer) if "usage" in chunk]
-    is_known = any(name.lower().startswith("x-openwebui-") for name in request_["headers"])
-    if "stream_options" in request_["body"]:
+    having = [chunk for chunk in chunks_of(replayed.answer) if "usage" in chunk]
+    is_known = any(name.lower().startswith("x-openwebui-") for name in replayed.request["headers"])
+    if "stream_options" in replayed.request["body"]:
         assert [chunk["choices"] for chunk in having] == [[]]
     elif is_known:
         assert [chunk["choices"][0]["finish_reason"] for chunk in having] == ["stop"]
     else:
         assert having == []
-    assert all(chunk["usage"]["prompt_tokens"] == studio.chats[0].prompt_tokens for chunk in having)
+    assert all(chunk["usage"]["prompt_tokens"] == replayed.chats[0].prompt_tokens for chunk in having)
 
 
 async def test_usage_comes_unasked_with_the_header_set(pair: Pair) -> None:

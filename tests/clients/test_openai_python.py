@@ -16,7 +16,9 @@ from openai_client import Trio, client_of, text_in
 from elbowroom.demo import Cut, Error, Overflow, Pause, Raw, Reasoning, Script, ToolCall, WaitFor
 from elbowroom.server.state import SHARED
 
-trio = openai_client.trio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+lasting, trio = openai_client.lasting, openai_client.trio
+own_trio = openai_client.own_trio
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 
@@ -157,9 +159,9 @@ async def test_wrong_model(trio: Trio, model: str, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_upstream_down(trio: Trio, stream: bool) -> None:
+async def test_upstream_down(own_trio: Trio, stream: bool) -> None:
     """While LM Studio is down, a 503 comes in under two seconds and says what to start."""
-    client, studio, _ = trio
+    client, studio, _ = own_trio
     await studio.stop()
     began = time.monotonic()
     with pytest.raises(openai.InternalServerError) as raised:
@@ -190,9 +192,9 @@ async def test_upstream_cut_in_the_middle(trio: Trio, model: str, failure: Any) 
     assert raised.value.code in ("upstream_cut", "upstream_error", "model_not_loaded")
 
 
-async def test_overflow(trio: Trio) -> None:
+async def test_overflow(own_trio: Trio) -> None:
     """A prompt that does not fit raises BadRequestError with OpenAI's code for it."""
-    client, studio, _ = trio
+    client, studio, _ = own_trio
     studio.reload(MODEL, 256)
     studio.overflow = Overflow(prompt="C")
     messages: Any = [{"role": "user", "content": "word " * 400}]

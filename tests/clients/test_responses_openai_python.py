@@ -17,7 +17,8 @@ from small_window import ANSWER, history, orders_of, small_window, turns_of
 
 from elbowroom.demo import Error, Reasoning, Script, ToolCall
 
-trio = openai_client.trio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+lasting, trio = openai_client.lasting, openai_client.trio
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 READ_NOTE: FunctionToolParam = {
     "type": "function",

@@ -11,7 +11,8 @@ from openai_client import Trio
 
 from elbowroom.demo import Script, ToolCall
 
-trio = openai_client.trio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+lasting, trio = openai_client.lasting, openai_client.trio
 PATCH: Any = {
     "type": "custom",
     "name": "apply",

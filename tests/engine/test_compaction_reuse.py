@@ -212,7 +212,8 @@ async def test_behind_an_answer(tmp_path: Path, engine: LlamaServer, kind: Kind)
     assert turn.processed <= new + AROUND
 
 
-@PLAIN_FIRST
+@pytest.mark.long
+@KINDS
 async def test_without_background(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """Without it the same turn has to read what was compacted, beside waiting for it."""
     talk, turn, new = await over_the_trigger(tmp_path, engine, kind, background=False)

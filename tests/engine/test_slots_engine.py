@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import aiohttp
 import pytest
 from llama_server import LlamaServer, Options
 from prefix_reuse import Reading, readings_of
@@ -16,6 +17,7 @@ from serving import Served, serve, settings_for
 from spread_variants import spread
 
 from elbowroom.context.costs import Moving
+from elbowroom.providers import slot_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,6 +209,38 @@ async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
     assert len(turns.returns()) == 16
     assert all(turns.returns()[:3])
     assert not all(turns.returns())
+
+
+async def test_a_chat_that_the_engine_forgets_is_answered(
+    start_engine: Callable[[Options], LlamaServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save that waited in the engine before it, for another program, has taken the slot's release for itself."""
+    monkeypatch.setattr(slot_files, "LOOK_SECONDS", 0.5)
+    saves = made(tmp_path / "slots")
+    engine = start_engine(Options(context_length=WINDOW, more={"slot_save_path": f"{saves}/"}))
+
+    async def until_waiting(requests: int) -> None:
+        while True:
+            async with http.get(f"{engine.base_url}/metrics") as metrics:
+                text = await metrics.text()
+            if f"llamacpp:requests_deferred {requests}\n" in text and "llamacpp:requests_processing 1\n" in text:
+                return
+            await asyncio.sleep(0.02)
+
+    async with aiohttp.ClientSession() as http, RecordingRelay(engine.base_url) as relay:
+        settings = settings_for(relay.base_url, kind="openai", provider="manage_context = true")
+        async with serve(made(tmp_path / "elbowroom"), settings) as served:
+            turns = Turns(served, relay)
+            endless = {"prompt": "It goes on.", "n_predict": WINDOW, "ignore_eos": True, "stream": True}
+            working = await http.post(f"{engine.base_url}/completion", json=endless)
+            saving = asyncio.create_task(engine.post("/slots/0?action=save", {"filename": "theirs"}))
+            await until_waiting(1)
+            asked = asyncio.create_task(turns.ask(ABOUT[0]))
+            await until_waiting(2)
+            working.close()
+            assert (await saving)[0] == 200
+            await asyncio.wait_for(asked, 30)
+            assert len(turns.chats(ABOUT[0])) == 2
 
 
 @pytest.mark.usefixtures("_pays")

@@ -16,7 +16,7 @@ from elbowroom.demo.journal import RecordedRequest
 
 Message = dict[str, Any]
 WINDOW: Final = 16_384
-CALLS: Final = 8
+CALLS: Final = 5
 READ: Final = function_spec("read", part={"type": "integer"})
 TASKS: Final = {name: f"{name} reads every part. " + f"{name} keeps to the rules of the port. " * 200 for name in "ab"}
 

@@ -187,7 +187,7 @@ async def test_two_models_side_by_side(tmp_path: Path, windows: tuple[int, int],
         tmp_path, says, compaction=IN_TURN, window=windows[0], prune=SignedPlans(), others=[other(windows[1])]
     ) as (served, studio):
         chat, given = history(30 if windows[0] == SMALL else 160), []
-        for turn in range(12):
+        for turn in range(8):
             both = [ask(served, model, chat, headers) for model in (RAW_MODEL, RAW_OTHER)]
             answers = await asyncio.gather(*both)
             assert [answer["content"] for answer in answers] == [SAID[MODEL], SAID[OTHER]]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import (
     AGENT,
@@ -13,11 +14,14 @@ from chatting import (
     elbowroom_with_studio,
     stream_bytes,
 )
+from pair_fixtures import Pair
 from serving import text_of
 
 from elbowroom.demo import SimulatedModel
 from elbowroom.server.state import PROVIDERS, SETTINGS
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 SAMPLED = AGENT + 'sampling = { temperature = 0.7, max_tokens = 50, stop = ["END"], min_p = 0.05 }\n'
 INSTRUCTIONS = "You help with notes."
 
@@ -47,15 +51,15 @@ INSTRUCTIONS = "You help with notes."
     ],
     ids=["none", "text", "developer", "parts", "empty"],
 )
-async def test_instructions_and_the_clients_system_message(tmp_path: Path, sent: list[Any], arrives: list[Any]) -> None:
+async def test_instructions_and_the_clients_system_message(pair: Pair, sent: list[Any], arrives: list[Any]) -> None:
     """The agent's instructions and the client's system message are one message: two break chat templates."""
     question = {"role": "user", "content": "Hello"}
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        await stream_bytes(served, {"model": "writer", "messages": [*sent, question]})
-        assert studio.chats[0].body["messages"] == [*arrives, question]
+    served, studio = pair
+    await stream_bytes(served, {"model": "writer", "messages": [*sent, question]})
+    assert studio.chats[0].body["messages"] == [*arrives, question]
 
 
-async def test_raw_model_gets_the_messages_as_sent(tmp_path: Path) -> None:
+async def test_raw_model_gets_the_messages_as_sent(pair: Pair) -> None:
     """A raw model has no instructions: its messages are the client's, odd ones too."""
     messages = [
         {"role": "developer", "content": "Be kind."},
@@ -65,9 +69,9 @@ async def test_raw_model_gets_the_messages_as_sent(tmp_path: Path) -> None:
         {"role": "user", "content": "d"},
         {"role": "assistant", "content": "to be continued"},
     ]
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        await stream_bytes(served, {"model": RAW_MODEL, "messages": messages})
-        assert studio.chats[0].body["messages"] == messages
+    served, studio = pair
+    await stream_bytes(served, {"model": RAW_MODEL, "messages": messages})
+    assert studio.chats[0].body["messages"] == messages
 
 
 async def test_image_reaches_the_model_as_sent(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ async def test_image_reaches_the_model_as_sent(tmp_path: Path) -> None:
         assert studio.chats[0].body["messages"][-1] == {"role": "user", "content": content}
 
 
-async def test_sampling_of_the_client_passes_through(tmp_path: Path) -> None:
+async def test_sampling_of_the_client_passes_through(pair: Pair) -> None:
     """Known and unknown parameters reach the model as sent; only the limit's newer name becomes LM Studio's."""
     fields: dict[str, Any] = {
         "temperature": 0.1,
@@ -100,21 +104,21 @@ async def test_sampling_of_the_client_passes_through(tmp_path: Path) -> None:
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
         "vendor_field": {"deep": [1, None]},
     }
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        await stream_bytes(served, chat_body(**fields, max_completion_tokens=77))
-        body = studio.chats[0].body
-        assert {name: body[name] for name in fields} == fields
-        assert body["max_tokens"] == 77
-        assert "max_completion_tokens" not in body
+    served, studio = pair
+    await stream_bytes(served, chat_body(**fields, max_completion_tokens=77))
+    body = studio.chats[0].body
+    assert {name: body[name] for name in fields} == fields
+    assert body["max_tokens"] == 77
+    assert "max_completion_tokens" not in body
 
 
-async def test_stop_strings_end_the_answer(tmp_path: Path) -> None:
+async def test_stop_strings_end_the_answer(pair: Pair) -> None:
     """A stop string of the client ends the answer before it, streamed or not."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("one two STOP three", repeat=True)
-        chunks = chunks_of(await stream_bytes(served, chat_body(stop="STOP")))
-        assert text_of(chunks) == "one two "
-        assert (await served.chat("writer", stop=["STOP"]))["choices"][0]["message"]["content"] == "one two "
+    served, studio = pair
+    studio.enqueue("one two STOP three", repeat=True)
+    chunks = chunks_of(await stream_bytes(served, chat_body(stop="STOP")))
+    assert text_of(chunks) == "one two "
+    assert (await served.chat("writer", stop=["STOP"]))["choices"][0]["message"]["content"] == "one two "
 
 
 async def test_agents_sampling_is_a_default(tmp_path: Path) -> None:
@@ -148,12 +152,12 @@ async def test_limit_of_the_client_goes_over_the_agents(tmp_path: Path, fields: 
 
 
 @pytest.mark.parametrize("name", ["writer", "The Writer", "the writer"])
-async def test_agent_by_id_or_name(tmp_path: Path, name: str) -> None:
+async def test_agent_by_id_or_name(pair: Pair, name: str) -> None:
     """An agent answers to its id and its name, and its answer says the model that the client named."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        answer = await served.chat(name)
-        assert answer["model"] == name
-        assert studio.chats[0].body["model"] == MODEL
+    served, studio = pair
+    answer = await served.chat(name)
+    assert answer["model"] == name
+    assert studio.chats[0].body["model"] == MODEL
 
 
 async def test_settings_changed_between_requests(tmp_path: Path) -> None:

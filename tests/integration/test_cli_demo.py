@@ -50,25 +50,24 @@ async def answer_to(curl: Curl) -> tuple[int, Any]:
         return response.status, await response.json()
 
 
-async def test_the_curl_it_prints_is_answered(tmp_path: Path) -> None:
-    """The command on the screen, run as it stands, gets an answer from the demo's agent."""
-    async with running(tmp_path, "demo", "--port", "0", is_fresh=True) as program:
+async def test_what_it_prints_can_be_used(tmp_path: Path) -> None:
+    """The command on the screen is answered by the demo's agent, and the address is that of a list of models.
+
+    Variables of the real elbowroom, even wrong ones, leave the demo as it is.
+    """
+    variables = {"ELBOWROOM_CONFIG": str(tmp_path / "missing.toml"), "ELBOWROOM_SERVER__PORT": "x"}
+    async with running(tmp_path, "demo", "--port", "0", variables=variables) as program:
+        address = await program.address()
         status, answer = await answer_to(await printed_curl(program))
         assert status == 200
         assert answer["choices"][0]["finish_reason"] == "stop"
         assert "simulated" in answer["choices"][0]["message"]["content"]
         assert "any API key will do" in program.said
-        assert await program.end(signal.SIGTERM) == 0
-    assert "Traceback" not in program.said
-
-
-async def test_the_address_it_prints_lists_agent_and_models(tmp_path: Path) -> None:
-    """What is to be pasted into a client is the base address of a model list."""
-    async with running(tmp_path, "demo", "--port", "0") as program, aiohttp.ClientSession() as http:
-        address = await program.address()
-        async with http.get(f"{address}/v1/models") as response:
+        async with aiohttp.ClientSession() as http, http.get(f"{address}/v1/models") as response:
             ids = [row["id"] for row in (await response.json())["data"]]
         assert ids[:2] == ["writer", "lmstudio/qwen2.5-7b-instruct"]
+        assert await program.end(signal.SIGTERM) == 0
+    assert "Traceback" not in program.said
 
 
 async def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -81,14 +80,6 @@ async def test_it_leaves_nothing_behind(tmp_path: Path) -> None:
         assert await program.end(signal.SIGINT) == 0
     assert os.listdir(tmp_path) == ["temporary"]
     assert os.listdir(temporary) == []
-
-
-async def test_settings_of_the_real_server_do_not_reach_it(tmp_path: Path) -> None:
-    """Variables of the real elbowroom, even wrong ones, leave the demo as it is."""
-    variables = {"ELBOWROOM_CONFIG": str(tmp_path / "missing.toml"), "ELBOWROOM_SERVER__PORT": "x"}
-    async with running(tmp_path, "demo", "--port", "0", variables=variables) as program:
-        status, _ = await answer_to(await printed_curl(program))
-        assert status == 200
 
 
 async def test_a_long_chat_is_summed_up_in_its_own_words(tmp_path: Path) -> None:

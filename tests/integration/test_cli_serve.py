@@ -1,6 +1,7 @@
 """`elbowroom serve`, as the real program: how it starts, what it refuses, how it ends."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -17,9 +18,11 @@ from serving import serve, settings_for
 
 from elbowroom import __version__
 from elbowroom.demo import SimulatedLMStudio
+from elbowroom.errors import SettingsError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.server import listen
 from elbowroom.server.state import PROVIDERS, SETTINGS
+from elbowroom.settings.live import LiveSettings
 
 
 def free_port() -> int:
@@ -184,6 +187,19 @@ def test_an_address_that_is_not_of_this_machine_is_said(tmp_path: Path, host: st
     assert answer.returncode == 1
     assert f"elbowroom: server.host = '{host}', server.port = 0: nothing can listen there: " in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+async def test_a_port_of_the_system_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system keeps a port to itself, the error says which ones there are, and how to take one."""
+
+    async def refuse(site: web.BaseSite) -> None:
+        raise PermissionError(errno.EACCES, "error while attempting to bind on address ('127.0.0.1', 80)")
+
+    monkeypatch.setattr(web.TCPSite, "start", refuse)
+    live = LiveSettings(tmp_path / "settings.toml", {}, {("server", "port"): 80})
+    with pytest.raises(SettingsError, match=r"port 80 of 127\.0\.0\.1\. Take one above 1023: add --port 2345"):
+        async with listen.listening(live, {"ELBOWROOM_DATA_DIR": str(tmp_path)}):
+            pass
 
 
 async def test_a_token_is_asked_for_and_never_logged(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, eventually, stream_bytes
 from long_conversations import Conversation, conversation
 from patient_counting import wait_for_counts
+from quick_models import take_models_for_quick
 from request_checks import assert_fits, assert_paired, assert_pinned, is_shortened
 from scripted_pruner import KnowsByHeart, is_prune_order, listed_groups, text_of, valid_plan
 from serving import Served, serve, settings_for
@@ -45,6 +46,7 @@ Prune = Callable[[dict[str, Any]], Script | str]
 @pytest.fixture(autouse=True)
 def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
+    take_models_for_quick(monkeypatch)
 
 
 def inflated(body: dict[str, Any]) -> str:
@@ -105,6 +107,8 @@ TEXTS = (
     *("tool call in text", "refusal", "refusal in JSON"),
 )
 """What is the same to a server as garbage; the ladder's own tests have each of them in the quick suite."""
+FAILURES = ("status 500", "error at once", "cut at once", "end without finish")
+"""What fails as another one here does; the tests of providers have each of them in the quick suite."""
 
 
 @asynccontextmanager
@@ -163,7 +167,10 @@ def check_turns(studio: SimulatedLMStudio, numbers: list[int]) -> None:
 )
 @pytest.mark.parametrize(
     "prune",
-    [pytest.param(UNUSABLE[kind], marks=pytest.mark.long if kind in TEXTS else (), id=kind) for kind in UNUSABLE],
+    [
+        pytest.param(UNUSABLE[kind], marks=pytest.mark.long if kind in TEXTS + FAILURES else (), id=kind)
+        for kind in UNUSABLE
+    ],
 )
 async def test_unusable_answers(tmp_path: Path, prune: Prune) -> None:
     """The next rung does it: the answer arrives, the request fits, and the pruning agent is not asked for ever."""

@@ -30,6 +30,7 @@ class Admin:
         }
         self.models: dict[str, Any] = {"DEFAULT_MODELS": "writer", "DEFAULT_MODEL_METADATA": None}
         self.url = ""
+        self.is_another = False
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -38,6 +39,8 @@ class Admin:
         return metadata["capabilities"]
 
     async def answer(self, request: web.Request) -> web.Response:
+        if self.is_another:
+            return web.json_response({"error": {"message": "There is nothing here."}}, status=404)
         if request.headers["Authorization"] != "Bearer sk-admin":
             return web.json_response({"detail": "401 Unauthorized"}, status=401)
         if request.path == "/openai/config/update":
@@ -165,6 +168,15 @@ async def test_a_key_that_is_refused(admin: Admin, capsys: pytest.CaptureFixture
         assert await connect(admin, key=key) == 1
         assert "Settings, Account, API Keys" in capsys.readouterr().err
     assert admin.config is before
+
+
+async def test_another_server_at_the_address(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that has no such path is no Open WebUI, even where it answers JSON; the error says what to name."""
+    admin.is_another = True
+    assert await connect(admin) == 1
+    told = capsys.readouterr().err
+    assert f"What answers at {admin.url} is no Open WebUI" in told
+    assert "--url" in told
 
 
 def test_its_help_says_what_an_address_is(capsys: pytest.CaptureFixture[str]) -> None:

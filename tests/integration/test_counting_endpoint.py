@@ -5,21 +5,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatting import MODEL, RAW_MODEL, elbowroom_with_studio
+import pytest_asyncio
+from chatting import MODEL, RAW_MODEL, elbowroom_with_studio, forget
 from fake_upstream import fake_upstream, says
 from serving import Served, serve, settings_for
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 HELLO = [{"role": "user", "content": "Hello"}]
 Both = tuple[Served, SimulatedLMStudio]
 
 
-@pytest.fixture
-async def both(tmp_path: Path) -> AsyncIterator[Both]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Both]:
     """Elbowroom and a simulated LM Studio with the model loaded."""
-    async with elbowroom_with_studio(tmp_path) as pair:
+    async with elbowroom_with_studio(tmp_path_factory.mktemp("counts")) as pair:
         yield pair
+
+
+@pytest.fixture
+def both(running: Both) -> Both:
+    """Take both; the simulated LM Studio knows nothing of the tests before."""
+    forget(running[1])
+    running[1].rpc = True
+    return running
 
 
 async def ask(served: Served, body: Any, path: str = "/v1/chat/completions/input_tokens") -> tuple[int, Any]:
@@ -124,14 +134,14 @@ async def test_a_model_that_is_not_loaded(tmp_path: Path) -> None:
         assert not studio.rpc_calls
 
 
-async def test_each_instance_has_its_own_window(both: Both) -> None:
+async def test_each_instance_has_its_own_window(tmp_path: Path) -> None:
     """The window is that of the instance which the name means, not of the model's first."""
-    served, studio = both
-    second = studio.load(MODEL, 2048)
-    _, answer = await ask(served, {"model": f"lmstudio/{second.id}", "messages": HELLO})
-    assert answer["window"] == 2048
-    assert answer["method"] == "engine"
-    assert studio.rpc_calls[-1].parameter["specifier"]["query"] == {"identifier": second.id}
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        second = studio.load(MODEL, 2048)
+        _, answer = await ask(served, {"model": f"lmstudio/{second.id}", "messages": HELLO})
+        assert answer["window"] == 2048
+        assert answer["method"] == "engine"
+        assert studio.rpc_calls[-1].parameter["specifier"]["query"] == {"identifier": second.id}
 
 
 async def test_a_model_that_is_not_there(both: Both) -> None:
@@ -142,12 +152,12 @@ async def test_a_model_that_is_not_there(both: Both) -> None:
         assert MODEL in answer["error"]["message"]
 
 
-async def test_lm_studio_is_down(both: Both) -> None:
+async def test_lm_studio_is_down(tmp_path: Path) -> None:
     """503 in the words that a chat gets."""
-    served, studio = both
-    await studio.stop()
-    status, answer = await ask(served, {"model": RAW_MODEL, "messages": HELLO})
-    assert (status, answer["error"]["code"]) == (503, "upstream_unreachable")
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        await studio.stop()
+        status, answer = await ask(served, {"model": RAW_MODEL, "messages": HELLO})
+        assert (status, answer["error"]["code"]) == (503, "upstream_unreachable")
 
 
 async def test_an_unmanaged_provider(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from command_line import run, running
 from examined import AGENT, examined, only_problem, problems
 from fake_upstream import fake_upstream
 from hanging_folders import hanging
-from mcp_sample import program, stdio_server
+from mcp_sample import plain_server, program
 from serving import serve, settings_for
 
 from elbowroom.demo import Overflow, Script, SimulatedLMStudio, SimulatedModel
@@ -45,7 +45,7 @@ async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_pa
     assert problems(await examined(tmp_path, settings_for(studio.base_url, agents=AGENT))) == []
     assert not studio.chats
     (tmp_path / "notes").mkdir()
-    more = f'[vault]\npath = "{tmp_path / "notes"}"\n' + stdio_server("sample", tmp_path / "journal")
+    more = f'[vault]\npath = "{tmp_path / "notes"}"\n' + plain_server("sample", tmp_path / "journal")
     agents = AGENT + 'tools = ["vault"]\nmcp = ["sample"]\ninstructions = "Be brief."\n' + more
     findings = await examined(tmp_path, settings_for(studio.base_url, agents=agents), probes=True)
     assert problems(findings) == []
@@ -431,7 +431,7 @@ async def test_a_tool_that_an_mcp_server_does_not_have(studio: SimulatedLMStudio
     agents = (
         AGENT
         + 'mcp = ["sample/no_such", "sample/echo", "sample/odd.name/ü"]\n'
-        + stdio_server("sample", tmp_path / "journal")
+        + plain_server("sample", tmp_path / "journal")
     )
     found = only_problem(await examined(tmp_path, settings_for(studio.base_url, agents=agents)))
     assert "has no tool 'no_such'" in found.what

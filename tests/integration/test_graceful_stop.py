@@ -16,7 +16,7 @@ import psutil
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, elbowroom_with_studio, eventually
 from command_line import PATIENCE, Program, running
-from mcp_sample import stdio_server
+from mcp_sample import plain_server
 from scripted_pruner import is_prune_order
 from serving import parse_frames, settings_for, text_of
 from small_window import history
@@ -183,7 +183,7 @@ async def test_a_second_signal_while_a_tool_works(tmp_path: Path) -> None:
     """The tool is cancelled and its program ended; what was said before it is kept."""
     journal = tmp_path / "journal"
     journal.touch()
-    agents = f'{AGENT}mcp = ["sample/slow"]\n{stdio_server("sample", journal)}'
+    agents = f'{AGENT}mcp = ["sample/slow"]\n{plain_server("sample", journal)}'
     async with one_model() as studio:
         studio.enqueue(Script("I look.", ToolCall("slow", {"seconds": 300})))
         async with serving(tmp_path, studio, agents) as served:

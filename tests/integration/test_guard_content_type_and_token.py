@@ -106,6 +106,18 @@ async def test_every_route_asks_for_the_token(tmp_path: Path) -> None:
                 assert TOKEN not in reply.body.decode()
 
 
+async def test_a_wrong_token_is_told_from_none(tmp_path: Path) -> None:
+    """Who has given a program a key is not told to send one, but that it is another, and where the right one stands."""
+    settings = settings_for(NOBODY, server=WITH_TOKEN)
+    async with serve(tmp_path, settings, environ={"ELBOWROOM_TEST_TOKEN": TOKEN}) as served:
+        for headers, words in (
+            ({}, "asks for its token"),
+            ({"Authorization": "Bearer none"}, "is not this elbowroom's"),
+        ):
+            async with served.http.get(f"{served.url}/v1/models", headers=headers) as response:
+                assert words in (await response.json())["error"]["message"]
+
+
 @pytest.mark.threat("token", "never in an address")
 async def test_the_token_is_not_taken_from_the_address(tmp_path: Path) -> None:
     """A token in the query, where logs and histories keep it, is no token."""

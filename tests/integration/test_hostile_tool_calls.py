@@ -1,12 +1,15 @@
 """Tool calls as broken models and engines make them: the model is told what was wrong, or the client is."""
 
 import json
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import pair_fixtures
 import pytest
-from agent_teams import agent, team
+import pytest_asyncio
+from agent_teams import agent, speaker
 from chatting import (
+    AGENT,
     MODEL,
     RAW_MODEL,
     calls_of,
@@ -17,13 +20,18 @@ from chatting import (
     stream_bytes,
 )
 from own_tools import own_tool
+from pair_fixtures import Pair
 from serving import Served, text_of
 from spread_variants import spread
 
+from elbowroom.agents.catalog import Target
 from elbowroom.agents.tools.tool import ServerTool
 from elbowroom.demo import Raw, Script, SimulatedModel, ToolCall
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+pair = pair_fixtures.pair
 Json = dict[str, Any]
+TEAM: Final = [AGENT, agent("boss", agent_tools=["helper"], handoffs=["editor"]), agent("helper"), agent("editor")]
 DEEP: Final = 5000
 BOMBS: Final[dict[str, str]] = {
     "brackets": "[" * DEEP,
@@ -51,26 +59,38 @@ async def look(path: str) -> str:
     return f"{len(path)} characters"
 
 
-def tools(_: object) -> list[ServerTool]:
+def tools(target: Target) -> list[ServerTool]:
     """Give every agent the tool."""
-    return [look]
+    return [look] if target.agent else []
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    """Run elbowroom with a team of agents, and a model whose window holds whatever it is made to say."""
+    large = SimulatedModel(MODEL, max_context_length=8_000_000, loaded_context_length=8_000_000)
+    folder = tmp_path_factory.mktemp("hostile")
+    async with elbowroom_with_studio(folder, agents="".join(TEAM), toolbox=tools, model=large) as both:
+        yield both
 
 
 @pytest.mark.fault("arguments nested without end", "tool", "an error for the model")
 @pytest.mark.parametrize(("tool", "bomb"), spread(["look", "ask_helper", "transfer_to_editor", "unknown"], BOMBS))
-async def test_bomb_in_arguments_is_for_the_model(tmp_path: Path, tool: str, bomb: str) -> None:
+async def test_bomb_in_arguments_is_for_the_model(pair: Pair, tool: str, bomb: str) -> None:
     """The run goes on with a result or an error, whatever is called: a tool, an agent as one, a handoff, nothing."""
     arguments = BOMBS[bomb]
-    called = Script(ToolCall(tool, arguments, pieces=[arguments]))
-    agents = [agent("boss", agent_tools=["helper"], handoffs=["editor"]), agent("helper"), agent("editor")]
-    lines = {"boss": [called, "Fine."], "helper": ["Helped."], "editor": ["Fine."]}
-    models = [SimulatedModel(MODEL, max_context_length=8_000_000, loaded_context_length=8_000_000)]
-    async with team(tmp_path, agents, lines, models=models, toolbox=tools) as (served, studio):
-        body = {"model": "boss", "messages": [{"role": "user", "content": "Go."}]}
-        async with served.http.post(served.chat_url, json=body) as response:
-            assert response.status == 200, (await response.text())[:500]
-            assert (await response.json())["choices"][0]["message"]["content"] == "Fine."
-        last = studio.chats[-1].body["messages"]
+    served, studio = pair
+
+    def says(body: Json) -> Script | str:
+        if speaker(body) == "boss" and body["messages"][-1]["role"] == "user":
+            return Script(ToolCall(tool, arguments, pieces=[arguments]))
+        return "Helped." if speaker(body) == "helper" else "Fine."
+
+    studio.on_request = says
+    body = {"model": "boss", "messages": [{"role": "user", "content": "Go."}]}
+    async with served.http.post(served.chat_url, json=body) as response:
+        assert response.status == 200, (await response.text())[:500]
+        assert (await response.json())["choices"][0]["message"]["content"] == "Fine."
+    last = studio.chats[-1].body["messages"]
     [result] = [message["content"] for message in last if message["role"] == "tool"]
     assert result
     if tool == "look" and bomb in ("two megabytes", "zeros", "broken lone surrogates"):
@@ -95,20 +115,18 @@ ORDERS: Final = {
 
 @pytest.mark.fault("arguments before the name", ("streaming", "tool"), "the whole call")
 @pytest.mark.parametrize("frames", ORDERS.values(), ids=ORDERS.keys())
-async def test_pieces_in_any_order_make_the_call(tmp_path: Path, frames: list[bytes]) -> None:
+async def test_pieces_in_any_order_make_the_call(pair: Pair, frames: list[bytes]) -> None:
     """Arguments that come before the name are the tool's, and the client's where it runs the tool."""
-    lines = {"boss": [Script(*map(Raw, frames)), "Fine."]}
-    async with team(tmp_path, [agent("boss")], lines, toolbox=tools) as (served, studio):
-        body = {"model": "boss", "messages": [{"role": "user", "content": "Go."}]}
-        assert text_of(chunks_of(await stream_bytes(served, body))) == "Fine."
-        [result] = [message for message in studio.chats[-1].body["messages"] if message["role"] == "tool"]
-        assert result["content"] == "2 characters"
+    served, studio = pair
+    studio.enqueue(Script(*map(Raw, frames)), "Fine.", Script(*map(Raw, frames)))
+    body = {"model": "boss", "messages": [{"role": "user", "content": "Go."}]}
+    assert text_of(chunks_of(await stream_bytes(served, body))) == "Fine."
+    [result] = [message for message in studio.chats[-1].body["messages"] if message["role"] == "tool"]
+    assert result["content"] == "2 characters"
     spec = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue(Script(*map(Raw, frames)))
-        body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "Go."}], "tools": [spec]}
-        [call] = calls_of(chunks_of(await stream_bytes(served, body)))
-        assert (call["name"], json.loads(call["arguments"])) == ("look", {"path": "ab"})
+    body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "Go."}], "tools": [spec]}
+    [call] = calls_of(chunks_of(await stream_bytes(served, body)))
+    assert (call["name"], json.loads(call["arguments"])) == ("look", {"path": "ab"})
 
 
 async def failure_of(served: Served, model: str, *, stream: bool) -> Json:
@@ -125,8 +143,8 @@ async def failure_of(served: Served, model: str, *, stream: bool) -> Json:
 @pytest.mark.fault("arguments before the name", ("streaming", "tool"), "without a name: a failure in words")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("model", ["writer", RAW_MODEL])
-async def test_call_without_a_name_is_a_failure(tmp_path: Path, model: str, *, stream: bool) -> None:
+async def test_call_without_a_name_is_a_failure(pair: Pair, model: str, *, stream: bool) -> None:
     """It is said, and no tool runs with empty arguments."""
-    async with elbowroom_with_studio(tmp_path, toolbox=lambda target: [look]) as (served, studio):
-        studio.enqueue(Script("I look.", Raw(piece(None, '{"path": "ab"}', index=0))))
-        assert "without saying which" in (await failure_of(served, model, stream=stream))["message"]
+    served, studio = pair
+    studio.enqueue(Script("I look.", Raw(piece(None, '{"path": "ab"}', index=0))))
+    assert "without saying which" in (await failure_of(served, model, stream=stream))["message"]

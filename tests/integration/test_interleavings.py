@@ -19,9 +19,9 @@ from elbowroom.store.backlog import WaitingChanges
 from elbowroom.store.changes import Batch
 from elbowroom.store.write_behind import WriteBehindStore
 
-QUICK = (range(15), (403, 1291))
+QUICK = (range(8), (403, 1291))
 """The last two were wrong once: a stop came while the first word waited for the store."""
-LONG = [range(15, 100), *(range(start, start + 100) for start in range(100, 2000, 100))]
+LONG = [range(8, 100), *(range(start, start + 100) for start in range(100, 2000, 100))]
 ENOUGH = range(150)
 """Among so many schedules each mistake that is made on purpose is found."""
 
@@ -31,9 +31,9 @@ def wrong_with(seeds: Iterable[int], folder: Path) -> dict[int, list[str]]:
     return {seed: wrong for seed in seeds if (wrong := play(seed, folder))}
 
 
-def first_wrong(folder: Path) -> str:
-    """Return what is wrong with the first schedule that is not right; empty where all are."""
-    return next(("; ".join(wrong) for seed in ENOUGH if (wrong := play(seed, folder))), "")
+def first_wrong(folder: Path, likely: int = 0) -> str:
+    """Return what is wrong with a schedule that is not right, a likely one first; empty where all are."""
+    return next(("; ".join(wrong) for seed in (likely, *ENOUGH) if (wrong := play(seed, folder))), "")
 
 
 @pytest.mark.parametrize("seeds", [*QUICK, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in LONG)], ids=str)
@@ -114,4 +114,4 @@ def written_by_any(waiting: WaitingChanges, batch: Batch) -> None:
 def test_finds_a_notice_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction that a person stops would be shown for ever."""
     monkeypatch.setattr(FrameEncoder, "_closing", lambda _: "")
-    assert "a notice is open" in first_wrong(tmp_path)
+    assert "a notice is open" in first_wrong(tmp_path, likely=78)

@@ -5,31 +5,39 @@ import io
 import json
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from fake_upstream import FakeUpstream, completion, fake_upstream, says
 from serving import Served, serve, settings_for
 
 from elbowroom.server import chat as chat_routes
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 JSON = {"Content-Type": "application/json"}
 CHAT = "/v1/chat/completions"
 
 
-@pytest.fixture
-async def upstream() -> AsyncIterator[FakeUpstream]:
-    """Run a generic upstream that answers every chat."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Served, FakeUpstream]]:
+    """Run a generic upstream that answers every chat, and elbowroom in front of it, passing through."""
     async with fake_upstream({CHAT: says(completion()), "/v1/models": says({"data": [{"id": "m"}]})}) as upstream:
-        yield upstream
+        async with serve(tmp_path_factory.mktemp("json"), settings_for(upstream.url, kind="openai")) as served:
+            yield served, upstream
 
 
 @pytest.fixture
-async def served(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Served]:
-    """Run elbowroom in front of it, passing through."""
-    async with serve(tmp_path, settings_for(upstream.url, kind="openai")) as served:
-        yield served
+def upstream(both: tuple[Served, FakeUpstream]) -> FakeUpstream:
+    """Take the upstream, which has not been asked yet."""
+    both[1].asked.clear()
+    return both[1]
+
+
+@pytest.fixture
+def served(both: tuple[Served, FakeUpstream]) -> Served:
+    """Take the elbowroom."""
+    return both[0]
 
 
 async def post(served: Served, body: bytes) -> tuple[int, Any]:

@@ -165,9 +165,9 @@ async def test_counts_are_those_of_the_machine_that_is_asked(tmp_path: Path, mon
     held: list[int] = []
     ask = Pool.ask
 
-    def noted(pool: Pool, capacity: int, priority: Any, tokens: int, prompt: int) -> Ticket:
+    def noted(pool: Pool, capacity: int, priority: Any, tokens: int, prompt: int, **slots: Any) -> Ticket:
         held.append(prompt)
-        return ask(pool, capacity, priority, tokens, prompt)
+        return ask(pool, capacity, priority, tokens, prompt, **slots)
 
     monkeypatch.setattr(Pool, "ask", noted)
     async with machines(tmp_path, 8192, 8192) as (served, studios):

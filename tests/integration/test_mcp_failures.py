@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from mcp_odd_server import RESULTS
-from mcp_sample import SCRIPT, Sample, http_server, program, sample_on_http, stdio_server
+from mcp_sample import SCRIPT, Sample, http_server, plain_server, program, sample_on_http, stdio_server
 from waiting import until
 
 from elbowroom.agents.tools.tool import ToolResult
@@ -140,7 +140,7 @@ async def test_a_program_that_is_killed_is_started_again(tmp_path: Path) -> None
 
     Each time the next call is answered by a new process, and the tools stay the same.
     """
-    sample = Sample.of(tmp_path, stdio_server("files", tmp_path / "files"))
+    sample = Sample.of(tmp_path, plain_server("files", tmp_path / "files"))
     try:
         first = (await sample.call("files", "pid")).text
         tools = [tool.name for tool in await sample.tools("files")]
@@ -232,7 +232,7 @@ async def test_changed_settings_are_followed(tmp_path: Path) -> None:
 async def test_nothing_is_left_running(tmp_path: Path) -> None:
     """Closing ends calls in words, programs that work, hang or still start, and every task."""
     hangs = program("hangs", [sys.executable, "-c", "import time; time.sleep(600)"])
-    sample = Sample.of(tmp_path, stdio_server("files", tmp_path / "files") + hangs)
+    sample = Sample.of(tmp_path, plain_server("files", tmp_path / "files") + hangs)
     tasks, children = asyncio.all_tasks(), psutil.Process().children(recursive=True)
     call = asyncio.create_task(sample.call("files", "slow", seconds=60))
     never = asyncio.create_task(sample.tools("hangs"))

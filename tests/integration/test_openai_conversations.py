@@ -4,13 +4,17 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import RAW_MODEL, elbowroom_with_studio
+from pair_fixtures import Pair
 from request_checks import assert_fits
 from responding import respond, said_to, text_in
 from serving import Served, serve, settings_for
 from small_window import QUESTION, history, small_window, turns_of
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 LIBRARY = {"X-Stainless-Lang": "python"}
 Json = dict[str, Any]
 
@@ -59,52 +63,52 @@ async def test_responses_belong_to_a_conversation(tmp_path: Path, model: str) ->
         assert [(row["id"], row["title"]) for row in listed["data"]] == [(made["id"], "My boat is Anna.")]
 
 
-async def test_items_are_messages_of_the_conversation(tmp_path: Path) -> None:
+async def test_items_are_messages_of_the_conversation(pair: Pair) -> None:
     """Items that are added later stand on the page and before the next input, calls with their results too."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("One.", "Fine.")
-        made = await ask(served)
-        await respond(served, "First?", conversation=made["id"])
-        added = await ask(
-            served,
-            f"/{made['id']}/items",
-            items=[
-                user("Look it up."),
-                {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
-                {"type": "function_call_output", "call_id": "call_1", "output": "oats"},
-            ],
-        )
-        assert [item["type"] for item in added["data"]] == ["message", "function_call", "function_call_output"]
-        assert added["last_id"] == added["data"][-1]["id"]
-        for item in added["data"]:
-            assert await ask(served, f"/{made['id']}/items/{item['id']}", "GET") == {**item, "status_code": 200}
-        async with served.http.get(f"{served.url}/v1/conversations/{made['id']}/messages") as response:
-            roles = [one["message"]["role"] for one in (await response.json())["data"]]
-        assert roles == ["user", "assistant", "user", "assistant", "tool"]
-        await respond(served, "And?", conversation=made["id"])
-        assert [role for role, _ in said_to(studio.chats[1].body)] == [*roles, "user"]
+    served, studio = pair
+    studio.enqueue("One.", "Fine.")
+    made = await ask(served)
+    await respond(served, "First?", conversation=made["id"])
+    added = await ask(
+        served,
+        f"/{made['id']}/items",
+        items=[
+            user("Look it up."),
+            {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "call_1", "output": "oats"},
+        ],
+    )
+    assert [item["type"] for item in added["data"]] == ["message", "function_call", "function_call_output"]
+    assert added["last_id"] == added["data"][-1]["id"]
+    for item in added["data"]:
+        assert await ask(served, f"/{made['id']}/items/{item['id']}", "GET") == {**item, "status_code": 200}
+    async with served.http.get(f"{served.url}/v1/conversations/{made['id']}/messages") as response:
+        roles = [one["message"]["role"] for one in (await response.json())["data"]]
+    assert roles == ["user", "assistant", "user", "assistant", "tool"]
+    await respond(served, "And?", conversation=made["id"])
+    assert [role for role, _ in said_to(studio.chats[1].body)] == [*roles, "user"]
 
 
-async def test_items_added_at_once_are_all_kept(tmp_path: Path) -> None:
+async def test_items_added_at_once_are_all_kept(pair: Pair) -> None:
     """Each of several requests that add to a conversation at the same time gets its own items, and none is lost."""
-    async with elbowroom_with_studio(tmp_path) as (served, _):
-        path = f"/{(await ask(served, items=[user('Begin.')]))['id']}/items"
-        said = [f"Message {number}." for number in range(5)]
-        added = await asyncio.gather(*(ask(served, path, items=[user(text)]) for text in said))
-        assert [texts_in(one) for one in added] == [[text] for text in said]
-        kept = texts_in(await ask(served, f"{path}?order=asc", "GET"))
-        assert kept[0] == "Begin."
-        assert sorted(kept[1:]) == said
+    served, _ = pair
+    path = f"/{(await ask(served, items=[user('Begin.')]))['id']}/items"
+    said = [f"Message {number}." for number in range(5)]
+    added = await asyncio.gather(*(ask(served, path, items=[user(text)]) for text in said))
+    assert [texts_in(one) for one in added] == [[text] for text in said]
+    kept = texts_in(await ask(served, f"{path}?order=asc", "GET"))
+    assert kept[0] == "Begin."
+    assert sorted(kept[1:]) == said
 
 
-async def test_items_without_a_message_are_refused(tmp_path: Path) -> None:
+async def test_items_without_a_message_are_refused(pair: Pair) -> None:
     """Thoughts by themselves are nothing to add, to an empty conversation or to another; the answer says so."""
     thoughts = {"type": "reasoning", "id": "rs_1", "summary": []}
-    async with elbowroom_with_studio(tmp_path) as (served, _):
-        for items in ([], [user("Begin.")]):
-            made = await ask(served, items=items)
-            refused = await ask(served, f"/{made['id']}/items", items=[thoughts])
-            assert (refused["status_code"], refused["error"]["param"]) == (400, "items")
+    served, _ = pair
+    for items in ([], [user("Begin.")]):
+        made = await ask(served, items=items)
+        refused = await ask(served, f"/{made['id']}/items", items=[thoughts])
+        assert (refused["status_code"], refused["error"]["param"]) == (400, "items")
 
 
 async def test_metadata_is_replaced_and_lasts(tmp_path: Path) -> None:
@@ -123,46 +127,46 @@ async def test_metadata_is_replaced_and_lasts(tmp_path: Path) -> None:
         assert (refused["status_code"], refused["error"]["code"]) == (404, "conversation_not_found")
 
 
-async def test_deleted_item(tmp_path: Path) -> None:
+async def test_deleted_item(pair: Pair) -> None:
     """A deleted message is gone from the list, the page and the next prompt; what came after it stays."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("Fine.", "Good.")
-        made = await ask(served, items=[user("One"), user("My PIN is 8417."), user("Three")])
-        secret = (await ask(served, f"/{made['id']}/items?order=asc", "GET"))["data"][1]
-        left = await ask(served, f"/{made['id']}/items/{secret['id']}", "DELETE")
-        assert (left["object"], left["id"]) == ("conversation", made["id"])
-        assert texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET")) == ["One", "Three"]
-        first = await respond(served, "Well?", conversation=made["id"])
-        assert "8417" not in str(studio.chats[0].body)
-        async with served.http.get(f"{served.url}/v1/conversations/{made['id']}/messages?branch=all") as response:
-            assert "8417" not in await response.text()
-        await respond(served, "And?", conversation=made["id"])
-        refused = await ask(served, f"/{made['id']}/items/{first['output'][0]['id']}", "DELETE")
-        assert (refused["status_code"], refused["error"]["code"]) == (409, "item_in_use")
-        last = (await ask(served, f"/{made['id']}/items", "GET"))["data"][0]
-        await ask(served, f"/{made['id']}/items/{last['id']}", "DELETE")
-        assert texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET"))[-2:] == ["Fine.", "And?"]
+    served, studio = pair
+    studio.enqueue("Fine.", "Good.")
+    made = await ask(served, items=[user("One"), user("My PIN is 8417."), user("Three")])
+    secret = (await ask(served, f"/{made['id']}/items?order=asc", "GET"))["data"][1]
+    left = await ask(served, f"/{made['id']}/items/{secret['id']}", "DELETE")
+    assert (left["object"], left["id"]) == ("conversation", made["id"])
+    assert texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET")) == ["One", "Three"]
+    first = await respond(served, "Well?", conversation=made["id"])
+    assert "8417" not in str(studio.chats[0].body)
+    async with served.http.get(f"{served.url}/v1/conversations/{made['id']}/messages?branch=all") as response:
+        assert "8417" not in await response.text()
+    await respond(served, "And?", conversation=made["id"])
+    refused = await ask(served, f"/{made['id']}/items/{first['output'][0]['id']}", "DELETE")
+    assert (refused["status_code"], refused["error"]["code"]) == (409, "item_in_use")
+    last = (await ask(served, f"/{made['id']}/items", "GET"))["data"][0]
+    await ask(served, f"/{made['id']}/items/{last['id']}", "DELETE")
+    assert texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET"))[-2:] == ["Fine.", "And?"]
 
 
 @pytest.mark.parametrize("knows_first_id", [True, False])
-async def test_deleted_item_is_gone_from_all_branches(tmp_path: Path, knows_first_id: bool) -> None:
+async def test_deleted_item_is_gone_from_all_branches(pair: Pair, knows_first_id: bool) -> None:
     """Each model that answers has a branch of its own: what is deleted is in none of them, by whichever of its ids."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("One.", "Two.", "Three.")
-        made = await ask(served, items=[user("Hello"), user("My PIN is 8417."), user("Hello")])
+    served, studio = pair
+    studio.enqueue("One.", "Two.", "Three.")
+    made = await ask(served, items=[user("Hello"), user("My PIN is 8417."), user("Hello")])
+    ids = [item["id"] for item in (await ask(served, f"/{made['id']}/items?order=asc", "GET"))["data"]]
+    await respond(served, "Well?", conversation=made["id"])
+    await respond(served, "And?", conversation=made["id"], model=RAW_MODEL)
+    if not knows_first_id:
         ids = [item["id"] for item in (await ask(served, f"/{made['id']}/items?order=asc", "GET"))["data"]]
-        await respond(served, "Well?", conversation=made["id"])
-        await respond(served, "And?", conversation=made["id"], model=RAW_MODEL)
-        if not knows_first_id:
-            ids = [item["id"] for item in (await ask(served, f"/{made['id']}/items?order=asc", "GET"))["data"]]
-        await ask(served, f"/{made['id']}/items/{ids[1]}", "DELETE")
-        async with served.http.get(f"{served.url}/v1/conversations/{made['id']}/messages?branch=all") as response:
-            assert "8417" not in await response.text()
-        await ask(served, f"/{made['id']}/items/{ids[2]}", "DELETE")
-        texts = texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET"))
-        assert texts == ["Hello", "Well?", "One.", "And?", "Two."]
-        await respond(served, "Last?", conversation=made["id"], model=RAW_MODEL)
-        assert [text for _, text in said_to(studio.chats[2].body)] == [*texts, "Last?"]
+    await ask(served, f"/{made['id']}/items/{ids[1]}", "DELETE")
+    async with served.http.get(f"{served.url}/v1/conversations/{made['id']}/messages?branch=all") as response:
+        assert "8417" not in await response.text()
+    await ask(served, f"/{made['id']}/items/{ids[2]}", "DELETE")
+    texts = texts_in(await ask(served, f"/{made['id']}/items?order=asc", "GET"))
+    assert texts == ["Hello", "Well?", "One.", "And?", "Two."]
+    await respond(served, "Last?", conversation=made["id"], model=RAW_MODEL)
+    assert [text for _, text in said_to(studio.chats[2].body)] == [*texts, "Last?"]
 
 
 async def test_conversation_of_a_chat_goes_on_here(tmp_path: Path) -> None:
@@ -230,18 +234,19 @@ async def test_of_another_person(tmp_path: Path) -> None:
         ({"items": 0}, "items"),
     ],
 )
-async def test_wrong_fields(tmp_path: Path, body: Json, param: str) -> None:
+async def test_wrong_fields(pair: Pair, body: Json, param: str) -> None:
     """What has another form is refused by its name, and nothing is made."""
-    async with elbowroom_with_studio(tmp_path) as (served, _):
-        refused = await ask(served, **body)
-        assert (refused["status_code"], refused["error"]["param"]) == (400, param)
-        assert (await ask(served, "", "GET"))["data"] == []
+    served, _ = pair
+    before = await ask(served, "", "GET")
+    refused = await ask(served, **body)
+    assert (refused["status_code"], refused["error"]["param"]) == (400, param)
+    assert await ask(served, "", "GET") == before
 
 
-async def test_conversation_and_response_together(tmp_path: Path) -> None:
+async def test_conversation_and_response_together(pair: Pair) -> None:
     """A request names where it goes on once."""
-    async with elbowroom_with_studio(tmp_path) as (served, _):
-        url = f"{served.url}/v1/responses"
-        body = {"model": "writer", "input": "a", "conversation": "conv_1", "previous_response_id": "resp_1"}
-        async with served.http.post(url, json=body) as response:
-            assert (response.status, (await response.json())["error"]["param"]) == (400, "previous_response_id")
+    served, _ = pair
+    url = f"{served.url}/v1/responses"
+    body = {"model": "writer", "input": "a", "conversation": "conv_1", "previous_response_id": "resp_1"}
+    async with served.http.post(url, json=body) as response:
+        assert (response.status, (await response.json())["error"]["param"]) == (400, "previous_response_id")

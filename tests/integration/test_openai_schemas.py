@@ -4,9 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
+import pytest_asyncio
 from chatting import AGENT, MODEL, RAW_MODEL, Message, chunks_of, function_spec, stream_bytes
 from openai_schemas import check_schema
+from pair_fixtures import Pair
 from patient_counting import wait_for_counts
 from serving import Served, parse_frames, serve, settings_for
 from small_window import history, small_window
@@ -14,15 +17,16 @@ from small_window import history, small_window
 from elbowroom.demo import Cut, Error, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
 EMBEDDER = "nomic-embed-text-v1.5"
-Pair = tuple[Served, SimulatedLMStudio]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+pair = pair_fixtures.pair
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL, f"openai/{MODEL}"])
 TOOLS = [function_spec("read_note")]
 FLAT_TOOLS: list[Message] = [{"type": "function", **TOOLS[0]["function"]}]
 USED_TOOLS = Script(Reasoning("Hm."), "Looking.", ToolCall("read_note", {"path": "a"}), ToolCall("read_note", {}))
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     """Run elbowroom in front of a simulated LM Studio, which is also reached as any other server."""
     models = [
         SimulatedModel(MODEL, type="vlm", loaded_context_length=32_768),
@@ -30,7 +34,9 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     ]
     async with SimulatedLMStudio(models) as studio:
         other = f'[[providers]]\nid = "openai"\nkind = "openai"\nbase_url = "{studio.base_url}/v1"\n'
-        async with serve(tmp_path, settings_for(studio.base_url, agents=other + AGENT)) as served:
+        async with serve(
+            tmp_path_factory.mktemp("schemas"), settings_for(studio.base_url, agents=other + AGENT)
+        ) as served:
             yield served, studio
 
 

@@ -12,7 +12,7 @@ from outcome import Outcome, chat
 from patient_counting import wait_for_counts
 from serving import Served
 from small_window import ANSWER, QUESTION, WINDOW, history, small_window, turns_of
-from spread_variants import spread
+from spread_variants import spread, spread_few
 
 from elbowroom.demo import Cut, Error, Reasoning, Reply, Script, SimulatedLMStudio, Text, ToolCall, wording
 from elbowroom.demo.journal import RecordedRequest
@@ -25,6 +25,10 @@ WORDINGS: Final = {name: wording(name, 640, REAL, "gemma3") for name in get_args
     "H": f"request (640 tokens) exceeds the available context size ({REAL} tokens), try increasing it",
     "J": f"This model's maximum context length is {REAL} tokens. However, you requested 640 tokens.",
 }
+TOLD: Final = ("A", "E", "F", "J")
+"""Those that name both numbers, none, and the window alone, and another server's."""
+SAME: Final = sorted(set(WORDINGS) - set(TOLD))
+"""Those that say what A says; the table of all wordings, in the tests of units, tells that each is read so."""
 FORMS: Final[dict[str, Callable[[str], Script]]] = {
     "status": lambda text: Script(Reply(400, {"error": text})),
     "event": lambda text: Script(Error(text)),
@@ -80,7 +84,7 @@ def assert_recovered(outcome: Outcome, studio: SimulatedLMStudio) -> None:
 
 
 @pytest.mark.fault("overflow refused", "first", "compacted and sent anew")
-@pytest.mark.parametrize(("name", "form", "stream"), spread(WORDINGS, FORMS, [True, False]))
+@pytest.mark.parametrize(("name", "form", "stream"), spread_few(TOLD, SAME, FORMS, [True, False]))
 async def test_before_the_first_word(tmp_path: Path, name: str, form: str, *, stream: bool) -> None:
     """Whatever the words and wherever they stand: the history shrinks, and the client has its whole answer."""
     async with small_window(tmp_path, Engine(FORMS[form](WORDINGS[name]))) as (served, studio):
@@ -90,7 +94,7 @@ async def test_before_the_first_word(tmp_path: Path, name: str, form: str, *, st
 
 
 @pytest.mark.fault("overflow refused", "streaming", "words kept, error frame; the window is learned")
-@pytest.mark.parametrize(("name", "first"), spread(WORDINGS, [Text("Half a"), Reasoning("Hm")]))
+@pytest.mark.parametrize(("name", "first"), spread_few(TOLD, SAME, [Text("Half a"), Reasoning("Hm")]))
 async def test_after_the_first_word(tmp_path: Path, name: str, first: Text | Reasoning) -> None:
     """The words so far stay, an error frame says why, and the next request is within the window that was taught."""
     async with small_window(tmp_path, Engine(Script(first, Error(WORDINGS[name])))) as (served, studio):
@@ -104,7 +108,7 @@ async def test_after_the_first_word(tmp_path: Path, name: str, first: Text | Rea
         assert (turns_of(studio)[-1].counted_tokens or 0) < (used if name == "E" else REAL)
 
 
-@pytest.mark.parametrize(("name", "stream"), spread(WORDINGS, [True, False]))
+@pytest.mark.parametrize(("name", "stream"), spread_few(TOLD, SAME, [True, False]))
 async def test_nothing_is_compacted_where_the_person_does_not_want_it(
     tmp_path: Path, name: str, *, stream: bool
 ) -> None:
@@ -166,6 +170,25 @@ async def test_a_model_that_is_lost_far_from_the_edge(tmp_path: Path, script: Sc
         assert (outcome.error, outcome.text) == (None, ANSWER)
         first, second = turns_of(studio)
         assert first.body["messages"] == second.body["messages"] == messages
+
+
+@pytest.mark.parametrize(("form", "stream"), spread(FORMS, [True, False]))
+async def test_pictures_that_the_model_does_not_take_are_no_overflow(
+    tmp_path: Path, form: str, *, stream: bool
+) -> None:
+    """However full they make the window: the person hears of them, nothing is compacted for it and nothing learned."""
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/pier.png"}}
+    shown = {"role": "user", "content": [{"type": "text", "text": QUESTION}, picture]}
+    engine = Engine(FORMS[form]("image input is not supported - hint: you may need to provide the mmproj"))
+    async with small_window(tmp_path, engine) as (served, studio):
+        outcome = await ask(served, stream=stream, messages=[shown])
+        assert outcome.error is not None
+        assert outcome.error["code"] == "upstream_rejected"
+        assert outcome.error["message"].startswith("Choose a model that takes pictures")
+        assert outcome.status == 400 or stream
+        assert len(studio.chats) == 1
+        assert (await ask(served, stream=stream)).text == ANSWER
+        assert turns_of(studio)[-1].body["messages"] == CHAT
 
 
 @pytest.mark.parametrize("text", LOST)

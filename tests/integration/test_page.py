@@ -1,5 +1,6 @@
 """The page at `/` as a browser gets it: its files, its headers, and that it needs nothing from elsewhere."""
 
+import json
 import re
 import zipfile
 from collections.abc import AsyncIterator
@@ -11,7 +12,9 @@ from flit_core.buildapi import build_wheel
 from serving import Served, serve, settings_for
 
 from elbowroom.errors import own_command
-from elbowroom.server.page import packed, page_files
+from elbowroom.server.app import create_app
+from elbowroom.server.page import CLIENTS, FILES, packed, page_files
+from elbowroom.settings.live import LiveSettings
 
 ROOT = Path(__file__).parents[2]
 TOKEN = 'token = "env:ELBOWROOM_TEST_TOKEN"'
@@ -69,7 +72,17 @@ async def test_the_command_for_open_webui(served: Served) -> None:
     async with served.http.get(f"{served.url}/page/clients.json") as response:
         told = (await response.json())["webui_command"]
     assert told == f"{own_command()} connect open-webui --url http://127.0.0.1:8080 --key sk-..."
-    assert b"copyable(webuiCommand" in page_files()["connect.js"].body
+    assert b"copyable(more.webui_command" in page_files()["connect.js"].body
+
+
+async def test_commands_name_the_port_that_a_flag_has_set(tmp_path: Path) -> None:
+    """The settings do not tell it, so a command that is pasted into a terminal would ask another server, or none."""
+    live = LiveSettings(tmp_path / "settings.toml", {}, {("server", "host"): None, ("server", "port"): 2399})
+    app = create_app(live, environ={"ELBOWROOM_DATA_DIR": str(tmp_path)})
+    told = json.loads(app[FILES][CLIENTS].body)
+    assert told["options"] == " --port 2399"
+    assert told["webui_command"].endswith(" --key sk-... --port 2399")
+    assert b'--write --model "$model"${options}' in page_files()["connect.js"].body
 
 
 @pytest.mark.threat("scripts in names", "the policy lets nothing else run")

@@ -96,6 +96,7 @@ async def test_three_steps_tick_themselves_and_each_loaded_model_tells_its_room(
             async with opened(browser, served.url) as page:
                 steps = page.get_by_role("region", name="Three steps").get_by_role("listitem")
                 await expect(steps.filter(has_text=", done")).to_have_count(1)
+                await expect(page.get_by_text("Start it, load a model")).to_be_hidden()
                 await expect(page.get_by_role("region", name=QWEN)).to_contain_text("All free")
                 agent = {"id": "writer", "model": QWEN}
                 async with served.http.post(f"{served.url}/api/agents", json=agent) as response:
@@ -298,6 +299,19 @@ async def test_the_whole_of_a_cut_result_is_one_click_away(tmp_path: Path, brows
             await page.get_by_text("Called look").click()
             await page.get_by_role("button", name="Show the full output").click()
             await expect(page.get_by_text("4500: all was well")).to_be_visible()
+
+
+async def test_a_long_message_stays_until_it_can_be_read(tmp_path: Path, browser: Browser) -> None:
+    """One of a few words is gone after seven seconds, and an error of fifty words still there after twenty."""
+    async with serve(tmp_path, settings_for("http://127.0.0.1:9")) as served, opened(browser, served.url) as page:
+        await page.clock.install()
+        for words, seconds, is_there in ((2, 7, False), (50, 20, True)):
+            await page.evaluate(
+                "text => import('/page/dom.js').then(({ toast }) => toast(text, 'bad'))", "word " * words
+            )
+            await expect(page.locator("#toast")).to_be_visible()
+            await page.clock.fast_forward(seconds * 1000)
+            await expect(page.locator("#toast")).to_be_visible(visible=is_there)
 
 
 async def test_a_coding_agent_is_told_the_window(tmp_path: Path, browser: Browser) -> None:

@@ -69,6 +69,23 @@ async def test_an_upstream_that_does_not_take_connections_is_a_503(
     assert {outcome.status for outcome in outcomes} == {503}
 
 
+async def test_a_connection_that_breaks_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """Whoever it is that breaks off in the middle of a frame, the name stands where a sentence has it."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    said = chunk({"content": "Half"})
+
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(head + b"%x\r\n%s\r\nff\r\n" % (len(said), said))
+        await writer.drain()
+
+    async with byte_server(break_off) as port:
+        async with serve(tmp_path, settings_for(f"http://127.0.0.1:{port}", kind="openai")) as served:
+            outcome = await chat(served, "openai/m", stream=True)
+    assert outcome.text == "Half"
+    assert outcome.message.startswith("The upstream server broke off")
+
+
 async def test_an_unknown_host_is_a_503(tmp_path: Path) -> None:
     """A name that does not resolve is said to be wrong, not a mistake of the server's."""
     async with serve(tmp_path, settings_for("http://no-such-host.invalid:1234")) as served:

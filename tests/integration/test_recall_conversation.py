@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, function_spec, stream_bytes
@@ -15,6 +15,7 @@ from small_window import Body, Message, ask_whole, history, orders_of, small_win
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -244,16 +245,23 @@ async def test_a_long_message_fits_the_window(tmp_path: Path) -> None:
     assert essay.startswith(read)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"pattern": "(a+)+$("}, {"pattern": "x" * 5000}, {"pattern": "(a|aa)+$"}, {"message": 9999}, {"no": 1}],
+HOSTILE: Final[Sequence[Body]] = (
+    {"pattern": "(a+)+$("},
+    {"pattern": "x" * 5000},
+    {"pattern": "(a|aa)+$"},
+    {"message": 9999},
+    {"no": 1},
 )
-async def test_hostile_arguments_are_answered(tmp_path: Path, arguments: Body) -> None:
+
+
+async def test_hostile_arguments_are_answered(tmp_path: Path) -> None:
     """Whatever the model writes, it gets a sentence, and the person an answer."""
-    model = Recalls(**arguments)
+    model = Recalls()
     async with running(tmp_path, model) as (served, _):
-        assert (await said(served, LONG)).startswith("I looked it up: ")
-    assert model.results[0].startswith(("Error: ", "[Nothing was found"))
+        for model.arguments in HOSTILE:
+            assert (await said(served, LONG)).startswith("I looked it up: "), model.arguments
+            assert model.results[-1].startswith(("Error: ", "[Nothing was found")), model.arguments
+    assert len(model.results) == len(HOSTILE)
 
 
 async def test_a_name_that_the_client_has_taken(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pair_fixtures
 import pytest
 from chatting import AGENT, MODEL, RAW_MODEL, delta_frame, elbowroom_with_studio
 from note_reader import SECRET, knows, note_reader, prompt_of, reading
+from pair_fixtures import Pair
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
 from responding import respond, said_to, send, stream_events, text_in
@@ -15,6 +17,8 @@ from small_window import ANSWER, QUESTION, history, orders_of, small_window, tur
 
 from elbowroom.demo import Raw, Reasoning, Script, SimulatedLMStudio, SimulatedModel, ToolCall
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both, pair = pair_fixtures.both, pair_fixtures.pair
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 MODELS = pytest.mark.parametrize("model", ["writer", RAW_MODEL])
 
@@ -37,16 +41,16 @@ async def test_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("two clients at once", "first", "two branches")
-async def test_branches(tmp_path: Path) -> None:
+async def test_branches(pair: Pair) -> None:
     """Two requests may go on from the same response; neither knows of the other."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("One.", "Left.", "Right.", "Further left.")
-        first = await respond(served, "First?")
-        left = await respond(served, "Left?", previous_response_id=first["id"])
-        await respond(served, "Right?", previous_response_id=first["id"])
-        await respond(served, "On?", previous_response_id=left["id"])
-        assert [text for _, text in said_to(studio.chats[2].body)] == ["First?", "One.", "Right?"]
-        assert [text for _, text in said_to(studio.chats[3].body)] == ["First?", "One.", "Left?", "Left.", "On?"]
+    served, studio = pair
+    studio.enqueue("One.", "Left.", "Right.", "Further left.")
+    first = await respond(served, "First?")
+    left = await respond(served, "Left?", previous_response_id=first["id"])
+    await respond(served, "Right?", previous_response_id=first["id"])
+    await respond(served, "On?", previous_response_id=left["id"])
+    assert [text for _, text in said_to(studio.chats[2].body)] == ["First?", "One.", "Right?"]
+    assert [text for _, text in said_to(studio.chats[3].body)] == ["First?", "One.", "Left?", "Left.", "On?"]
 
 
 @pytest.mark.threat("other people's conversations", "nor responses")
@@ -67,15 +71,15 @@ async def test_of_another_person(tmp_path: Path) -> None:
         assert text_in(await send(served, f"/{first['id']}", "GET", owner="ada")) == "Secret."
 
 
-async def test_the_owner_may_stand_in_the_body(tmp_path: Path) -> None:
+async def test_the_owner_may_stand_in_the_body(pair: Pair) -> None:
     """Who names himself in the body goes on from his own responses."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue("One.", "Two.")
-        first = await respond(served, safety_identifier="ada")
-        second = await respond(served, safety_identifier="ada", previous_response_id=first["id"])
-        assert second["previous_response_id"] == first["id"]
-        refused = await send(served, model="writer", input="a", previous_response_id=first["id"], user="bob")
-        assert refused["status_code"] == 404
+    served, studio = pair
+    studio.enqueue("One.", "Two.")
+    first = await respond(served, safety_identifier="ada")
+    second = await respond(served, safety_identifier="ada", previous_response_id=first["id"])
+    assert second["previous_response_id"] == first["id"]
+    refused = await send(served, model="writer", input="a", previous_response_id=first["id"], user="bob")
+    assert refused["status_code"] == 404
 
 
 async def test_what_an_agent_has_read(tmp_path: Path) -> None:
@@ -109,19 +113,19 @@ async def test_a_compaction_in_the_middle(tmp_path: Path, monkeypatch: pytest.Mo
         assert after.body["messages"][: len(before.body["messages"])] == before.body["messages"]
 
 
-async def test_references(tmp_path: Path) -> None:
+async def test_references(pair: Pair) -> None:
     """Items may be referred to by their ids instead of being sent back."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue(Script(Reasoning("Hm."), "Looking.", ToolCall("read_note", {"path": "a"})), "Two.")
-        tools = [{"type": "function", "name": "read_note", "parameters": {"type": "object", "properties": {}}}]
-        first = await respond(served, "First?", tools=tools)
-        *references, call = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
-        result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "oats"}
-        asked: list[Any] = [{"role": "user", "content": "First?"}, *references, {"id": call["id"]}, result]
-        await respond(served, asked, tools=tools)
-        question, answer, returned = (one for one in studio.chats[1].body["messages"] if one["role"] != "system")
-        assert (question["content"], answer["content"], returned["content"]) == ("First?", "Looking.", "oats")
-        assert answer["tool_calls"][0]["id"] == returned["tool_call_id"]
+    served, studio = pair
+    studio.enqueue(Script(Reasoning("Hm."), "Looking.", ToolCall("read_note", {"path": "a"})), "Two.")
+    tools = [{"type": "function", "name": "read_note", "parameters": {"type": "object", "properties": {}}}]
+    first = await respond(served, "First?", tools=tools)
+    *references, call = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "oats"}
+    asked: list[Any] = [{"role": "user", "content": "First?"}, *references, {"id": call["id"]}, result]
+    await respond(served, asked, tools=tools)
+    question, answer, returned = (one for one in studio.chats[1].body["messages"] if one["role"] != "system")
+    assert (question["content"], answer["content"], returned["content"]) == ("First?", "Looking.", "oats")
+    assert answer["tool_calls"][0]["id"] == returned["tool_call_id"]
 
 
 async def test_what_reaches_the_model(tmp_path: Path) -> None:
@@ -193,43 +197,43 @@ async def test_what_reaches_the_model(tmp_path: Path) -> None:
         ({"input": [{"id": f"msg_{number}_0"} for number in range(1001)]}, "input"),
     ],
 )
-async def test_refusals(tmp_path: Path, fields: dict[str, Any], param: str) -> None:
+async def test_refusals(pair: Pair, fields: dict[str, Any], param: str) -> None:
     """What cannot be done is a 400 that names the field."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        refused = await send(served, **{"model": "writer", "input": "a", **fields})
-        assert (refused["status_code"], refused["error"]["param"]) == (400, param)
-        assert not studio.chats
+    served, studio = pair
+    refused = await send(served, **{"model": "writer", "input": "a", **fields})
+    assert (refused["status_code"], refused["error"]["param"]) == (400, param)
+    assert not studio.chats
 
 
 READ = {"type": "function", "name": "read"}
 
 
 @pytest.mark.parametrize("allowed", [{"type": "allowed_tools", "mode": "required", "tools": [READ]}, READ])
-async def test_allowed_tools(tmp_path: Path, allowed: dict[str, Any]) -> None:
+async def test_allowed_tools(pair: Pair, allowed: dict[str, Any]) -> None:
     """Of tools that are allowed in part the model sees that part, and of a named one only that."""
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        tools = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("read", "write")]
-        response = await respond(served, tools=tools, tool_choice=allowed, model=RAW_MODEL)
-        assert [tool["function"]["name"] for tool in studio.chats[0].body["tools"]] == ["read"]
-        assert studio.chats[0].body["tool_choice"] == "required"
-        assert response["tool_choice"] == allowed
-        assert [tool["name"] for tool in response["tools"]] == ["read", "write"]
+    served, studio = pair
+    tools = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("read", "write")]
+    response = await respond(served, tools=tools, tool_choice=allowed, model=RAW_MODEL)
+    assert [tool["function"]["name"] for tool in studio.chats[0].body["tools"]] == ["read"]
+    assert studio.chats[0].body["tool_choice"] == "required"
+    assert response["tool_choice"] == allowed
+    assert [tool["name"] for tool in response["tools"]] == ["read", "write"]
 
 
-async def test_probabilities(tmp_path: Path) -> None:
+async def test_probabilities(pair: Pair) -> None:
     """Probabilities of tokens stand at the words that they belong to."""
     token = {"token": "Yes", "logprob": -0.5, "bytes": [89], "top_logprobs": [{"token": "No", "logprob": -1.5}]}
     frame = delta_frame({"content": "Yes"}, logprobs=None).replace(
         b'"finish_reason": null', b'"finish_reason": null, "logprobs": ' + json.dumps({"content": [token]}).encode()
     )
-    async with elbowroom_with_studio(tmp_path) as (served, studio):
-        studio.enqueue(Script(Reasoning("Hm."), Raw(frame)))
-        events = await stream_events(served, include=["message.output_text.logprobs"], top_logprobs=1)
-        assert studio.chats[0].body["logprobs"] is True
-        [delta] = [event for event in events if event["type"] == "response.output_text.delta"]
-        top = {"token": "No", "logprob": -1.5, "bytes": [78, 111]}
-        assert delta["logprobs"] == [{**token, "top_logprobs": [top]}]
-        assert events[-1]["response"]["output"][1]["content"][0]["logprobs"] == delta["logprobs"]
+    served, studio = pair
+    studio.enqueue(Script(Reasoning("Hm."), Raw(frame)))
+    events = await stream_events(served, include=["message.output_text.logprobs"], top_logprobs=1)
+    assert studio.chats[0].body["logprobs"] is True
+    [delta] = [event for event in events if event["type"] == "response.output_text.delta"]
+    top = {"token": "No", "logprob": -1.5, "bytes": [78, 111]}
+    assert delta["logprobs"] == [{**token, "top_logprobs": [top]}]
+    assert events[-1]["response"]["output"][1]["content"][0]["logprobs"] == delta["logprobs"]
 
 
 async def test_another_model_goes_on(tmp_path: Path) -> None:
@@ -246,11 +250,11 @@ async def test_another_model_goes_on(tmp_path: Path) -> None:
             assert len((await listed.json())["data"]) == 1
 
 
-async def test_allowed_tools_with_odd_names_are_left_out(tmp_path: Path) -> None:
+async def test_allowed_tools_with_odd_names_are_left_out(pair: Pair) -> None:
     """A name that is no text allows no tool, and is no mistake of the server."""
-    async with elbowroom_with_studio(tmp_path) as (served, _):
-        choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"name": ["f"]}]}
-        tools = [{"type": "function", "name": "f", "parameters": {}}]
-        body = {"model": "writer", "input": "x", "tools": tools, "tool_choice": choice}
-        async with served.http.post(f"{served.url}/v1/responses", json=body) as response:
-            assert response.status == 200
+    served, _ = pair
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"name": ["f"]}]}
+    tools = [{"type": "function", "name": "f", "parameters": {}}]
+    body = {"model": "writer", "input": "x", "tools": tools, "tool_choice": choice}
+    async with served.http.post(f"{served.url}/v1/responses", json=body) as response:
+        assert response.status == 200

@@ -19,6 +19,7 @@ from serving import Served, serve, settings_for
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.admission import slots as admission_slots
 from elbowroom.context.costs import Moving
+from elbowroom.providers import slot_files
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.providers.slot_files import file_name
@@ -215,23 +216,93 @@ async def test_a_client_that_chooses_its_slot(tmp_path: Path) -> None:
 
 
 async def test_requests_of_one_conversation_at_once(tmp_path: Path) -> None:
-    """Each gets a slot of its own; a third is sent without one, for the engine to queue."""
-    running, all_there = 0, asyncio.Event()
+    """Each gets a slot of its own; a third is not sent before one of them has ended."""
+    both_there = asyncio.Event()
     answers = reads(lambda body: 0)
 
     async def chat(request: web.Request) -> web.StreamResponse:
-        nonlocal running
-        running += 1
-        if running == 3:
-            all_there.set()
-        await all_there.wait()
+        if len(fake.asked_at(CHAT)) == 2:
+            both_there.set()
+        await both_there.wait()
         answer: web.StreamResponse = await answers(request)
         return answer
 
     async with llama(tmp_path, 2, chat, says(NO_ACTION, status=400)) as (fake, served):
         asked = [ask(served, "A", 0) for _ in range(3)]
         await asyncio.wait_for(asyncio.gather(*asked), 10)
-        assert {one.json.get("id_slot") for one in fake.asked_at(CHAT)} == {0, 1, None}
+        assert [one.json["id_slot"] for one in fake.asked_at(CHAT)][:2] == [0, 1]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_nothing_waits_in_the_engine(tmp_path: Path, slots: int) -> None:
+    """It is never asked for more at once than it has slots for, moves included: it forgets some of what waits there."""
+    last, sizes, at_once = [0], dict[str, int](), [0]
+
+    def cached(body: Body) -> int:
+        last.append(size_of(body) + 2)
+        return 0
+
+    def counted(handler: Callable[[web.Request], Any]) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            at_once.append(at_once[-1] + 1)
+            try:
+                await asyncio.sleep(0.02)
+                answer: web.StreamResponse = await handler(request)
+                return answer
+            finally:
+                at_once.append(at_once[-1] - 1)
+
+        return handle
+
+    async def move(request: web.Request) -> web.Response:
+        return slot(request, sizes, last)
+
+    async with llama(tmp_path, slots, counted(reads(cached)), counted(move)) as (fake, served):
+        for turn in range(3):
+            await asyncio.gather(*(ask(served, name, turn) for name in ("A", "B", "C", "D")))
+        assert len(fake.asked_at(CHAT)) >= 12
+        assert moves(fake)
+    assert max(at_once) == slots
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_a_request_that_a_server_has_forgotten(
+    tmp_path: Path, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a request is silent and no slot works, it is sent again, later each time; who asked is answered."""
+    monkeypatch.setattr(slot_files, "LOOK_SECONDS", 0.02)
+    answers = reads(lambda body: 0)
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        if len(fake.asked_at(CHAT)) < 3:
+            await asyncio.sleep(60)
+        answer: web.StreamResponse = await answers(request)
+        return answer
+
+    async with llama(tmp_path, slots, chat, says(NO_ACTION, status=400)) as (fake, served):
+        await asyncio.wait_for(ask(served, "A", 0), 20)
+        first, *again = fake.asked_at(CHAT)
+        assert [one.json for one in again] == [first.json] * 2
+
+
+@pytest.mark.parametrize(("busy", "status"), [({1}, 200), ((), 501)], ids=["works", "does not tell"])
+async def test_a_request_that_a_server_may_be_at_work_on(
+    tmp_path: Path, busy: Collection[int], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent once, however long it is silent: while a slot works or the server does not tell."""
+    monkeypatch.setattr(slot_files, "LOOK_SECONDS", 0.02)
+    answers = reads(lambda body: 0)
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        looks = len(fake.asked_at("/slots"))
+        await eventually(lambda: len(fake.asked_at("/slots")) >= looks + 6, "it was not looked")
+        answer: web.StreamResponse = await answers(request)
+        return answer
+
+    move = says(NO_ACTION, status=400)
+    async with llama(tmp_path, 2, chat, move, busy=busy, slots_status=status) as (fake, served):
+        await asyncio.wait_for(ask(served, "A", 0), 20)
+        assert len(fake.asked_at(CHAT)) == 1
 
 
 async def test_a_server_without_a_folder_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

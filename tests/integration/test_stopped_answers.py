@@ -116,6 +116,23 @@ async def test_call_that_crosses_the_edge(tmp_path: Path, words: str, *, stream:
         check_requests(studio)
 
 
+@pytest.mark.parametrize(("stream", "words"), spread([True, False], ["", "I will write it down."]))
+async def test_call_that_no_compaction_makes_room_for(tmp_path: Path, words: str, *, stream: bool) -> None:
+    """Where nothing of the conversation can go, the very same prompt is not sent again: the answer ends."""
+    endless = ToolCall("write_note", {"path": "log.md", "text": WHOLE_LOG})
+
+    def writes(body: dict[str, Any]) -> Script:
+        return Script(*([words] if words and len(body["messages"]) == 1 else []), endless)
+
+    async with small_window(tmp_path, writes) as (served, studio):
+        asked = [{"role": "user", "content": QUESTION}]
+        answer = await ask(served, stream=stream, messages=asked, tools=TOOLS)
+        assert (answer["text"], answer["calls"], answer["finish"]) == (words, [], "length")
+        prompts = [chat.body["messages"] for chat in studio.chats]
+        assert len(prompts) == (2 if words else 1)
+        assert prompts[0] != prompts[-1] or not words
+
+
 @STREAMED
 async def test_answer_with_a_format_is_not_stopped(tmp_path: Path, *, stream: bool) -> None:
     """What has to be one JSON text is left to run to the limit: one request, and `length` where it is cut there."""

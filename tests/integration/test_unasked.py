@@ -127,11 +127,11 @@ async def test_a_name_brings_it_back_without_a_question(tmp_path: Path) -> None:
     [
         ("auto", True, True),
         ("unasked", True, True),
-        ("both", True, True),
-        ("tool", False, False),
+        pytest.param("both", True, True, marks=pytest.mark.long),
+        pytest.param("tool", False, False, marks=pytest.mark.long),
         ("off", False, False),
         ("agents", False, False),
-        ("all", False, False),
+        pytest.param("all", False, False, marks=pytest.mark.long),
     ],
 )
 async def test_the_setting(tmp_path: Path, recall: str, *, raw: bool, agent: bool) -> None:

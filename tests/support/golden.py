@@ -24,9 +24,9 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -489,17 +489,23 @@ def main() -> int:
         if options.only in journey.name and (not options.named or file_of(journey.name).stem in options.named)
     ]
     changed = 0
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), _warm_up) as pool:
+    with ExitStack() as stack:
+        of_each: Callable[..., Iterator[Any]] = map
+        if options.jobs == 1:
+            _warm_up()
+        else:
+            pool = ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), _warm_up)
+            of_each = stack.enter_context(pool).map
         if options.write:
             options.write.mkdir(parents=True, exist_ok=True)
-            for name, text in zip(names, pool.map(_played_in_full, names), strict=True):
+            for name, text in zip(names, of_each(_played_in_full, names), strict=True):
                 (options.write / file_of(name).name).write_text(text, encoding="utf-8")
         elif options.freeze:
             FROZEN.mkdir(exist_ok=True)
-            for name, text in zip(names, pool.map(text_of_journey, names), strict=True):
+            for name, text in zip(names, of_each(text_of_journey, names), strict=True):
                 file_of(name).write_text(text, encoding="utf-8")
         else:
-            for name, found in zip(names, pool.map(differences, names), strict=True):
+            for name, found in zip(names, of_each(differences, names), strict=True):
                 if found:
                     changed += 1
                     sys.stdout.write("\n".join([f"== {name}", *found[:60], ""]))

@@ -16,12 +16,18 @@ from elbowroom.agents.tools.tool import ServerTool, ToolResult
 from elbowroom.settings.load import LoadedSettings
 
 SCRIPT = Path(__file__).with_name("mcp_sample_server.py")
+PLAIN = SCRIPT.with_name("mcp_plain_server.py")
 
 
 def stdio_server(name: str, journal: Path, *lines: str, is_old: bool = False) -> str:
     """Return the settings of a sample server that is started as a program."""
     command = [sys.executable, str(SCRIPT), "stdio", str(journal), *(["--old"] if is_old else [])]
     return program(name, command, *lines)
+
+
+def plain_server(name: str, journal: Path) -> str:
+    """Return the settings of a server without the library of MCP, which takes a second to load."""
+    return program(name, [sys.executable, str(PLAIN), str(journal)])
 
 
 def program(name: str, command: Sequence[str], *lines: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -137,6 +138,7 @@ def toolbox(target: Target) -> Sequence[Any]:
 
 async def trace_requests(folder: Path) -> dict[str, Trace]:
     """Trace each request once all that is loaded, opened or counted only once is there."""
+    import_module("elbowroom.agents.run")  # which takes three times as long with a tracer
     tracer = Tracer()
     mock.patch.object(write_behind, "LOOK_SECONDS", 3600.0).start()  # at its own file, whether requests come or not
     async with elbowroom_with_studio(folder, toolbox=toolbox, agents=AGENT) as (served, studio):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import IO, Final
 
 import aiohttp
 from command_line import PATIENCE, environment
+from forks import Forked, can_fork
 from postgresql import new_place
 from processes import free_port
 
@@ -34,8 +36,8 @@ class OneServer:
     def __init__(self, folder: Path, settings: str, ahead: float = 0.0) -> None:
         self.port = free_port()
         self.folder = folder
-        self._program = (str(AHEAD), str(ahead)) if ahead else ("-m", "elbowroom")
-        self._process: asyncio.subprocess.Process | None = None
+        self._ahead = ahead
+        self._process: asyncio.subprocess.Process | Forked | None = None
         self._log: IO[bytes] | None = None
         folder.mkdir(parents=True)
         (folder / "token").write_text(TOKEN, encoding="utf-8")
@@ -60,18 +62,26 @@ class OneServer:
 
     async def start(self) -> None:
         """Start it, and wait until it is ready."""
-        data = {"ELBOWROOM_DATA_DIR": str(self.folder / "data")}
         self._log = (self.folder / "log").open("ab")
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *self._program, "serve", "--config", str(self.folder / "settings.toml")),
-            env=environment(self.folder, **data),
-            stdout=self._log,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        self._process = await self._started(self._log.fileno())
         async with aiohttp.ClientSession() as http, asyncio.timeout(PATIENCE):
             while not await self.is_ready(http):
                 assert self._process.returncode is None, self.said()
                 await asyncio.sleep(LOOK_EVERY)
+
+    async def _started(self, log: int) -> asyncio.subprocess.Process | Forked:
+        command = ("serve", "--config", str(self.folder / "settings.toml"))
+        own = environment(self.folder, ELBOWROOM_DATA_DIR=str(self.folder / "data"))
+        if can_fork({}) and not self._ahead:
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            try:
+                return await asyncio.to_thread(Forked, command, own, (nothing, log, log))
+            finally:
+                os.close(nothing)
+        program = (str(AHEAD), str(self._ahead)) if self._ahead else ("-m", "elbowroom")
+        return await asyncio.create_subprocess_exec(
+            sys.executable, *program, *command, env=own, stdout=log, stderr=asyncio.subprocess.STDOUT
+        )
 
     async def is_ready(self, http: aiohttp.ClientSession) -> bool:
         """Ask whether it should be given requests."""
@@ -110,8 +120,11 @@ class OneServer:
         process, self._process = self._process, None
         if process.returncode is None:
             process.send_signal(how)
-        async with asyncio.timeout(PATIENCE):
-            code = await process.wait()
+        if isinstance(process, Forked):
+            code = await asyncio.to_thread(process.wait, PATIENCE)
+        else:
+            async with asyncio.timeout(PATIENCE):
+                code = await process.wait()
         self._log.close()
         return code
 

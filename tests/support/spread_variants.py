@@ -23,3 +23,9 @@ def spread(*values: Collection[Any]) -> list[Any]:
     places = product(first, *others)
     found = zip(places, product(*values), strict=True)
     return [pytest.param(*one, marks=[] if place in quick else [pytest.mark.long]) for place, one in found]
+
+
+def spread_few(few: Collection[Any], more: Iterable[Any], *values: Collection[Any]) -> list[Any]:
+    """Return all combinations where the quick tests need a few values of the first parameter alone, spread as above."""
+    rest = (pytest.param(*one, marks=pytest.mark.long) for one in product(more, *values))
+    return [*spread(few, *values), *rest]

@@ -227,6 +227,7 @@ async def ask(
             capacity=question.window,
             tokens=question.prompt + question.body["max_tokens"] if held is None else held,
             prompt=question.prompt,
+            slots=info.slots,
             priority=priority,
             on_wait=job.pause if job is not None and priority is Priority.BACKGROUND else on_wait,
             leaves=leaves,

@@ -234,7 +234,8 @@ def _not_found(name: str, rows: Sequence[CatalogRow], meant: Sequence[CatalogRow
     else:
         spellings = {spelling: row.id for row in reversed(rows) for spelling in (row.model, row.name, row.id)}
         why = f"There is no model {name!r}{did_you_mean(name, spellings)}."
-    unknown = f" Not known now, since it does not answer: what {' and '.join(map(repr, silent))} has." if silent else ""
+    away = ", ".join(map(repr, silent))
+    unknown = f" Not known now are the models of {away}; `elbowroom status` says why." if silent else ""
     return f"{why} Available: {named}{more}.{unknown}"
 
 

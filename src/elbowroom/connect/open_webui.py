@@ -129,11 +129,15 @@ class OpenWebUI:
         if not isinstance(value, dict):
             raise self._other()
         if status >= 400:
-            raise ElbowroomError(f"Open WebUI answers {path} with {status}: {value.get('detail')}")
+            if "detail" not in value:  # which every error of Open WebUI has
+                raise self._other()
+            raise ElbowroomError(f"Open WebUI answers {path} with {status}: {value['detail']}")
         return value
 
     def _other(self) -> ElbowroomError:
-        return ElbowroomError(f"What answers at {self.url} is no Open WebUI, or one older than 0.6.")
+        return ElbowroomError(
+            f"What answers at {self.url} is no Open WebUI, or one older than 0.6. Name another address with --url."
+        )
 
 
 def _capabilities(config: Mapping[str, Any]) -> dict[str, Any]:

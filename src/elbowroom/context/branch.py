@@ -291,11 +291,18 @@ def _head(row: ConversationRow, shown: int, kept: int) -> str:
 def _compactions(compactions: Sequence[KeptCompaction]) -> Iterator[str]:
     if not compactions:
         return
-    told = "\n".join(f"- {_moment(each.at)}: {_sizes(each)}" for each in compactions)
+    told = "\n".join(f"- {_moment(each.at)}: {_sizes(each)}{_fate(each)}" for each in compactions)
     yield f"Compacted for the model; what is below is the original:\n\n{told}\n\n"
     for number, each in enumerate(compactions, 1):
+        if each.edited is not None:
+            yield f"Summary {number}, in a person's words:\n\n{fenced(each.edited)}"
         if each.details and each.details.summary:
-            yield f"Summary {number}:\n\n{fenced(each.details.summary)}"
+            before = "" if each.edited is None else ", as it was"
+            yield f"Summary {number}{before}:\n\n{fenced(each.details.summary)}"
+
+
+def _fate(compaction: KeptCompaction) -> str:
+    return "" if compaction.undone is None else f"; taken back {_moment(compaction.undone)}"
 
 
 def _sizes(compaction: KeptCompaction) -> str:

@@ -305,10 +305,10 @@ def change_between(before: SentPrompt, now: SentPrompt) -> Change:
         return Change("machine_changed" if _anywhere(now.model) == _anywhere(before.model) else "model_changed", 0)
     if not now.is_in_load_of(before):
         return Change("engine_forgot", 0)
+    if now.compacted != before.compacted:  # which may bring the tool that searches what was removed, or take it away
+        return Change("compacted", shared if now.tools == before.tools else 0)
     if now.tools != before.tools:
         return Change("tools_changed", 0)
-    if now.compacted != before.compacted:
-        return Change("compacted", shared)
     if shared == 0 and (now.has_system or before.has_system):
         return Change("system_changed", 0)
     return Change("messages_changed", shared)

@@ -5,12 +5,15 @@ import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, assert_never
+from typing import Any, Final, Literal, Protocol, assert_never
 
 from elbowroom.demo import wire
 from elbowroom.demo.models import ReasoningField
 from elbowroom.demo.residency import Generation, GenerationError
 from elbowroom.demo.script import Cut, Error, Pause, Raw, Reasoning, Reply, Script, Step, Text, ToolCall, WaitFor
+
+TOGETHER: Final = 8
+"""After so many tokens an engine without a pace lets others go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,10 @@ async def _generate(
         room = len(tokens) if limits.max_tokens is None else limits.max_tokens - generation.completion_tokens
         text = "".join(tokens[: max(0, room)])
         count = min(len(tokens), max(0, room))
-        await generation.pause(count / limits.tokens_per_second if limits.tokens_per_second else 0)
+        if limits.tokens_per_second:
+            await generation.pause(count / limits.tokens_per_second)
+        elif generation.completion_tokens % TOGETHER == 0:
+            await generation.pause(0)
         goes_on = count == 0 or limits.grow(count)
         generation.completion_tokens += count
         generation.reasoning_tokens += count if thinking else 0

@@ -156,7 +156,7 @@ def summary(findings: Sequence[Finding]) -> str:
 def _paragraph(found: Finding, label: int, width: int) -> str:
     head = f"{MARKS[found.severity]}  {found.check:<{label}}  "
     indent = " " * len(head)
-    where = f"{found.where}: " if found.where and found.severity != "ok" else ""
+    where = "" if found.severity == "ok" or found.where in found.what else f"{found.where}: "
     lines = _wrapped(f"{where}{found.what}", width - len(indent))
     if found.remedy:
         arrow = "-> "

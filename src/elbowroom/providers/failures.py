@@ -19,6 +19,7 @@ import aiohttp
 from elbowroom.errors import (
     ContextOverflow,
     ElbowroomError,
+    MediaRefused,
     ModelUnavailable,
     StreamCut,
     UpstreamBusy,
@@ -38,6 +39,12 @@ LONGEST_RETRY_AFTER: Final = 100
 """Characters of a Retry-After header; a longer one is nonsense."""
 MARKUP: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 LOST_MODEL: Final = ("model is unloaded", "model has crashed", "model unloaded", "channel error", "no models loaded")
+
+NO_MEDIA: Final = re.compile(
+    r"(image|audio|video) input is not supported|does not support (image|audio|video)"
+    r"|missing data required for image input|not a multimodal model|at most 0 (image|audio|video)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,8 @@ def failure_of_response(status: int, body: bytes, headers: Mapping[str, str], so
     if status in (429, 503):
         message = f"{source.name} takes no more requests just now: {text}"
         return UpstreamBusy(message, status=status, retry_after=seconds_to_wait(headers.get("Retry-After")))
+    if NO_MEDIA.search(text):
+        return _refused_media(text, source)
     if _names_lost_model(text):
         return _lost_model(text, source)
     if 400 <= status < 500:
@@ -103,6 +112,8 @@ def failure_of(error: Any, source: Source) -> ElbowroomError:
     whole = json.dumps(error, ensure_ascii=False) if not isinstance(error, str) else error
     if overflow := recognise_overflow(whole):
         return overflow_error(overflow, text, source)
+    if NO_MEDIA.search(text):
+        return _refused_media(text, source)
     if _names_lost_model(text):
         return _lost_model(text, source)
     return UpstreamError(f"{source.name} reports an error: {text}")
@@ -133,6 +144,11 @@ def seconds_to_wait(header: str | None) -> int | None:
 
 def _names_lost_model(text: str) -> bool:
     return any(words in text.lower() for words in LOST_MODEL)
+
+
+def _refused_media(text: str, source: Source) -> MediaRefused:
+    remedy = "Choose a model that takes pictures or sounds, or leave them out of the conversation."
+    return MediaRefused(f"{remedy} {source.name} refuses the request: {text}", status=400)
 
 
 def _lost_model(text: str, source: Source) -> ModelUnavailable:

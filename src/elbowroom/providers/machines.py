@@ -229,8 +229,8 @@ class Machines:
 
     def _not_found(self, model: str, listed: Mapping[Machine, Sequence[ModelInfo]]) -> str:
         there = ", ".join(info.id for info in merged(self.id, listed) if info.kind != "embedding") or "none"
-        silent = [machine.id for machine in self.machines if machine not in listed]
-        unknown = f" Not known now, since it does not answer: what {' and '.join(silent)} has." if silent else ""
+        away = ", ".join(machine.id for machine in self.machines if machine not in listed)
+        unknown = f" Not known now are the models of {away}; `elbowroom status` says why." if away else ""
         return f"No machine of {self.id!r} has a model {model!r}. They have: {there}.{unknown}"
 
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -59,7 +60,8 @@ class OpenAICompatible:
         self._model_files = model_files or {}
         self._counters = Recent[str, TokenCounter]("counters", COUNTERS_KEPT)
         self._windows = Windows(self._upstream, self._base.removesuffix("/v1"))
-        self.slot_files: SlotFiles | None = LlamaCppSlots(self._upstream, self._base.removesuffix("/v1"))
+        self._slots = LlamaCppSlots(self._upstream, self._base.removesuffix("/v1"))
+        self.slot_files: SlotFiles | None = self._slots
         self._models = RecentModels(self._fetch_models, time.monotonic, FRESH_SECONDS)
 
     async def models(self) -> Sequence[ModelInfo]:
@@ -82,7 +84,8 @@ class OpenAICompatible:
         if info.tells_reading:
             body = {**body, "return_progress": True}
         with self._models.forgotten_on_failure():
-            response = await self._upstream.post(f"{self._base}/chat/completions", body)
+            post = partial(self._upstream.post, f"{self._base}/chat/completions", body)
+            response = await (self._slots.begun(info.id, post) if info.slots else post())
             with closing(ChatAnswer(response, self._upstream.source, info.loaded_context)) as answer:
                 while events := await answer.more():
                     yield events

@@ -1,21 +1,31 @@
-"""Saves and restores what a llama.cpp server keeps of a conversation in one of its slots."""
+"""Saves and restores what a llama.cpp server keeps of a conversation in a slot, and asks what its slots do."""
 
+import asyncio
 import hashlib
+import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
+
+import aiohttp
 
 from elbowroom.errors import UpstreamError
 from elbowroom.providers.base import SlotMoved, SlotState
 from elbowroom.providers.failures import failure_of_response
 from elbowroom.providers.upstream import ANSWER_SECONDS, Reply, Upstream, parse_upstream_json
 
+log = logging.getLogger(__name__)
 NO_ACTION: Final = "none"
 """A server without a folder for saved slots does not even look which action it is asked for."""
 UNKNOWN_ACTION: Final = 400
 TELLS_WITHIN: Final = 1.0
 """Seconds in which a server tells what its slots do; chats wait for it."""
+
+LOOK_SECONDS = 5.0
+"""How often it is looked, at first, whether a server that is silent works on anything."""
+LOOKS: Final = 2
+"""A request is taken to be forgotten when nothing is worked on at so many looks, one after another."""
 
 
 class LlamaCppSlots:
@@ -44,6 +54,38 @@ class LlamaCppSlots:
             return {int(row["id"]): SlotState(bool(row["is_processing"]), row.get("id_task")) for row in rows} or None
         except (UpstreamError, ValueError, TypeError, AttributeError, LookupError):
             return None
+
+    async def begun(self, model: str, post: Callable[[], Awaitable[aiohttp.ClientResponse]]) -> aiohttp.ClientResponse:
+        """Return the response to a request that is posted, and posted again where the server has forgotten it.
+
+        A request that waits there is begun when a slot is released, which begins one only. Where that is cancelled in
+        this moment, or is about to save a slot, all others wait for the next release: for ever, if nothing else comes.
+        A server may be slow to begin, so that it is looked half as often for each time that the request was posted.
+        """
+        pause = LOOK_SECONDS
+        while True:
+            forgotten = asyncio.timeout(None)
+            try:
+                async with forgotten:
+                    watching = asyncio.create_task(self._watch(model, pause, forgotten))
+                    try:
+                        return await post()
+                    finally:
+                        watching.cancel()
+            except TimeoutError:
+                if not forgotten.expired():
+                    raise
+            log.warning("%s has forgotten a request, and is asked again.", self._upstream.source.name)
+            pause *= 2
+
+    async def _watch(self, model: str, pause: float, forgotten: asyncio.Timeout) -> None:
+        """Let the time be over once no slot has worked at some looks, one after another."""
+        idle = 0
+        while idle < LOOKS:
+            await asyncio.sleep(pause)
+            states = await self.states(model)
+            idle = idle + 1 if states is not None and not any(slot.is_busy for slot in states.values()) else 0
+        forgotten.reschedule(0)
 
     async def save(self, model: str, slot: int, number: int, seconds: float) -> SlotMoved:
         """Write what the slot has into the file with this number, over what that had; within so many seconds."""

@@ -257,7 +257,7 @@ class WatchedBody:
                 f"{name} fell silent in the middle of its answer. It may still be computing; its log tells more."
             )
         kept = " The text so far is kept; ask again to go on." if self._has_begun else ""
-        return StreamCut(f"The connection to {name} broke in the middle of the answer.{kept}")
+        return StreamCut(f"{name} broke off the connection in the middle of its answer.{kept}")
 
     def _look(self) -> None:
         now, most = self._loop.time(), SILENCE_SECONDS if self._has_begun else FIRST_BYTE_SECONDS

@@ -182,6 +182,11 @@ async def _check_token(request: web.Request, rules: AccessRules) -> None:
     elif rules.token is not None and not (request.path == CLAIM and request.method == hdrs.METH_POST):
         if given.startswith(TOKENS_BEGIN):
             raise _unknown()
+        if given:
+            raise Unauthorized(
+                "The token that came with the request is not this elbowroom's. Give your program the one of "
+                "server.token or ELBOWROOM_TOKEN as its API key."
+            )
         raise Unauthorized("This elbowroom asks for its token: send it as Authorization: Bearer <token>.")
 
 

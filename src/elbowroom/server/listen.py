@@ -137,8 +137,15 @@ def _why_not(error: OSError | UnicodeError, host: str, port: int) -> str:
             f"Port {port} on {host} is in use, perhaps by another elbowroom. "
             f"Stop that one, or choose another port: add --port {other} to the command."
         )
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
+        return (
+            f"elbowroom may not listen on port {port} of {host}. Take one above 1023: add --port 2345 to the command."
+        )
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return f"server.host = {host!r}, server.port = {port}: nothing can listen there: {reason}."
+    return (
+        f"server.host = {host!r}, server.port = {port}: nothing can listen there: {reason}. "
+        "Choose an address of this machine."
+    )
 
 
 def tell_service_manager(notice: str, environ: Mapping[str, str]) -> None:

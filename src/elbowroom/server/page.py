@@ -17,13 +17,14 @@ from elbowroom.errors import NotFound, RequestError, own_command
 from elbowroom.logs.file import last_lines, log_path
 from elbowroom.logs.redaction import REDACTOR
 from elbowroom.server.guard import PAGE, PARTS
-from elbowroom.server.state import ENVIRONMENT
+from elbowroom.server.state import ENVIRONMENT, SETTINGS
 from elbowroom.settings.fields import data_dir
+from elbowroom.settings.load import FLAG, LoadedSettings
 
 START: Final = "index.html"
 CLIENTS: Final = "clients.json"
 """The part that is not a file: the table of programs that `elbowroom connect` knows."""
-WEBUI_COMMAND: Final = "{} connect open-webui --url http://127.0.0.1:8080 --key sk-..."
+WEBUI_COMMAND: Final = "{} connect open-webui --url http://127.0.0.1:8080 --key sk-...{}"
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -70,17 +71,17 @@ FILES: web.AppKey[dict[str, PageFile]] = web.AppKey("FILES", dict)
 
 def add_page_routes(app: web.Application) -> None:
     """Add the page and its parts."""
-    app[FILES] = {
-        **page_files(),
-        CLIENTS: _read(
-            json.dumps(
-                {"command": own_command(), "webui_command": WEBUI_COMMAND.format(own_command()), **table()}
-            ).encode(),
-            "application/json",
-        ),
-    }
+    command, options = own_command(), address_told(app[SETTINGS].current())
+    told = {"command": command, "options": options, "webui_command": WEBUI_COMMAND.format(command, options)}
+    app[FILES] = {**page_files(), CLIENTS: _read(json.dumps({**told, **table()}).encode(), "application/json")}
     app.router.add_get(PAGE, show_page)
     app.router.add_get(PARTS + "{name}", show_part)
+
+
+def address_told(loaded: LoadedSettings) -> str:
+    """Return the flags that the server was told its address by, each after a blank: a command finds it by them."""
+    by_flag = [name for name in ("host", "port") if loaded.sources.get(("server", name), "").startswith(FLAG)]
+    return "".join(f" --{name} {getattr(loaded.settings.server, name)}" for name in by_flag)
 
 
 @cache

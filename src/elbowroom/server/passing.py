@@ -178,7 +178,7 @@ async def _passed(admission: Admission, target: Target, body: dict[str, Any]) ->
     if room is not None:
         pool, held = (target.provider.id, info.id), room.prompt + room.answer
         entered = admission.admitted(
-            pool, capacity=room.window, tokens=held, priority=Priority.CHAT, prompt=room.prompt
+            pool, capacity=room.window, tokens=held, priority=Priority.CHAT, prompt=room.prompt, slots=info.slots
         )
     async with entered as ticket, aclosing(_parts(target, sent, body["model"])) as parts:
         async for part in parts:

@@ -5,6 +5,7 @@ What cannot work is refused; what may surprise becomes a sentence for the person
 
 import errno
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -157,9 +158,11 @@ def doubtful_servers(settings: Settings, folder: Path, environ: Mapping[str, str
     """
     for index, server in enumerate(settings.mcp_servers):
         if server.enabled and server.command and not _is_found(server, folder, environ):
+            words = [*server.command[0].split(), *server.command[1:]]
+            apart = f" Write each argument by itself: {json.dumps(words)}." if len(words) > len(server.command) else ""
             yield (
                 f"mcp_servers[{index}].command: the program {server.command[0]!r} is not found; "
-                f"the tools of {server.name!r} are missing until it is."
+                f"the tools of {server.name!r} are missing until it is.{apart}"
             )
     disabled = {server.name for server in settings.mcp_servers if not server.enabled}
     for index, agent in enumerate(settings.agents):

@@ -102,7 +102,9 @@ def doubtful_sampling(data: Mapping[str, Any]) -> Iterator[str]:
 def did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """Return ` (did you mean X?)`, or nothing where no known name is similar; `known` maps names to suggestions."""
     folded = {candidate.casefold(): suggestion for candidate, suggestion in known.items()}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.75)
+    typed = name.casefold()
+    near = difflib.get_close_matches(typed, folded, n=1, cutoff=0.75)
+    near += [known for known in folded if typed.startswith(f"{known}_")]
     return f" (did you mean {folded[near[0]]}?)" if near else ""
 
 

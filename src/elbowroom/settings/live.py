@@ -68,7 +68,8 @@ class LiveSettings:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return all that a person should know of the settings, in sentences; first what does not count, and why."""
-        new = [f"{self._path}: {text} The settings before stay in force." for _, text in self.wrong]
+        named = [f"{self._path}: {text}" if key else text for key, text in self.wrong]  # without a key, by its text
+        new = [f"{text} The settings before stay in force." for text in named]
         return (*(() if self.wrong == self._loaded.left_out else new), *self._loaded.warnings)
 
     @property

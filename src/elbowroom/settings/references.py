@@ -110,7 +110,8 @@ def _wrong_machine(settings: "Settings", provider: "ProviderSettings", index: in
 def _wrong_tools(settings: "Settings", agent: "AgentSettings", index: int) -> Iterator[Misfit]:
     key = ("agents", index, "tools")
     if unknown := next((name for name in agent.tools if name not in TOOLS), None):
-        yield Misfit(key, f"names of tools, which are: {', '.join(map(repr, TOOLS))}; {unknown!r} is none")
+        named = ", ".join(map(repr, TOOLS))
+        yield Misfit(key, f"names of tools, which are: {named}; {unknown!r} is none (mcp takes those of MCP servers)")
     if VAULT_TOOLS.intersection(agent.tools) and not settings.vault.path:
         yield Misfit(key, "vault tools only where [vault] has a path, such as path = '~/Notes'")
     if (asked := MEMORY_TOOLS.intersection(agent.tools)) and not settings.memory.enabled:

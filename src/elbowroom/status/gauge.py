@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import textwrap
 import time
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ ELLIPSIS: Final = "..."
 MOST_BAR: Final = 50
 NUMBERS: Final = 38
 """The columns of the numbers after a bar."""
+MOST_TOLD: Final = 1000
+"""The most columns of an error, over all its lines."""
 MODELS: Final = 8
 """The most models that are listed of a provider, loaded ones first."""
 
@@ -48,6 +51,11 @@ class Terminal:
     def paint(self, text: str, colour: Colour) -> str:
         """Return a text in a colour, if the terminal has colours."""
         return f"\x1b[{CODES[colour]}m{text}\x1b[0m" if self.is_coloured and text else text
+
+    def folded(self, text: str, indent: str) -> list[str]:
+        """Return a text as lines with an indentation, so that all of an error can be read."""
+        line = self.fitted(text, MOST_TOLD)
+        return textwrap.wrap(line, self.columns, initial_indent=indent, subsequent_indent=indent)
 
     def fitted(self, text: str, columns: int) -> str:
         """Return a text as one line of at most so many columns, with blanks instead of control characters."""
@@ -98,7 +106,7 @@ def _lines(snapshot: Snapshot, terminal: Terminal, now: float) -> Iterator[str]:
         yield from _idle(row, terminal)
     if snapshot.note:
         yield ""
-        yield terminal.fitted(snapshot.note, 1000)
+        yield from terminal.folded(snapshot.note, "")
 
 
 def _provider(provider: Fields, terminal: Terminal) -> Iterator[str]:
@@ -106,7 +114,7 @@ def _provider(provider: Fields, terminal: Terminal) -> Iterator[str]:
     if not provider.get("reachable"):
         yield f"{name}: {terminal.paint('does not answer', 'alarm')}"
         if why := provider.get("error"):
-            yield f"  {terminal.fitted(str(why), terminal.columns - 2)}"
+            yield from terminal.folded(str(why), "  ")
         return
     yield f"{name}: {terminal.paint('answers', 'good')}"
     models = [model for model in provider.get("models") or [] if isinstance(model, dict)]
@@ -147,7 +155,7 @@ def _turns_left(fill: Any) -> str:
 
 
 def _headline(fields: Fields, about: str, terminal: Terminal) -> str:
-    told = terminal.fitted(about, terminal.columns // 2)
+    told = terminal.fitted(about, terminal.columns * 2 // 3)
     name = fields.get("title") or fields.get("conversation") or fields.get("id") or ""
     title = terminal.fitted(str(name), max(10, terminal.columns - len(told) - 4))
     return f"  {title}  {terminal.paint(told, 'dim')}"

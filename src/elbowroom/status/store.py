@@ -87,7 +87,8 @@ def _place_of(written: str, environ: Mapping[str, str]) -> "Path | ServerPlace":
     try:
         place = store_place(StoreSettings(url=written), environ)
     except ValidationError as error:
-        raise ElbowroomError(f"This is no address of a store: {error.errors()[0]['msg']}.") from None
+        takes = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ElbowroomError(f"This is no address of a store, which takes {takes}.") from None
     if place is None:
         raise ElbowroomError(f"{written} is a store in memory, which only the server that has it can read.")
     return place

@@ -267,6 +267,6 @@ def _free_name(path: Path, name: str) -> Path:
 def _taken(database: Path) -> str:
     return (
         f"Another elbowroom is running with the data folder {database.parent} and has its database {database.name} "
-        "open. Use that one or stop it, or give this one a folder of its own: set the environment variable "
-        "ELBOWROOM_DATA_DIR, or store.url in the settings."
+        "open. Use that one or stop it, or give this one a folder of its own: add --data-dir FOLDER to the command, or "
+        "set the environment variable ELBOWROOM_DATA_DIR, or store.url in the settings."
     )

@@ -17,6 +17,7 @@ PartKind = Literal["text", "reasoning", "content", "tool_call", "lost"]
 REPLY_FIELDS: Final = '{"role":"assistant","content":""}'
 MOST_AT_ONCE: Final = 2**18
 """Characters of a text that are one part; a longer text has several, as the database copies a part more than once."""
+_READER: Final = json.JSONDecoder(strict=False)
 UNREADABLE: Final = (TypeError, ValueError, RecursionError, AttributeError, LookupError)
 """What reading raises where another program has written into the database."""
 
@@ -36,7 +37,7 @@ def body(text: str) -> str:
 
 def text_in_body(content: str) -> str:
     """Return the text. Raises ValueError for a text that `body` has not made."""
-    return str(json.loads(f'"{content}"', strict=False))
+    return str(_READER.decode(f'"{content}"'))
 
 
 def split(message: Message) -> tuple[str, list[Part]]:

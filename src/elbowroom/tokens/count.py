@@ -1,6 +1,6 @@
 """A count of tokens, and the protocols of the ways to get one."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -109,14 +109,17 @@ def left_of(room: int, value: Any) -> int:
 
     What is larger than some room is worked on in a thread, so that the event loop goes on.
     """
-    waiting: list[Iterable[Any]] = [(value,)]
-    while waiting and room > 0:
-        for item in waiting.pop():
+    levels: list[Iterator[Any]] = [iter((value,))]
+    while levels and room > 0:
+        for item in levels[-1]:
             if isinstance(item, str):
                 room -= len(item)
             elif isinstance(item, CONTAINERS):  # a number takes little beside its place
                 room -= VALUE_LETTERS * len(item)
-                if room <= 0:
-                    break
-                waiting.append(item if isinstance(item, LISTS) else item.values())
+                levels.append(iter(item if isinstance(item, LISTS) else item.values()))
+                break
+            if room <= 0:
+                break
+        else:
+            levels.pop()
     return room

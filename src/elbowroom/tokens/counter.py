@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
@@ -133,7 +134,7 @@ class TokenCounter:
                 continue
             offset = self._offsets.offset(arguments)
             count = TokenCount(max(0, count.tokens + offset), count.method, count.error_bound, offset)
-            if not _media_in(messages):
+            if not media_in(messages):
                 return count
             if _is_short(messages, tools):
                 return self._with_media(messages, tools, arguments, count)
@@ -184,7 +185,7 @@ class TokenCounter:
         request; `has_reasoning` says whether the model thought before it.
         """
         raw = count.tokens - count.learned
-        if pictures := len(list(images_in(messages))) if _media_in(messages) else 0:
+        if pictures := len(list(images_in(messages))) if media_in(messages) else 0:
             raw = self._observe_pictures(messages, pictures, raw, usage.prompt_tokens)
         if count.method in ("exact", "engine"):
             self._offsets.observe(arguments, raw, usage.prompt_tokens)
@@ -224,7 +225,7 @@ class TokenCounter:
         counted = family.count_chat(messages, tools if self._has_tools else (), arguments=arguments)
         keys = conversation_keys(self.model, messages, tools, arguments)
         tokens = counted.tokens
-        if has_media := _media_in(messages):
+        if has_media := media_in(messages):
             tokens += self._images.count(self.model, messages, self._image_rule)
         anchored = self._anchors.corrected(keys, tokens)
         bound = self._text_bound(counted, anchored.estimated)
@@ -249,9 +250,9 @@ class TokenCounter:
 
     def _media_bound(self, messages: Sequence[Message], keys: Sequence[Key]) -> int:
         """Return how far off the count of media may be, 0 where an engine has counted a prompt with all of them."""
-        places = [place for place, message in enumerate(messages) if _media_in([message])]
+        places = [place for place, message in enumerate(messages) if media_in([message])]
         is_known = self._anchors.corrected(keys[places[-1] + 1 :], 1).estimated == 0
-        return 0 if is_known else _media_in(messages) * CAUTIOUS_TOKENS
+        return 0 if is_known else media_in(messages) * CAUTIOUS_TOKENS
 
     async def _family_counter(self) -> FamilyCounter:
         if self._family_counted_by is None:
@@ -279,10 +280,10 @@ def _is_short(messages: Sequence[Message], tools: Sequence[Message]) -> bool:
     return left_of(INLINE_CHARACTERS, [messages, tools]) > 0
 
 
-def _media_in(messages: Sequence[Message]) -> int:
+def media_in(messages: Sequence[Message]) -> int:
     """Return how many pictures, sounds and files messages have."""
-    media = 0
-    for message in messages:
-        for part in content if isinstance(content := message.get("content"), list) else ():
-            media += isinstance(part, Mapping) and part.get("type", "text") not in ("text", "refusal")
-    return media
+    contents = [content for message in messages if isinstance(content := message.get("content"), list)]
+    return sum(
+        isinstance(part, Mapping) and part.get("type", "text") not in ("text", "refusal")
+        for part in chain.from_iterable(contents)
+    )

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from chatting import eventually
 from command_line import PATIENCE
-from mcp_sample import stdio_server
+from mcp_sample import plain_server
 from postgresql import shared_server
 from scripted_pruner import is_prune_order, valid_plan
 from server_processes import BEARER, OneServer, server_processes, starved
@@ -259,7 +259,7 @@ async def test_who_stands_still_does_nothing_more_of_it(tmp_path: Path, number: 
     """Others go on with the conversations within 15 s, and when it wakes it writes, sends and carries out nothing."""
     journal = tmp_path / "journal"
     journal.touch()
-    more = f"{AGENTS}[compaction]\nbackground = false\n{stdio_server('files', journal)}"
+    more = f"{AGENTS}[compaction]\nbackground = false\n{plain_server('files', journal)}"
     models = [
         SimulatedModel(case.__name__, loaded_context_length=2048 if case is compacting else 8192) for case in CASES
     ]

@@ -25,7 +25,7 @@ from elbowroom.store.sql.store import CALM_SECONDS
 STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): (.*)")
 MOST_A_SECOND = 5.0
 MOST_SECONDS = 0.5
-ROUNDS = 12
+ROUNDS = 8
 COUNTED_SECONDS = 6.0
 """Long enough for all that is done every three seconds."""
 
@@ -35,7 +35,7 @@ def statements(server: PostgreSQL) -> list[str]:
     return STATEMENT.findall((server.folder / "log").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("agents", ["file", "database"])
+@pytest.mark.parametrize("agents", [pytest.param("file", marks=pytest.mark.long), "database"])
 async def test_idle_servers_ask_little(tmp_path: Path, agents: str) -> None:
     """Each of three sends the database five statements a second at most, with what opens and ends transactions."""
     with started((*HASTY, "log_statement=all")) as server:

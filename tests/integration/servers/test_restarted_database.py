@@ -44,7 +44,7 @@ async def statuses(served: Served, path: str, is_over: asyncio.Event) -> AsyncIt
         async with served.http.get(f"{served.url}{path}") as response:
             await response.read()
             yield time.monotonic(), response.status
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
 
 
 async def test_a_restart_is_over_when_the_database_is_there(

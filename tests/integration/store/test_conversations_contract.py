@@ -248,14 +248,14 @@ async def test_an_answer_that_only_the_client_has(conversations: Conversations) 
 
 
 async def test_a_long_history_is_looked_up(conversations: Conversations) -> None:
-    """Of two thousand messages all are known but the last, and of another branch the first hundred."""
+    """Of twelve hundred messages all are known but the last, and of another branch the first hundred."""
     conversations.note(begun("c"))
     conversations.note(
-        [Heard("c", f"k{n}", f"k{n - 1}", {"role": "assistant", "content": "a"}, 1.0) for n in range(2000)]
+        [Heard("c", f"k{n}", f"k{n - 1}", {"role": "assistant", "content": "a"}, 1.0) for n in range(1200)]
     )
-    keys = [f"k{n}" for n in range(2000)]
+    keys = [f"k{n}" for n in range(1200)]
     assert await conversations.look_up(ME, "", [*keys, "new"]) == Known("c", frozenset(keys))
-    branch = [*keys[:100], *(f"b{n}" for n in range(1900))]
+    branch = [*keys[:100], *(f"b{n}" for n in range(1100))]
     assert await conversations.look_up(ME, "", branch) == Known("c", frozenset(keys[:100]))
 
 
@@ -388,13 +388,13 @@ async def test_search(conversations: Conversations, place: str) -> None:
 
 
 async def test_search_where_a_text_is_cut(conversations: Conversations) -> None:
-    """A long reply is written in parts; what stands across two of them is found."""
+    """A long reply is written in parts, here one after each hundred words; what stands across two of them is found."""
     conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0), ReplyBegun("t", "m", 1.0)])
     for number in range(1800):
         conversations.note([ReplyGrew("m", "text", f"{number:05} needle ")])
-        if number % 500 == 0:
+        if number % 100 == 0:
             await conversations.settled()
-    for number in range(0, 1799, 9):
+    for number in range(0, 1799, 50):
         found = await conversations.rows(ME, search=f"{number:05} NEEDLE {number + 1:05}")
         assert [row.id for row in found] == ["c"], number
 

@@ -256,4 +256,7 @@ def test_the_commands_print_counts_and_say_what_is_next(source: Path, target: Se
     assert wrong.returncode == 1
     assert "Wrong: 1 rows of messages cannot be read" in wrong.stdout
     assert "in memory" in run(tmp_path, "store", "check", "sqlite:///:memory:").stderr
-    assert "This is no address of a store" in run(tmp_path, "store", "check", "mysql://x").stderr
+    for wrong_address in ("mysql://x", "postgresql://me:secret@127.0.0.1/x"):
+        told = run(tmp_path, "store", "check", wrong_address).stderr
+        assert "This is no address of a store, which takes " in told
+        assert "Value error" not in told

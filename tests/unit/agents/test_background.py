@@ -66,6 +66,20 @@ async def test_a_turn_does_not_wait_for_work_that_has_given_way() -> None:
     await background.aclose()
 
 
+async def test_work_that_is_ended_before_it_has_run_leaves_no_trace() -> None:
+    """Nobody waits for what was cancelled in the moment in which it was begun, nor is its conversation known."""
+    background = Background(lambda pool: True, quiet_seconds=0.01)
+    release = asyncio.Event()
+    claimed = background.begin("claimed", POOL, compacting(release), "a", "dana")
+    assert background.claim(["claimed"]) is None
+    replaced = background.begin("replaced", POOL, compacting(release), "b", "dana")
+    release.set()
+    background.begin("replaced", POOL, compacting(release), "b", "dana")
+    assert not any(await asyncio.wait_for(asyncio.gather(claimed.outcome, replaced.outcome), 10))
+    assert background.conversations() == {"b"}
+    await eventually(lambda: not background.conversations(), "it is not done")
+
+
 async def test_chats_that_are_about_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chat is at work from its calls to its next request, for its owner and model alone, and not for ever."""
     background = Background(lambda pool: True)

@@ -137,9 +137,9 @@ async def test_a_loaded_instance_goes_by_its_own_id() -> None:
 
 
 async def test_a_silent_provider_is_named_in_a_refusal() -> None:
-    """While one provider does not answer, a refusal says that its models are not known now."""
-    with pytest.raises(ModelNotFound, match="does not answer: what 'off' has"):
-        await catalog_of(off=None, lm=["tiny"]).resolve("nope")
+    """While providers do not answer, a refusal says that their models are not known now, and who tells why."""
+    with pytest.raises(ModelNotFound, match="are the models of 'off', 'away'; `elbowroom status` says why"):
+        await catalog_of(off=None, away=None, lm=["tiny"]).resolve("nope")
 
 
 async def test_a_long_list_is_cut() -> None:

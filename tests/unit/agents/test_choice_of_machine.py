@@ -18,6 +18,7 @@ machines = st.lists(
         Candidate,
         st.just(""),
         st.one_of(st.none(), st.sampled_from([2048, 4096, 8192, 32768])),
+        st.one_of(st.none(), st.integers(1, 4)),
         is_loaded=st.booleans(),
         claimed=sizes,
         requests=st.integers(0, 5),
@@ -41,6 +42,14 @@ def test_it_waits_as_long_as_reading_again_would_take() -> None:
     """A full machine is left once the wait is as long as another one would read: 1,200 tokens in 2.4 seconds."""
     assert chosen([FULL, OTHER], 1200, waited=2.3) == FULL
     assert chosen([FULL, OTHER], 1200, waited=2.4) == OTHER
+
+
+def test_a_machine_without_an_idle_slot_is_full() -> None:
+    """An engine that works on as many requests as it can is left like one whose window is full."""
+    busy = replace(OWN, claimed=10, requests=2, slots=2)
+    assert chosen([busy, OTHER], 1200, waited=2.3) == busy
+    assert chosen([busy, OTHER], 1200, waited=2.4) == OTHER
+    assert chosen([replace(busy, slots=3), OTHER], 1200, waited=600).id == OWN.id
 
 
 def test_it_stays_where_all_are_full() -> None:

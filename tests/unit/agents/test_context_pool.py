@@ -35,7 +35,8 @@ acts: st.SearchStrategy[Act] = st.one_of(
 class Watched:
     """A pool, and all tickets that were ever asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int | None) -> None:
+        self.slots = slots
         self.clock = ManualClock()
         self.pool = Pool(self.clock)
         self.tickets: list[Ticket] = []
@@ -46,7 +47,7 @@ class Watched:
 
     def ask(self, priority: Priority, tokens: int, prompt: int) -> None:
         """Let a request arrive."""
-        self.tickets.append(self.pool.ask(WINDOW, priority, tokens, prompt))
+        self.tickets.append(self.pool.ask(WINDOW, priority, tokens, prompt, slots=self.slots))
 
     def end(self, place: int, how: Callable[[Ticket], object]) -> None:
         """Let one that waits or is in flight end."""
@@ -85,7 +86,9 @@ class Watched:
                 ticket.begins()
         still = self.of("waiting")
         held = sum(ticket.tokens for ticket in self.tickets)
+        has_slot = self.slots is None or len(self.of("held")) < self.slots
         assert self.pool.held == held <= WINDOW
+        assert self.slots is None or len(self.of("held")) <= self.slots
         assert self.pool.waiting == len(still)
         assert all(ticket.tokens == 0 for ticket in self.of("waiting", "free"))
         for ticket in waited & set(self.of("held")):
@@ -93,16 +96,17 @@ class Watched:
         if still:
             first = min(still, key=lambda ticket: ticket.place)
             assert held > 0, "a pool with nothing in it admits anybody"
-            assert held + min(first.wanted, WINDOW) > WINDOW, "there was room for the first one who waits"
+            has_room = held + min(first.wanted, WINDOW) <= WINDOW
+            assert not (has_slot and has_room), "there was room for the first one who waits"
 
 
 @settings(deadline=None)
-@given(st.lists(acts, max_size=60))
-def test_a_pool_keeps_its_promises_after_every_act(todo: list[Act]) -> None:
+@given(st.lists(acts, max_size=60), st.sampled_from([None, 1, 2, 3]))
+def test_a_pool_keeps_its_promises_after_every_act(todo: list[Act], slots: int | None) -> None:
     """No token is held twice or lost, the first in the queue is admitted as soon as it fits, all is free at last."""
 
     async def check() -> None:
-        watched = Watched()
+        watched = Watched(slots)
         for act in todo:
             watched.do(act)
         while live := watched.of("held", "waiting"):

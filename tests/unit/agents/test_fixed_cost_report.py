@@ -125,3 +125,14 @@ async def test_calls_are_no_cost_of_the_tools() -> None:
     _, _, alone = await measured([ASKED], [SMALL])
     _, _, report = await measured(called, [SMALL])
     assert report.cost.all_tools - alone.cost.all_tools < report.cost.pinned // 2
+
+
+async def test_pictures_are_no_cost_of_the_tools() -> None:
+    """What pictures take belongs to the message that has them: no tool is larger for them."""
+    pictures = [{"type": "image_url", "image_url": {"url": "https://example.org/pier.png"}}] * 3
+    shown: Message = {"role": "user", "content": [{"type": "text", "text": ASKED["content"]}, *pictures]}
+    _, _, alone = await measured([SYSTEM, ASKED], [SMALL, LARGE])
+    size, _, report = await measured([SYSTEM, shown], [SMALL, LARGE])
+    assert report.cost.all_tools <= alone.cost.all_tools
+    assert report.cost.pinned > size // 2
+    assert report.cost.prompt == size

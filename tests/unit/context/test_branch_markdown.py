@@ -54,6 +54,38 @@ def words_of(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
 
 
+def test_what_a_person_did_about_a_compaction() -> None:
+    """One that was taken back is told as such, and a summary that was changed stands there before and after."""
+    details = CompactionDetails(2.25, 4, 6, 20, "They made a list.")
+    edited = KeptCompaction(7000, 3000, "plan", BEGUN, details, edited="They made *two* lists.")
+    text = shown(Told(), compactions=[edited, replace(edited, edited=None, undone=BEGUN + 60)])
+    assert (
+        """6 messages kept, 20 replaced
+- 2025-10-09 08:53:20 UTC: 7,000 to 3,000 tokens (plan) in 2.2 s, 6 messages kept, 20 replaced; \
+taken back 2025-10-09 08:54:20 UTC
+
+Summary 1, in a person's words:
+
+```text
+They made *two* lists.
+```
+
+Summary 1, as it was:
+
+```text
+They made a list.
+```
+
+Summary 2:
+
+```text
+They made a list.
+```
+"""
+        in text
+    )
+
+
 def test_a_conversation() -> None:
     """All of it can be read: whose, when, how large, what was said, called, returned and thought."""
     told = Told()

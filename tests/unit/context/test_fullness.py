@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 WINDOWS = (2048, 3072, 4096, 8192, 16_384, 32_768)
 JOURNEYS = range(240)
-QUICK = 14
-"""One journey in so many is made in the quick suite."""
+QUICK = 25
+"""One journey in so many is made in the quick suite, which goes through all windows."""
 PIECE = re.compile(r"\w{1,5}|[^\w\s]")
 WORDS = re.findall(
     r"\w+", "the boat left pier nine before noon, nobody saw which rope had been cut; it drifted past a lamp"

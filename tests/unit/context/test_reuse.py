@@ -21,6 +21,7 @@ SYSTEM: Final = {"role": "system", "content": "Be kind."}
 ASKED: Final = {"role": "user", "content": "Hello"}
 ANSWERED: Final = {"role": "assistant", "content": "Good day."}
 FIRST: Final[Body] = {"messages": [SYSTEM, ASKED]}
+SEARCH = {"type": "function", "function": {"name": "search_conversation"}}
 NEXT: Final[Body] = {"messages": [SYSTEM, ASKED, ANSWERED, ASKED]}
 TALK: Final = Talk(["talk"], ["talk"])
 OTHER: Final = Talk(["other"], ["other"])
@@ -48,10 +49,11 @@ def kept(now: SentPrompt, *, before: SentPrompt | None = None, others: int = 0) 
         (None, 2, prompt({**NEXT, "temperature": 0.3, "max_tokens": 12})),
         ("system_changed", 0, prompt({"messages": [{**SYSTEM, "content": "Be short."}, *NEXT["messages"][1:]]})),
         ("system_changed", 0, prompt({"messages": NEXT["messages"][1:]})),
-        ("tools_changed", 0, prompt({**NEXT, "tools": [{"type": "function", "function": {"name": "ring"}}]})),
+        ("tools_changed", 0, prompt({**NEXT, "tools": [SEARCH]})),
         ("messages_changed", 1, prompt({"messages": [SYSTEM, {**ASKED, "content": "Goodbye"}, ANSWERED]})),
         ("messages_changed", 1, prompt({"messages": [SYSTEM]})),
         ("compacted", 1, prompt({"messages": [SYSTEM, {**ASKED, "content": "A summary"}]}, compacted=("key", 0))),
+        ("compacted", 0, prompt({**NEXT, "tools": [SEARCH]}, compacted=("key", 0))),  # elbowroom's, which comes with it
         ("compacted", 0, prompt({"messages": [{**SYSTEM, "content": "Memories"}, ASKED]}, compacted=("key", 0))),
         ("model_changed", 0, prompt(NEXT, model="lmstudio/large")),
         ("model_changed", 0, prompt(NEXT, model="qwen@q8_0")),

@@ -1,15 +1,17 @@
 """What the doctor makes of what it has seen: each judgement by itself."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from cases import cases
 
 from elbowroom.doctor.agents import judge_model, judge_pruning, judge_room
+from elbowroom.doctor.examination import as_text
 from elbowroom.doctor.machine import IN_USE, judge_hosts, judge_origins, judge_port, judge_proxies, judge_time
 from elbowroom.doctor.providers import Visit, judge_clock, judge_lmstudio, judge_policy, judge_slots, judge_window
-from elbowroom.doctor.subject import Answer, Trouble
+from elbowroom.doctor.subject import Answer, Finding, Trouble
 from elbowroom.providers.base import ModelInfo
 from elbowroom.settings.model import ServerSettings
 
@@ -220,3 +222,12 @@ def test_slots(slots: int, many: str) -> None:
     assert many in cannot.what
     assert not can.remedy
     assert "--slot-save-path" in cannot.remedy
+
+
+def test_a_place_that_a_sentence_names_is_not_told_twice() -> None:
+    """The place stands in front of what is wrong there, unless the sentence has it already."""
+    folder = "/home/ann/.local/share/elbowroom"
+    written = Finding("fail", "data folder", f"Nothing can be written to {folder}.", folder, "Choose another one.")
+    told = as_text([written, replace(written, what="It is full.")], 200)
+    assert told.count(folder) == 2
+    assert f"{folder}: It is full." in told

@@ -8,6 +8,7 @@ import pytest
 from elbowroom.errors import (
     ContextOverflow,
     ElbowroomError,
+    MediaRefused,
     ModelUnavailable,
     UpstreamBusy,
     UpstreamError,
@@ -109,6 +110,28 @@ def test_a_lost_model_says_what_to_do(text: str) -> None:
         assert isinstance(error, ModelUnavailable)
         assert text in error.message
         assert "Load it there" in error.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Model does not support images. Please use a model that does.",
+        "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "audio input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        "this model does not support image input",
+        "this model is missing data required for image input",
+        "qwen is not a multimodal model",
+        "At most 0 image(s) may be provided in one prompt.",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 500])
+def test_pictures_that_a_model_does_not_take_say_so(text: str, status: int) -> None:
+    """It is a 400 in the engine's words with what to do, under any status and inside a stream."""
+    for error in (failure(status, json.dumps({"error": text}).encode()), failure_of({"message": text}, SOURCE)):
+        assert isinstance(error, MediaRefused)
+        assert error.status == 400
+        assert error.message.startswith("Choose a model")
+        assert text in error.message
 
 
 def test_retry_after_in_seconds() -> None:

@@ -85,6 +85,7 @@ def test_a_wrong_change_keeps_the_last_good(path: Path, wrong: str, caplog: pyte
     assert live.current() is before
     assert caplog.text.count("The changed settings are wrong; the last good ones stay in force.") == 1
     assert str(path) in caplog.text
+    assert all(warning.count(str(path)) == 1 for warning in live.warnings)
     path.write_text(AGENT.replace("writer", "reader"), encoding="utf-8")
     assert agents_of(live) == ["reader"]
 

@@ -65,6 +65,14 @@ def test_a_program_that_is_not_found_is_told(tmp_path: Path, program: str) -> No
     assert warnings_of(tmp_path, server(f'command = ["{program}"]', "enabled = false"), PATH=path) == []
 
 
+def test_a_whole_line_in_the_place_of_a_program_is_told_apart(tmp_path: Path) -> None:
+    """Who has written the line of a terminal as one text is told the list that it has to be."""
+    line = "no-such-program-anywhere -y some-server"
+    for command in (f'"{line}"', f'["{line}"]'):
+        (told,) = warnings_of(tmp_path, server(f"command = {command}"), PATH=str(tmp_path))
+        assert told.endswith('Write each argument by itself: ["no-such-program-anywhere", "-y", "some-server"].')
+
+
 def test_a_program_is_looked_for_where_it_is_started(tmp_path: Path) -> None:
     """A program named as seen from the folder it is started in is found there, and one on the path by its name."""
     python = Path(sys.executable)
@@ -81,3 +89,9 @@ def test_a_disabled_server_that_an_agent_names_is_told(tmp_path: Path) -> None:
         "FILE: agents[0].mcp: the MCP server 'files' is not enabled; 'helper' goes without its tools."
     ]
     assert warnings_of(tmp_path, text + "enabled = false\n") == []
+
+
+def test_a_tool_of_a_server_among_the_tools_is_led_to_its_key(tmp_path: Path) -> None:
+    """Who names it in `tools`, where elbowroom's own stand, reads which key takes it."""
+    agent = "[[agents]]\nid = 'a'\nmodel = 'm'\ntools = ['files/read']\n"
+    assert refusal(tmp_path, agent + server(PYTHON)).endswith("'files/read' is none (mcp takes those of MCP servers).")

@@ -22,6 +22,7 @@ def warnings(folder: Path, text: str = "", environ: dict[str, str] | None = None
         ('[[providers]]\nid = "a"\nkind = "ollama"\napikey = "x"', "providers[0].apikey", "api_key"),
         (AGENT + AGENT.replace("writer", "b") + "modle = 1", "agents[1].modle", "model"),
         (AGENT + "instruction = 'x'", "agents[0].instruction", "instructions"),
+        (AGENT + "mcp_servers = ['files']", "agents[0].mcp_servers", "mcp"),
         (AGENT + "client_tool = 'drop'", "agents[0].client_tool", "client_tools"),
         ("[compaction]\nprunning_agent = 'a'", "compaction.prunning_agent", "pruning_agent"),
         ("[compaction]\nnotice = 'off'", "compaction.notice", "notices"),

@@ -55,6 +55,23 @@ def test_all_of_it_in_plain_ascii() -> None:
     )
 
 
+def test_what_is_wrong_is_told_to_its_end() -> None:
+    """What a person has to do stands at the end of an error, which is folded where the terminal is narrow."""
+    why = "LM Studio does not answer at http://127.0.0.1:1234. Start its server: in LM Studio on the Developer page."
+    down = {"id": "lmstudio", "reachable": False, "error": why}
+    text = drawn(snapshot(providers=(down,), note=f"{why} {why}"), Terminal(60))
+    assert " ".join(text.split()).count(why) == 3
+    assert max(map(width, text.split("\n"))) <= 60
+
+
+def test_a_long_title_gives_way_to_what_is_told_of_the_turn() -> None:
+    """The title is cut before the agent and its model are, which the usual 80 columns have room for."""
+    row = {**ROW, "title": "When does the ferry run? " * 9, "compaction_count": 2, "context": {**FILL, "turns_left": 3}}
+    text = drawn(snapshot(live=({**TURN, "title": row["title"]},), conversations=(row,)), Terminal(), now=1012)
+    assert "...  streaming, 12 s: writer / qwen2.5-7b-instruct\n" in text
+    assert "...  writer, compacted 2 times, about 3 turns left\n" in text
+
+
 @cases("columns", range(40, 130, 7))
 @cases("is_unicode", [True, False])
 @cases("tokens", [0, 1, 6553, 7372, 8192, 9_999_999])

@@ -100,10 +100,13 @@ class Admission:
         tokens: int,
         priority: Priority,
         prompt: int,
+        slots: int | None = None,
         on_wait: OnWait | None = None,
         leaves: Leaving | None = None,
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
+
+        No more requests are admitted at once than the engine has `slots`, None where that is not known.
 
         Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
         `on_wait` is called after a moment of waiting, with the ranks of those before this one, and again whenever half
@@ -117,7 +120,7 @@ class Admission:
         pool = self._pool(pool_key)
         if priority is Priority.CHAT:
             self.running.make_way((*pool_key, ""))
-        ticket = pool.ask(capacity, priority, tokens, prompt)
+        ticket = pool.ask(capacity, priority, tokens, prompt, slots=slots)
         try:
             if ticket.state == "waiting":
                 await self._wait(pool_key, pool, ticket, on_wait, leaves)

@@ -15,7 +15,8 @@ LARGEST_SHARE: Final = 0.8
 class Candidate:
     """A machine that can be asked, as far as the choice needs to know it; sizes in tokens.
 
-    `window` is None where nobody tells it. `claimed` tokens of it are held or waited for by so many `requests`.
+    `window` and `slots`, how many requests it works on at once, are None where nobody tells them. `claimed` tokens of
+    the window are held or waited for by so many `requests`.
     `cached` are those of the conversation's last prompt that its engine should still have; `was_last` says that this
     prompt went to it, whatever the engine has forgotten since. It reads `rate` tokens a second, None where that is not
     known, and has read so many `prompts` before.
@@ -23,6 +24,7 @@ class Candidate:
 
     id: str
     window: int | None
+    slots: int | None = None
     is_loaded: bool = True
     claimed: int = 0
     requests: int = 0
@@ -37,7 +39,9 @@ class Candidate:
 
     def has_room(self, tokens: int) -> bool:
         """Tell whether a prompt can be sent now; alone it always can."""
-        return self.window is None or not self.requests or self.claimed + tokens <= self.window
+        if self.window is None or not self.requests:
+            return True
+        return self.claimed + tokens <= self.window and (self.slots is None or self.requests < self.slots)
 
     def to_read(self, tokens: int) -> int:
         """Return how many tokens of a prompt it would have to read."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from elbowroom.agents.admission.pool import PoolKey, Priority
@@ -144,6 +145,7 @@ class Background:
         job = Job(key, asyncio.get_running_loop().create_future(), conversation, owner)
         self._jobs[key] = job
         job.task = asyncio.create_task(self._run(job, pool, work))
+        job.task.add_done_callback(partial(self._ended, job))
         return job
 
     def compacting(self, owns: Callable[[str], bool]) -> list[str]:
@@ -206,11 +208,11 @@ class Background:
 
     async def end(self, conversation: str) -> None:
         """End the jobs of the conversation with this id, because a person has stopped it."""
-        await _ended(job for job in self._jobs.values() if job.conversation == conversation)
+        await _cancelled(job for job in self._jobs.values() if job.conversation == conversation)
 
     async def aclose(self) -> None:
         """End all jobs."""
-        await _ended(self._jobs.values())
+        await _cancelled(self._jobs.values())
 
     async def _run(self, job: Job, pool: PoolKey, work: Work) -> None:
         try:
@@ -221,11 +223,13 @@ class Background:
                     break
         except TimeoutError:
             log.info("The background work after an answer of %s is given up: others need the model.", pool[1])
-        finally:
-            if self._jobs.get(job.key) is job:
-                del self._jobs[job.key]
-            job.compacted(None)
-            job.task = job.attempt = None  # which know the job, and where they were cancelled
+
+    def _ended(self, job: Job, _: object) -> None:
+        """Forget a job that has ended, be it before its task has run at all."""
+        if self._jobs.get(job.key) is job:
+            del self._jobs[job.key]
+        job.compacted(None)
+        job.task = job.attempt = None  # which know the job, and where they were cancelled
 
     async def _attempted(self, job: Job, work: Work) -> bool:
         """Do the work; return False where it had to give way."""
@@ -249,7 +253,7 @@ class Background:
             await asyncio.sleep(self.quiet_seconds)
 
 
-async def _ended(jobs: Iterable[Job]) -> None:
+async def _cancelled(jobs: Iterable[Job]) -> None:
     tasks = [job.task for job in jobs if job.task is not None]
     for task in tasks:
         task.cancel()

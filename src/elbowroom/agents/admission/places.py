@@ -128,6 +128,7 @@ class Places:
         return Candidate(
             machine.id,
             info.loaded_context if machine.provider.manages_context else None,
+            info.slots,
             is_loaded=info.loaded_context is not None or info.state is None,
             claimed=max(sum(others), pool.claimed if pool is not None else 0),
             requests=max(len(others), pool.claims if pool is not None else 0),

@@ -174,11 +174,17 @@ class Ticket:
 
 
 class Pool:
-    """Tokens of one loaded model. `rate` is how fast it reads, `writing` how it writes, `capacity` its window."""
+    """Tokens of one loaded model. `rate` is how fast it reads, `writing` how it writes, `capacity` its window.
+
+    `slots` is how many requests its engine works on at once, None where that is not known. More are never sent: they
+    would wait where nobody knows who goes first, and llama.cpp forgets some of those that wait while others are
+    cancelled or a slot is saved.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.capacity = 0
+        self.slots: int | None = None
         self.rate = PrefillRate()
         self.writing = WritingRate()
         self.arrivals = count()
@@ -215,11 +221,14 @@ class Pool:
         """Tell whether a chat holds tokens, be it for a prompt that is read on after it was cancelled."""
         return any(ticket.priority is Priority.CHAT for ticket in self._holders)
 
-    def ask(self, capacity: int, priority: Priority, tokens: int, prompt: int) -> Ticket:
-        """Return a ticket that holds its tokens already, or waits for them; `capacity` counts for all from now on."""
+    def ask(self, capacity: int, priority: Priority, tokens: int, prompt: int, *, slots: int | None = None) -> Ticket:
+        """Return a ticket that holds its tokens already, or waits for them.
+
+        `capacity` and `slots` count for all from now on.
+        """
         if self.capacity not in (0, capacity):
             self.forget()
-        self.capacity = capacity
+        self.capacity, self.slots = capacity, slots
         ticket = Ticket(self, priority, tokens, prompt)
         insort(self._waiting, ticket, key=attrgetter("place"))
         self._admit()
@@ -296,6 +305,7 @@ class Pool:
             return 0.0
         ticket.state = "lingering"
         ticket.timer = self.clock.call_at(now + seconds, lambda: self.free(ticket))
+        self._admit()
         return seconds
 
     def forget(self) -> None:
@@ -310,11 +320,12 @@ class Pool:
         return max(1, min(LONGEST_RETRY, ceil(usual / max(1, len(self._holders)))))
 
     def _admit(self, *, sparing: Ticket | None = None) -> None:
-        """Admit waiting requests in their order, up to the first for which there is no room.
+        """Admit waiting requests in their order, up to the first for which there is no slot or no room.
 
-        The holder that is `sparing`, which has just grown, need not settle.
+        The holder that is `sparing`, which has just grown, need not settle. A cancelled request takes no slot: its
+        engine soon leaves it, or has the next one wait.
         """
-        while self._waiting:
+        while self._waiting and (self.slots is None or sum(one.state == "held" for one in self._holders) < self.slots):
             ticket = self._waiting[0]
             tokens = min(ticket.wanted, self.capacity)
             if self._holders and not self._has_room(tokens, sparing=sparing):

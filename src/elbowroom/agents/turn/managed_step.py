@@ -15,6 +15,10 @@ from elbowroom.logs.formats import FIELDS
 log = logging.getLogger(__name__)
 THOUGHTS_KEPT: Final = 1500  # characters
 FULL: Final = "ask it to go on, or load the model with more context. Its {window:,} tokens are full."
+CALL_TOO_LARGE: Final = (
+    "load the model with more context, or ask for less at once. Its {window:,} tokens are full before its call of a "
+    "tool ends."
+)
 AT_LIMIT: Final = "ask it to go on, or raise max_restarts ({most}). {freed:,} of {window:,} tokens can go."
 BEGAN_ANEW: Final = "ask it to go on from its last words. It was full, and has begun the answer anew twice."
 
@@ -30,6 +34,8 @@ class ManagedStep:
         self._fit, self._manager, self._stream = sending.fit, sending.manager, sending.stream
         self._recovery = sending.recovery
         self._lacks_room = self._has_insisted = False
+        self._has_run_full = False
+        """The last request has filled the window, so that its rest needs a smaller prompt."""
 
     async def run(self) -> Reply:
         """Return the whole reply; raises ContextOverflow where not even the smallest prompt fits the window."""
@@ -58,10 +64,13 @@ class ManagedStep:
     async def _restart(self) -> bool:
         """Make room for the rest of the reply; tell whether there is some."""
         before, purpose = self._manager.filled, BEFORE_REQUEST if self._lacks_room else IN_ANSWER
+        messages = self._manager.history.messages
         self._note_where_it_stopped()
         self._fit.info = self._recovery.info
         decision = await self._fit.run(self._fit.planner.next_decision(purpose))
         fits = await self._fit.carry_out(decision, has_said=self._sending.visible > 0)
+        if self._has_run_full and self._manager.history.messages == messages:
+            return False
         if not self._lacks_room:
             self._log_restart(before, await self._sending.counter.prompt(self._manager.history.messages))
         return fits
@@ -84,7 +93,7 @@ class ManagedStep:
 
         It has to also where the prompt was not sent, since the window has become smaller.
         """
-        self._lacks_room = False
+        self._lacks_room = self._has_run_full = False
         said, failure = self._sending.visible, None
         sent = await self._sending.counter.sent(self._manager.history.messages)
         size = await self._sending.counter.size(self._fit.shape.body(sent))
@@ -145,7 +154,9 @@ class ManagedStep:
             return False
         # The window may have ended it before the watch could, in one large piece for example.
         is_full = self._manager.prompt + watch.generated >= self._manager.budget.trigger
-        return watch.is_stopped or (is_full and not self._sending.is_limited_by_client)
+        goes_on = watch.is_stopped or (is_full and not self._sending.is_limited_by_client)
+        self._has_run_full = goes_on and not self._lacks_room
+        return goes_on
 
     def _note_where_it_stopped(self) -> None:
         """Let the answer so far stand at the end of the history, with the order to go on after it."""
@@ -168,7 +179,7 @@ class ManagedStep:
     async def _why_it_is_cut(self, *, fits: bool) -> str:
         window, most = self._manager.budget.window, self._manager.max_restarts
         if not fits or self._manager.can_restart or not self._manager.auto:
-            return FULL.format(window=window)
+            return (CALL_TOO_LARGE if self._stream.has_calls else FULL).format(window=window)
         self._note_where_it_stopped()
         freed = await self._fit.run(self._fit.planner.could_be_freed())
         return AT_LIMIT.format(window=window, most=most, freed=freed)

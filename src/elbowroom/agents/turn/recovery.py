@@ -20,6 +20,7 @@ from elbowroom.errors import (
     ContextOverflow,
     ElbowroomError,
     EmptyReply,
+    MediaRefused,
     ModelUnavailable,
     StreamCut,
     UpstreamError,
@@ -213,7 +214,7 @@ def _usable(overflow: ContextOverflow, prompt: int) -> int:
 def _is_breakdown(failure: ElbowroomError) -> bool:
     """Tell whether the engine failed over the request itself, not the way to it."""
     if isinstance(failure, UpstreamRejected):
-        return failure.status == 400
+        return failure.status == 400 and not isinstance(failure, MediaRefused)
     return isinstance(failure, ModelUnavailable | StreamCut) or type(failure) is UpstreamError
 
 

@@ -29,6 +29,7 @@ from elbowroom.context.transcript import (
     text_of,
 )
 from elbowroom.errors import ContextOverflow, WindowTooSmall
+from elbowroom.tokens.counter import media_in
 
 log = logging.getLogger(__name__)
 SHARE_OF_TOOL: Final = 10
@@ -118,18 +119,22 @@ def fixed_cost_report(
     """Divide the `size` tokens of the smallest prompt among its parts.
 
     Messages are measured by their text and their calls; what the template puts around everything is spread over the
-    tools, or counts as pinned where there are none.
+    tools, or counts as pinned where there are none. What has no text, such as a picture, takes what is left beside the
+    text of the tools.
     """
     messages = shape.with_instructions(smallest)
     system = sum(counter.text(text_of(message)) for message in messages if message.get("role") in SYSTEM_ROLES)
     spoken = [message for message in messages if message.get("role") not in SYSTEM_ROLES]
     pinned = sum(counter.text(text_of(message)) for message in spoken)
     pinned += sum(counter.text(as_json(call)) for message in spoken for call in calls_of(message))
+    described = [(_name(tool), counter.text(as_json(tool))) for tool in shape.tools]
+    if media_in(spoken):
+        pinned = max(pinned, size - system - sum(tokens for _, tokens in described))
     # A template may leave out some of a message, so that the texts are longer than the prompt.
     system = min(system, size)
     pinned = min(pinned, size - system)
     rest = size - system - pinned
-    tools = _spread(rest, [(_name(tool), counter.text(as_json(tool))) for tool in shape.tools])
+    tools = _spread(rest, described)
     sent = shape.request.tools
     own = len(shape.tools) - len(sent)
     cost = FixedCost(budget.window, budget.reserve(size), system, tools, pinned if tools else pinned + rest, own)

@@ -162,6 +162,7 @@ class LMStudioRpc:
 
         Raises RpcError for messages that this interface cannot carry, such as images.
         """
+        self._check()
         left = left_of(MOST_CHARACTERS, [messages, tools])
         self._check(left)  # before messages are converted for nothing
         is_short = MOST_CHARACTERS - left < MOST_LETTERS

@@ -11,7 +11,7 @@ const here = {
 };
 
 export async function connectView({ main, signal }) {
-	const [{ webui, agents, plugins, command, webui_command: webuiCommand, ...limits }, rows] = await Promise.all([
+	const [{ webui, agents, plugins, ...more }, rows] = await Promise.all([
 		api("/page/clients.json", { signal }), api("/v1/models", { signal }).then(({ data }) => data, () => [])]);
 	main.append(
 		heading("Connect"),
@@ -20,12 +20,12 @@ export async function connectView({ main, signal }) {
 			copyable(`${here.address}/v1`, "base address"),
 			h("p.about", "API key: your token, if one is set. Models: your agents, and every model as provider/model.")),
 		testPanel(rows, signal),
-		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), { command, ...limits }),
+		agentPanel(agents, rows.filter((row) => row.context_length).sort((a, b) => b.window_is.localeCompare(a.window_is)), more),
 		panel(webui.name,
 			h("p.about", "One command sets it up. The key is an admin’s: Settings, Account, API Keys."),
-			copyable(webuiCommand, "command for Open WebUI"),
+			copyable(more.webui_command, "command for Open WebUI"),
 			h("details", h("summary", "By hand"), h("ol.steps", told(webui, "li")))),
-		h("div.view.owners", vaultsPanel(signal, command), pairingPanel(signal)),
+		h("div.view.owners", vaultsPanel(signal, more), pairingPanel(signal)),
 		panel("Obsidian: other plugins",
 			h("ul.plain.plugins", plugins.map((plugin) => h("li", h("h3", plugin.name), told(plugin))))));
 }
@@ -40,14 +40,14 @@ function pick(id, label, rows, onchange) {
 }
 
 // What a coding agent is told.
-function agentPanel(agents, known, { command: start, share, most, held }) {
+function agentPanel(agents, known, { command: start, options, share, most, held }) {
 	const shown = h("div.form");
 	const show = () => {
 		const agent = agents.find(({ id }) => id === program.value);
 		const { id, context_length: window, window_is } = known.find((row) => row.id === model.value);
 		const output = Math.min(Math.floor(window / share), most);
 		const values = { ...here, model: JSON.stringify(id).slice(1, -1), window, output, widened: window + output + held };
-		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `${start} connect ${agent.id} --write --model "$model"` };
+		const command = { about: "In a terminal, which keeps your file as it was:", label: "command", text: `${start} connect ${agent.id} --write --model "$model"${options}` };
 		shown.replaceChildren(
 			window_is === "if_loaded" ? h("p.help", `${id} is not loaded; ${number(window)} tokens is the window it had last.`)
 				: window_is === "advertised" ? h("p.help", `${number(window)} tokens is the window that you let programs be told.`) : "",

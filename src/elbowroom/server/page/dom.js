@@ -80,7 +80,7 @@ export function toast(text, kind = "") {
 	place.className = `shown ${kind}`;
 	place.textContent = text;
 	clearTimeout(toastTimer);
-	toastTimer = setTimeout(() => { place.className = ""; }, 6000);
+	toastTimer = setTimeout(() => { place.className = ""; }, 6000 + 60 * text.length);
 }
 
 // What went wrong, beside what it concerns; `again` is offered where another try may help.

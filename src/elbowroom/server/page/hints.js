@@ -71,7 +71,7 @@ const HINTS = {
 		advertised_window: ["Window that programs are told", "For one that refuses small windows. The loaded one, and usage, stay true.", { unit: "tokens" }],
 	},
 	mcp_servers: {
-		command: ["Program and arguments", "One a line. Or give an address instead."],
+		command: ["Program and arguments", "Each on its own line. Or give an address."],
 		url: ["Address", "Of a server that runs already."],
 		cwd: ["Folder to start in", "", { rare: true }],
 		env: ["Environment", "", { widget: "secrets", rare: true, key: "Variable" }],

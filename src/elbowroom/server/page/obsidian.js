@@ -4,13 +4,13 @@ import { act, confirm, h, named, panel } from "./dom.js";
 
 const ROUTE = "/api/obsidian";
 
-export function vaultsPanel(signal, command) {
+export function vaultsPanel(signal, { command, options }) {
 	const list = h("ul.plain.plugins", h("li", "Looking for vaults…"));
 	const said = h("div", { role: "status" });
 	const show = async () => {
 		const { data, problems, agents_vault: used } = await api(ROUTE, { signal });
 		list.replaceChildren(...data.map((vault) => row(vault, !used, said, show)));
-		if (!data.length) list.append(h("li", "No vault of Obsidian was found on this computer. For one that Obsidian does not list: ", h("code", `${command} obsidian install ~/Notes`)));
+		if (!data.length) list.append(h("li", "No vault of Obsidian was found on this computer. For one that Obsidian does not list: ", h("code", `${command} obsidian install ~/Notes${options}`)));
 		list.append(...problems.map((problem) => h("li", problem)));
 	};
 	show().catch((error) => list.replaceChildren(h("li", error.message)));

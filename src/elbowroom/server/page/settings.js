@@ -12,7 +12,7 @@ export async function loadSettings(options) {
 export async function saveSettings(patch) {
 	const settings = await api("/api/settings", { method: "PATCH", body: patch });
 	announce(settings);
-	toast(settings.warnings?.length ? "Saved. What is odd about it stands above." : settings.restart_needed?.length ? "Saved. It counts after a restart." : "Saved. It counts from the next request on.");
+	toast(settings.warnings?.length ? "Saved. What is odd in the settings stands above." : settings.restart_needed?.length ? "Saved. It counts after a restart." : "Saved. It counts from the next request on.");
 	return settings;
 }
 

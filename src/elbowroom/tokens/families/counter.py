@@ -132,23 +132,25 @@ def fitted_for(family: Family, messages: Sequence[Mapping[str, Any]]) -> list[Me
     fitted: list[Message] = history.known(fitted_for)
     fitted += fit_messages(canonical_messages(history.messages[len(fitted) :]), TEXT_ONLY)
     history.keep(fitted_for, fitted)
+    bare: list[Message] = history.known(without_reasoning)
+    bare += map(without_reasoning, fitted[len(bare) :])
+    history.keep(without_reasoning, bare)
     kept_from = len(fitted)
     if family.reasoning == "until answered":
-        kept_from = max((place for place, message in enumerate(fitted) if message["role"] == "user"), default=-1)
-    no_thinking = {"reasoning_content": ""} if "always_thinks" in family.options else {}
-    return [
-        message
-        if message["role"] != "assistant"
-        else without_reasoning(message)
-        if place < kept_from
-        else no_thinking | message
-        for place, message in enumerate(fitted)
-    ]
+        kept_from = max((place for place, message in enumerate(fitted) if message["role"] == "user"), default=0)
+    kept = fitted[kept_from:]
+    if "always_thinks" in family.options:
+        kept = [{"reasoning_content": ""} | message if message["role"] == "assistant" else message for message in kept]
+    return [*bare[:kept_from], *kept]
 
 
 def without_reasoning(message: Message) -> Message:
-    """Return an answer without its thinking, whether that stands beside the text or in front of it in tags."""
-    if "reasoning_content" not in message and "<think>" not in message["content"]:
+    """Return an answer without its thinking, whether that stands beside the text or in front of it in tags.
+
+    Any other message is returned as it is.
+    """
+    is_answer = message["role"] == "assistant"
+    if not is_answer or ("reasoning_content" not in message and "<think>" not in message["content"]):
         return message
     rest = {key: value for key, value in message.items() if key != "reasoning_content"}
     return {**rest, "content": THINKING.sub("", rest["content"])}

@@ -71,9 +71,11 @@ def bpe_encoding(name: str, pattern: str, ranks: dict[bytes, int]) -> tiktoken.E
     """Return an encoding that cuts text into words by a pattern, and words by the ranks of their parts.
 
     For each space that a look-ahead follows the library remembers a place to go back to, and panics at a million of
-    them. So spaces are taken by the hundred first, which ends at the same place.
+    them. So spaces are taken by the hundred first, which ends at the same place. It tries alternatives one by one, but
+    a group of such as have no look-ahead at once.
     """
-    in_steps = pattern.replace(SPACES_TO_COME, SPACES_IN_STEPS)
+    before, spaces, after = pattern.partition("|" + SPACES_TO_COME)
+    in_steps = f"(?:{before})|{SPACES_IN_STEPS}{after}" if spaces else pattern
     return tiktoken.Encoding(name, pat_str=in_steps, mergeable_ranks=ranks, special_tokens={})
 
 

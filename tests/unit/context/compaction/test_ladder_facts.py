@@ -100,11 +100,12 @@ async def test_identifiers_and_conditions_survive_ten_compactions(
         print(f"\nfacts kept ({'plan' if asks_pruner else 'digest'}): {report[0]}; {report[2]}; {report[9]}")  # noqa: T201
 
 
+@pytest.mark.parametrize("times", [12, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("asks_pruner", [True, False], ids=["plan", "digest"])
-async def test_fifty_compactions_do_not_grow_the_summary(asks_pruner: bool) -> None:
+async def test_many_compactions_do_not_grow_the_summary(asks_pruner: bool, times: int) -> None:
     """C17: the block that is carried along has a cap, however often it is carried."""
     messages = conversation()
-    for round_ in range(50):
+    for round_ in range(times):
         done = await compacted(messages, asks_pruner=asks_pruner)
         assert size([said("user", done.summary)]) <= WINDOW // 8 + WINDOW // 10 + 300
         messages = [*done.messages, *growth(round_)]

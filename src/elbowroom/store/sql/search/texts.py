@@ -21,7 +21,7 @@ LONGEST_TEXT: Final = 400_000
 """Characters of a text that is put in the index; a longer one counts as found, and is then read."""
 SIGNS_A_CHARACTER: Final = 12
 """How many signs of JSON stand for a character at most: two halves of a pair, both escaped."""
-CHARACTERS_A_STEP: Final = 40_000
+CHARACTERS_A_STEP: Final = 100_000
 MESSAGES_A_STEP: Final = 200
 """How much is put in the index in a transaction: a chat that wants to write waits some hundredths of a second."""
 

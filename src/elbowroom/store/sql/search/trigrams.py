@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, bindparam, column, delete, func, insert, literal, select, table, update
 from sqlalchemy.exc import OperationalError
 
+from elbowroom.store.sql.dialect import execute_all
 from elbowroom.store.sql.schema import message_parts, messages, search_leaving, search_progress
 from elbowroom.store.sql.search.texts import (
     CHARACTERS_A_STEP,
@@ -136,7 +137,7 @@ def put_in(connection: Connection) -> bool:
         if last is None:  # what is in the index is from before it was given up
             connection.execute(CLEAR)
             connection.execute(SET, [{"name": name, "value": value} for name, value in NO_MERGES.items()])
-        connection.execute(PUT, given)
+        execute_all(connection, [(PUT, given)])
         connection.execute(SET, {"name": "merge", "value": PAGES_MERGED})
         reached = {"number": given[-1]["number"]}
         connection.execute(insert(search_progress) if last is None else update(search_progress), reached)
