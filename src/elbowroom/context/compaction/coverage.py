@@ -45,8 +45,8 @@ SMALL: Final = bytes(ord(re.sub(f"[{BETWEEN}]", " ", chr(byte).lower())) for byt
 """What each byte of ASCII is in words: a small letter, or a space where it stands between them."""
 HAS_DIGIT: Final = re.compile(r"\d").search
 STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in ("! ", "? ", "؟ ", "। ", "。", "！", "？")}
-FULL_STOP: Final = re.compile(r"\. (?<!\d\. )")
-"""What ends a sentence: the stop after a figure may be that of an ordinal number, as in "30. Juni"."""
+FULL_STOP: Final = re.compile(r"\. (?<!\s\d\. )(?<!\s\d\d\. )")
+"""What ends a sentence: the stop after one or two digits may be that of an ordinal number, as in "30. Juni"."""
 DIGITS: Final = b"0123456789"
 LONGEST: Final = 400
 """Characters of a unit; a longer line is cut between words."""

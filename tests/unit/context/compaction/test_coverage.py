@@ -39,11 +39,12 @@ def test_words(text: str, words: set[str]) -> None:
 
 
 def test_a_date_with_an_ordinal_number_stays_whole() -> None:
-    """The stop after a figure ends no sentence: a quotation says what is on which day."""
-    assert sentences_of("Abgenommen wird am 3. Oktober. Gut! Bis 5. Mai") == [
+    """The stop after a day ends no sentence: a quotation says what is on which day."""
+    assert sentences_of("Abgenommen wird am 3. Oktober. Gut! Bis 5. Mai um 21:50. Ja") == [
         "Abgenommen wird am 3. Oktober.",
         "Gut!",
-        "Bis 5. Mai",
+        "Bis 5. Mai um 21:50.",
+        "Ja",
     ]
 
 
