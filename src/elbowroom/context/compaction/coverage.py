@@ -46,7 +46,7 @@ SMALL: Final = bytes(ord(re.sub(f"[{BETWEEN}]", " ", chr(byte).lower())) for byt
 """What each byte of ASCII is in words: a small letter, or a space where it stands between them."""
 HAS_DIGIT: Final = re.compile(r"\d").search
 STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in ("! ", "? ", "؟ ", "। ", "。", "！", "？")}
-FULL_STOP: Final = re.compile(r"\. (?<!\s\d\. )(?<!\s\d\d\. )")
+FULL_STOP: Final = re.compile(r"\. (?<!(?<!\S)\d\. )(?<!(?<!\S)\d\d\. )")
 """What ends a sentence: the stop after one or two digits may be that of an ordinal number, as in "30. Juni"."""
 DIGITS: Final = b"0123456789"
 LONGEST: Final = 400
@@ -181,9 +181,9 @@ class Coverage:
         return words.union(*(words_of(written(message), self._words) for message in unread.values()))
 
     def standing(self, groups: Iterable[Group]) -> list[Unit]:
-        """Return the lines that earlier summaries among groups tell, in their order."""
-        lines = {unit.place: unit for unit in reversed(self.units(groups)) if unit.place is not None}
-        return [lines[place] for place in sorted(lines)]
+        """Return the lines that earlier summaries among groups tell, in their order, each once."""
+        lines = [(unit.place, unit) for unit in self._once(groups, set()) if unit.place is not None]
+        return [unit for _, unit in sorted(lines, key=itemgetter(0))]
 
     def beginning(self, lines: Sequence[Unit], room: int) -> Sequence[Unit]:
         """Return the first of these lines, about as many as take so many tokens."""
@@ -212,7 +212,8 @@ class Coverage:
 
         What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
         than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
-        same the newer comes first: one in the beginning that has a newer one covers nothing.
+        same the newer comes first: one in the beginning that has a newer one covers nothing, and goes where nothing
+        tells the newer one.
         """
         units = self._once(groups, {unit.text for unit in self.units(staying)})
         successors = self._successors(units)
@@ -256,7 +257,8 @@ class Coverage:
             known |= first.words
             if first is not unit:
                 heapq.heappush(queue, (-worth, place, unit))
-        return [*beginning, *sorted(picked.difference(beginning), key=units.__getitem__)]
+        standing = [unit for unit in beginning if successors.get(unit, unit).words <= known]
+        return [*standing, *sorted(picked.difference(beginning), key=units.__getitem__)]
 
     def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
         """Return the units of groups, each text once and none of these, with the places where they were said last."""

@@ -257,42 +257,36 @@ class Drafts:
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
         staying = [*staying_in(division), *(each.group for each in ordered)]
+        tell = self._telling(division, plan)
+        to_do = self._record.to_do(plan.to_do, staying, left - self._size(tell(("-",))))
+        files = self._record.files(removed, left - self._size(tell(("-",), to_do=to_do)))
+        most = left - self._size(tell(("-",), files=files, to_do=to_do))
         standing = self.coverage.standing(removed)
-        beginning = self.coverage.beginning(standing, 0 if self._chooses_anew else left // STANDING_SHARE)
-        new = _beside(standing, beginning, plan)
-        text, units = self._text(division, new, removed, staying, left, beginning)
+        beginning = self.coverage.beginning(standing, 0 if self._chooses_anew else min(left // STANDING_SHARE, most))
+
+        def chosen(plan: Plan, beginning: Sequence[Unit]) -> tuple[Plan, list[Unit]]:
+            """Return the plan, and what is quoted beside it below a beginning, in what these leave of the room."""
+            stands = body_of((unit.heading, unit.line) for unit in beginning)
+            tell = self._telling(division, plan)
+            most = left - self._size(tell(("-",), carried=stands, files=files, to_do=to_do))
+            told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
+            return plan, self.coverage.chosen(removed, staying, told, most, self._users_room, beginning)
+
+        new, units = chosen(_beside(standing, beginning, plan), beginning)
         if beginning and self._chooses_anew is None:
-            text_anew, anew = self._text(division, plan, removed, staying, left, ())
+            whole, anew = chosen(plan, ())
             told = f"{plan.retain}\n{plan.summary}"
             in_both, known = Unit("summary", told, told, words_of(told)), self.coverage.words(staying)
-            worth, most = (self.coverage.worth((in_both, *each), known) for each in (units, anew))
-            self._chooses_anew = worth < NEARLY * most
-            text = text_anew if self._chooses_anew else text
-        return Draft(division, plan, tuple(ordered), text, room)
-
-    def _text(
-        self,
-        division: Division,
-        plan: Plan,
-        removed: Sequence[Group],
-        staying: Sequence[Group],
-        left: int,
-        beginning: Sequence[Unit],
-    ) -> tuple[str, list[Unit]]:
-        """Return the message with a summary that has this beginning, in so many tokens, and the units it quotes."""
-        tell = self._telling(division, plan)
-        stands = body_of((unit.heading, unit.line) for unit in beginning)
-        to_do = self._record.to_do(plan.to_do, staying, left - self._size(tell(("-",), carried=stands)))
-        files = self._record.files(removed, left - self._size(tell(("-",), carried=stands, to_do=to_do)))
-        told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
-        most = left - self._size(tell(("-",), carried=stands, files=files, to_do=to_do))
-        units = self.coverage.chosen(removed, staying, told, most, self._users_room, beginning)
+            worth, best = (self.coverage.worth((in_both, *each), known) for each in (units, anew))
+            self._chooses_anew = worth < NEARLY * best
+            new, units = (whole, anew) if self._chooses_anew else (new, units)
         carried = body_of((unit.heading, unit.line) for unit in sorted(units, key=_place) if unit.place is not None)
         lines = [unit.line for unit in units if unit.place is None]
-        if removed and not (plan.retain or plan.summary or units or files or to_do or self._results):
+        if removed and not (new.retain or new.summary or units or files or to_do or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
+        tell = self._telling(division, new)
         text = tell(lines, files=files, carried=carried, to_do=to_do) if removed or lines else ""
-        return text, units
+        return Draft(division, plan, tuple(ordered), text, room)
 
     def _size_of(self, numbered: NumberedGroup) -> int:
         """Return the tokens of a group; a group whose length alone shows that it has no room is not counted."""
@@ -308,13 +302,16 @@ def _place(unit: Unit) -> int:
 
 
 def _beside(standing: Sequence[Unit], beginning: Sequence[Unit], plan: Plan) -> Plan:
-    """Return a plan without the lines that the beginning of an earlier summary tells, and nothing else there since."""
-    stays = {*beginning}
+    """Return a plan without the lines that the beginning of an earlier summary has, but for those changed below it."""
+    stays = {unit.line.removeprefix("- ") for unit in beginning}
 
     def is_new(line: str) -> bool:
-        words = words_of(line)
+        said = line.strip().removeprefix("- ")
+        if said not in stays:
+            return True
+        words = words_of(said)
         last = next((unit for unit in reversed(standing) if 2 * len(words & unit.words) >= len(words)), None)
-        return last not in stays or not words <= last.words
+        return last is None or last.line.removeprefix("- ") != said
 
     retain, summary = ("\n".join(filter(is_new, text.split("\n"))) for text in (plan.retain, plan.summary))
     return replace(plan, retain=retain, summary=summary)
