@@ -145,8 +145,10 @@ class PruningRequest:
             for rows in (MOST_ROWS, *shorter):
                 messages = self._on_top(reasons, rows)
                 if (yield from self._fits(messages)):
-                    lines = yield from self._unread(messages)
-                    return (yield from self._ask_on_top(self._on_top(reasons, rows, lines) if lines else messages))
+                    if lines := (yield from self._unread(messages)):
+                        with_lines = self._on_top(reasons, rows, lines)
+                        messages = with_lines if (yield from self._fits(with_lines)) else messages
+                    return (yield from self._ask_on_top(messages))
         return (yield from self._ask_in_parts(reasons))
 
     def _on_top(self, reasons: Sequence[str], rows: int, lines: Sequence[str] = ()) -> list[Message]:
