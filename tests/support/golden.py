@@ -72,6 +72,8 @@ RANDOM: Final = re.compile(
 SECONDS: Final = re.compile(r"\b\d+\.\d s\b|(?<=seconds\":)\d+\.\d+")
 CALL: Final = re.compile(r"\b[0-9A-Za-z]{9}\b")
 """The form of a call's id, which is made at random."""
+DAY: Final = re.compile(r"(?:\b[A-Z][a-z]+day )?\b20\d\d-\d\d-\d\d\b")
+"""Days on which something was said or saved."""
 SEALED: Final = re.compile(r"elbowroom-compaction-1\.[\w=-]+")
 TRIES: Final = 4
 ENDS: Final = 36
@@ -377,7 +379,7 @@ class Names:
             return f"{len(value)} bytes"
         if not isinstance(value, str):
             return value
-        value = SEALED.sub("sealed", value)
+        value = DAY.sub("a day", SEALED.sub("sealed", value))
         named = RANDOM.sub(lambda match: self._name(match[0]), value)
         return SECONDS.sub(
             "*", CALL.sub(lambda match: self._name(match[0]) if match[0] in self._calls else match[0], named)
