@@ -281,10 +281,9 @@ def _is_short(messages: Sequence[Message], tools: Sequence[Message]) -> bool:
 
 def media_in(messages: Sequence[Message]) -> int:
     """Return how many pictures, sounds and files messages have."""
-    number = 0
+    media = 0
     for message in messages:
         if isinstance(content := message.get("content"), list):
-            number += sum(
-                isinstance(part, Mapping) and part.get("type", "text") not in ("text", "refusal") for part in content
-            )
-    return number
+            for part in content:
+                media += isinstance(part, Mapping) and part.get("type", "text") not in ("text", "refusal")
+    return media
