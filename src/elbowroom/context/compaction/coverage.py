@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count
 from operator import itemgetter
@@ -45,7 +45,9 @@ SMALL: Final = bytes(ord(re.sub(f"[{BETWEEN}]", " ", chr(byte).lower())) for byt
 )
 """What each byte of ASCII is in words: a small letter, or a space where it stands between them."""
 HAS_DIGIT: Final = re.compile(r"\d").search
-STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")}
+STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in ("! ", "? ", "؟ ", "। ", "。", "！", "？")}
+FULL_STOP: Final = re.compile(r"\. (?<!\s\d\. )(?<!\s\d\d\. )")
+"""What ends a sentence: the stop after one or two digits may be that of an ordinal number, as in "30. Juni"."""
 DIGITS: Final = b"0123456789"
 LONGEST: Final = 400
 """Characters of a unit; a longer line is cut between words."""
@@ -104,6 +106,7 @@ def words_of(text: str, known: Words | None = None) -> set[str]:
 
 def sentences_of(text: str) -> list[str]:
     """Return the sentences and lines of a text, in their order; some may be blank."""
+    text = FULL_STOP.sub(".\n", text)
     for stop, ending in STOPS.items():
         text = text.replace(stop, ending)
     return text.split("\n")
@@ -128,7 +131,8 @@ class Coverage:
         )
         most = len(units) ** 0.5
         self._names = {word for word, times in said.items() if 1 < times <= most} - with_digits
-        frames = [unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS) for unit in units]
+        common = {word for word, times in said.items() if times > most} - with_digits
+        frames = [_frame_of(unit, common) for unit in units]
         alike = Counter(frames)
         whole = math.log(len(units) + 1)
         self._factors = {
@@ -290,11 +294,18 @@ class Coverage:
         """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
 
         A newer unit counts up to twice an old one, one that is all about what the last turns have `told` twice, and one
-        that differs from many in its figures alone, like the lines of a log, the less the more they are.
+        that differs from many in its figures and rare words alone, like the lines of a log, the less the more they are.
         """
         about = told / (told + new) if told else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
         return IMPORTANCE[unit.speaker] * (1 + about) * self._factors.get(unit, 2.0) / size
+
+
+def _frame_of(unit: Unit, common: Set[str]) -> Hashable:
+    """Return what a unit has in common with those that differ from it in figures and rare words alone."""
+    if frame := unit.words & common:
+        return unit.speaker, frozenset(frame), len(unit.words)
+    return unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS)
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
