@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal, Protocol
 
-from elbowroom.context.compaction import Compaction, carried_in, is_summary, smallest
+from elbowroom.context.budget import least_room, most_summary
+from elbowroom.context.compaction import SHARE_OF_REQUEST, Compaction, carried_in, is_summary, smallest
 from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
@@ -251,43 +252,47 @@ def fitting_results(
 
     `count` returns the size of a bare text.
     """
-    messages = history.messages
+    budget, messages = manager.budget, history.messages
     end = len(messages)
     while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
         end -= 1
-    first = end
-    while first and messages[first - 1].get("role") == "tool":
-        first -= 1
-    results, after = messages[first:end], messages[end:]
-    if not results or (prompt := (yield from counted(messages))) < manager.budget.window // 2:
+    start = end
+    while start and messages[start - 1].get("role") == "tool":
+        start -= 1
+    results, after = messages[start:end], messages[end:]
+    if not results or (prompt := (yield from counted(messages))) < budget.window // 2:
         return None
     emptied = [with_text(result, "") for result in results]
-    smallest_rest = smallest(Transcript.of([*messages[:first], *emptied, *after]))
+    without = Transcript.of([*messages[:start], *emptied, *after])
+    smallest_rest = smallest(without)
     rest = yield from counted(smallest_rest)
     size_of = _ruler(count, results, (yield from _least(messages)) - rest)
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) == "fits":
         return None
     tools = yield Ask.CLIENT_TOOLS
-    told = carried_in(history.transcript, count, manager.budget.window, tools.kinds if tools is not None else {})
+    told = carried_in(history.transcript, count, budget.window, tools.kinds if tools is not None else {})
     carrying: list[Message] = [*smallest_rest, {"role": "user", "content": told}] if told else smallest_rest
     carried = (yield from counted(carrying)) - rest
-    if manager.before_tool_results(prompt, rest, sizes, carried) != "too large":
+    first = min((yield from counted(smallest(without, with_first=True))) - rest, budget.window // SHARE_OF_REQUEST)
+    beside = first + most_summary(budget) - least_room(budget)
+    if manager.before_tool_results(prompt, rest, sizes, carried, beside) != "too large":
         return None
 
     def smaller(text: str, tokens: int) -> str:
         shown = view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
-        return shown if shown is not None else shortened(text, tokens, manager.budget.window, size_of)
+        return shown if shown is not None else shortened(text, tokens, budget.window, size_of)
 
     can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
     makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
-    room = room_for_results(manager.budget, rest, carried=carried, now=None if makes_room else prompt - sum(sizes))
+    now = None if makes_room else prompt - sum(sizes)
+    room = room_for_results(budget, rest, carried=carried, history=beside, now=now)
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     fitting = [
         result if size <= share else with_text(result, smaller(text_of(result), share))
         for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
     ]
-    return [*messages[:first], *fitting, *after]
+    return [*messages[:start], *fitting, *after]
 
 
 def _ruler(count: SizeOf, results: Sequence[Message], size: int) -> SizeOf:
