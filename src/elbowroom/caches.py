@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain, compress
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
@@ -41,8 +41,10 @@ class Recent(Generic[Key, Value]):
     def get(self, key: Key) -> Value | None:
         """Return the value of a key, which counts as used now; None where there is none."""
         if (value := self._values.get(key)) is not None:
-            with suppress(KeyError):  # another thread may have forgotten it between the two
+            try:
                 self._values.move_to_end(key)
+            except KeyError:  # another thread has forgotten it between the two
+                return None
         return value
 
     def take(self, key: Key) -> Value | None:

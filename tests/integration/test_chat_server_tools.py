@@ -223,14 +223,14 @@ def in_pieces(arguments: str) -> list[str]:
     return [arguments[start : start + 40] for start in range(0, len(arguments), 40)]
 
 
-async def test_brackets_within_a_text_are_no_nesting(pair: Pair) -> None:
-    """A tool gets a long text with many of them as the model wrote it."""
+async def test_brackets_within_a_text_are_no_nesting(tmp_path: Path) -> None:
+    """A tool gets a long text with many of them as the model wrote it; behind the answer all that is compacted."""
     path = "[{" * 5000 + '"\\"'
-    served, studio = pair
-    called = ToolCall("read_note", pieces=in_pieces(json.dumps({"path": path})))
-    studio.enqueue(Script(called), "Done.")
-    assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Done."
-    assert ran == [path]
+    async with elbowroom_with_studio(tmp_path, toolbox=toolbox) as (served, studio):
+        called = ToolCall("read_note", pieces=in_pieces(json.dumps({"path": path})))
+        studio.enqueue(Script(called), "Done.")
+        assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Done."
+        assert ran == [path]
 
 
 async def test_a_tool_that_cancels_itself_has_failed(tmp_path: Path) -> None:

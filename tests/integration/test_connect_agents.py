@@ -232,7 +232,9 @@ async def test_a_model_that_is_not_loaded(tmp_path: Path, capsys: pytest.Capture
         async with served.http.post(f"{served.url}/api/v1/models/unload", json=body) as response:
             assert response.status == 200
         assert await connect("cline", port=served.port) == 1
-        assert "No model is loaded at " in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "No model is loaded at " in told
+        assert "`elbowroom status` lists them" in told
         assert await connect("cline", "--model", RAW_MODEL, port=served.port) == 0
         said = capsys.readouterr().out
     assert "The model is not loaded; this is the window that it had when it was loaded last.\n" in said

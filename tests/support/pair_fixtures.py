@@ -1,4 +1,7 @@
-"""One elbowroom and one simulated LM Studio for all tests of a module, of which each finds them as at their start."""
+"""One elbowroom and one simulated LM Studio for all tests of a module, of which each finds them as at their start.
+
+What is compacted behind its answer needs a pair of its own: the model would be asked for that in a later test.
+"""
 
 from collections.abc import AsyncIterator
 

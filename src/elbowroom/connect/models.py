@@ -65,7 +65,9 @@ def chosen_model(address: str, token: str, wanted: str, ask: Ask | None) -> Offe
     rows = asked(address, token, MODELS, OTHERWISE).get("data")
     loaded = [model for model in map(_offered, rows if isinstance(rows, list) else []) if model.is_loaded]
     if not loaded:
-        raise ElbowroomError(f"No model is loaded at {address}. Load one, or name one with --model.")
+        raise ElbowroomError(
+            f"No model is loaded at {address}. Load one, or name one with --model; `elbowroom status` lists them."
+        )
     if len(loaded) == 1:
         return loaded[0]
     names = [model.id for model in loaded]

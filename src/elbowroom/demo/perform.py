@@ -13,7 +13,7 @@ from elbowroom.demo.residency import Generation, GenerationError
 from elbowroom.demo.script import Cut, Error, Pause, Raw, Reasoning, Reply, Script, Step, Text, ToolCall, WaitFor
 
 TOGETHER: Final = 8
-"""After so many tokens an engine without a pace lets others go on."""
+"""After so many tokens of a text an engine without a pace lets others go on; of a call, after each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ async def _play(step: Step, calls: int, generation: Generation, limits: Limits) 
             field = "content" if isinstance(step, Text) else limits.reasoning_field
             pieces = [step.text] if step.whole else limits.split(step.text)
             thinking = isinstance(step, Reasoning)
-            async with aclosing(_generate(pieces, generation, limits, thinking=thinking)) as generated:
+            told = _generate(pieces, generation, limits, together=TOGETHER, thinking=thinking)
+            async with aclosing(told) as generated:
                 async for piece in generated:
                     yield piece if isinstance(piece, Finished) else Said(field, piece)
         case ToolCall():
@@ -116,7 +117,7 @@ async def _play(step: Step, calls: int, generation: Generation, limits: Limits) 
 
 
 async def _generate(
-    pieces: list[str], generation: Generation, limits: Limits, *, thinking: bool = False
+    pieces: list[str], generation: Generation, limits: Limits, *, together: int = 1, thinking: bool = False
 ) -> AsyncGenerator[str | Finished, None]:
     for piece in pieces:
         tokens = limits.split(piece)
@@ -125,7 +126,7 @@ async def _generate(
         count = min(len(tokens), max(0, room))
         if limits.tokens_per_second:
             await generation.pause(count / limits.tokens_per_second)
-        elif generation.completion_tokens % TOGETHER == 0:
+        elif generation.completion_tokens % together < count:
             await generation.pause(0)
         goes_on = count == 0 or limits.grow(count)
         generation.completion_tokens += count

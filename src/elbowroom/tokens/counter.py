@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Any, Final
 
 from elbowroom.tokens.anchoring import IN_ORDER, Key, Usage, UsageAnchors, conversation_keys
@@ -282,8 +281,9 @@ def _is_short(messages: Sequence[Message], tools: Sequence[Message]) -> bool:
 
 def media_in(messages: Sequence[Message]) -> int:
     """Return how many pictures, sounds and files messages have."""
-    contents = [content for message in messages if isinstance(content := message.get("content"), list)]
-    return sum(
-        isinstance(part, Mapping) and part.get("type", "text") not in ("text", "refusal")
-        for part in chain.from_iterable(contents)
-    )
+    media = 0
+    for message in messages:
+        if isinstance(content := message.get("content"), list):
+            for part in content:
+                media += isinstance(part, Mapping) and part.get("type", "text") not in ("text", "refusal")
+    return media

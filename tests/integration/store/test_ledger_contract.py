@@ -24,6 +24,7 @@ from standing_clock import DAY, HOUR, Clock
 from elbowroom.context.ledger import Entry
 from elbowroom.store import Store
 from elbowroom.store.base import LIMITS_IN_MEMORY, Limits, StoreUnavailable
+from elbowroom.store.sql import rows
 
 store = store_fixtures.store
 ODD = {
@@ -216,11 +217,13 @@ async def test_entries_that_nobody_used_go(path: Path) -> None:
     assert keys_in(path) == {used.key}
 
 
-async def test_in_memory_the_entries_that_nobody_used_for_longest_go() -> None:
-    """A database in memory has a thousand at most, and forgets everything when it is closed."""
+async def test_in_memory_the_entries_that_nobody_used_for_longest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database in memory has a thousand at most, here a hundred, and forgets everything when it is closed."""
     clock = Clock()
+    assert rows.MOST_IN_MEMORY == 1000
+    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
     async with sql_store(None, LIMITS_IN_MEMORY, clock) as sql:
-        for number in range(1005):
+        for number in range(105):
             clock.now += 1
             await save_entry(sql, entry_of("x", f"k{number}"))
         clock.now += 1
@@ -228,9 +231,9 @@ async def test_in_memory_the_entries_that_nobody_used_for_longest_go() -> None:
         clock.now += LIMITS_IN_MEMORY.again_seconds
         sql.has_grown()
         await finished(sql)
-        assert set(sql.ledger.last_used) == {"k1", *(f"k{number}" for number in range(6, 1005))}
+        assert set(sql.ledger.last_used) == {"k1", *(f"k{number}" for number in range(6, 105))}
         assert await sql.ledger.find(["k2"]) == []
-        assert len(await sql.ledger.find(["k1", "k1004"])) == 2
+        assert len(await sql.ledger.find(["k1", "k104"])) == 2
 
 
 async def test_a_save_is_finished_wherever_it_is_cancelled(path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+import pytest_asyncio
 from template_chats import CHATS, PLACE, call, user
 
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran, TemplateRefused
@@ -40,9 +41,21 @@ def worker_id(renderer: TemplateRenderer) -> int | None:
     return renderer._worker.process.pid if renderer._worker else None
 
 
+def workers() -> set[int]:
+    """Return the process ids of all workers of this process."""
+    return {child.pid for child in psutil.Process().children() if "tokens.worker" in " ".join(child.cmdline())}
+
+
 @pytest.fixture
 async def renderer() -> AsyncIterator[TemplateRenderer]:
     """A renderer that knows no template and waits long."""
+    async with aclosing(TemplateRenderer(deadline=GENEROUS, known=())) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lasting_renderer() -> AsyncIterator[TemplateRenderer]:
+    """A renderer like `renderer` for tests that leave its worker running: to start one takes most of their time."""
     async with aclosing(TemplateRenderer(deadline=GENEROUS, known=())) as running:
         yield running
 
@@ -68,19 +81,21 @@ async def test_unknown_template_renders_in_the_worker(renderer: TemplateRenderer
     assert worker_id(renderer) is not None
 
 
-async def test_clock_reaches_the_worker(renderer: TemplateRenderer) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_clock_reaches_the_worker(lasting_renderer: TemplateRenderer) -> None:
     """A template writes the date of the prompt's clock there too, and each time anew."""
     days = iter([1, 2])
     prompt = ChatPrompt("{{ strftime_now('%d %b %Y') }}", clock=lambda: datetime(2024, 2, next(days), tzinfo=UTC))
-    texts = [await renderer.render(prompt, HELLO) for _ in range(2)]
+    texts = [await lasting_renderer.render(prompt, HELLO) for _ in range(2)]
     assert texts == ["01 Feb 2024", "02 Feb 2024"]
 
 
-async def test_lone_surrogates_and_nested_data_pass(renderer: TemplateRenderer) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_lone_surrogates_and_nested_data_pass(lasting_renderer: TemplateRenderer) -> None:
     """Text that UTF-8 cannot hold comes back as it was."""
-    assert await renderer.render(ChatPrompt("{{ messages[0].content }}"), ChatRequest([user("a\ud800\u2028b")])) == (
-        "a\ud800\u2028b"
-    )
+    assert await lasting_renderer.render(
+        ChatPrompt("{{ messages[0].content }}"), ChatRequest([user("a\ud800\u2028b")])
+    ) == ("a\ud800\u2028b")
 
 
 async def test_known_template_renders_in_this_process() -> None:
@@ -126,6 +141,7 @@ async def test_template_that_takes_too_long_is_killed(strict_renderer: TemplateR
     assert worker_id(strict_renderer) != first
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.threat("chat templates", "with little memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's memory")
 @pytest.mark.parametrize(
@@ -138,13 +154,14 @@ async def test_template_that_takes_too_long_is_killed(strict_renderer: TemplateR
         "{% set ns = namespace(s='aaaa') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}",
     ],
 )
-async def test_template_that_takes_too_much_memory_is_stopped(renderer: TemplateRenderer, source: str) -> None:
+async def test_template_that_takes_too_much_memory_is_stopped(lasting_renderer: TemplateRenderer, source: str) -> None:
     """It fails for the memory it wants, and this process never holds any of it."""
     with pytest.raises(TemplateOverran, match="more memory"):
-        await renderer.render(ChatPrompt(source), HELLO)
-    assert await renderer.render(ChatPrompt(CHATML), HELLO) == PROMPT
+        await lasting_renderer.render(ChatPrompt(source), HELLO)
+    assert await lasting_renderer.render(ChatPrompt(CHATML), HELLO) == PROMPT
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("source", "kind", "reason"),
     [
@@ -160,16 +177,16 @@ async def test_template_that_takes_too_much_memory_is_stopped(renderer: Template
     ],
 )
 async def test_errors_of_the_worker_are_the_templates(
-    renderer: TemplateRenderer, source: str, kind: type[TemplateFailed], reason: str
+    lasting_renderer: TemplateRenderer, source: str, kind: type[TemplateFailed], reason: str
 ) -> None:
     """What goes wrong there is raised here with class, name and reason, and the worker lives on."""
-    await renderer.render(ChatPrompt(CHATML), HELLO)
-    worker = worker_id(renderer)
+    await lasting_renderer.render(ChatPrompt(CHATML), HELLO)
+    worker = worker_id(lasting_renderer)
     with pytest.raises(TemplateFailed, match=reason) as caught:
-        await renderer.render(ChatPrompt(source, name="odd-model"), HELLO)
+        await lasting_renderer.render(ChatPrompt(source, name="odd-model"), HELLO)
     assert type(caught.value) is kind
     assert caught.value.template == "odd-model"
-    assert worker_id(renderer) == worker
+    assert worker_id(lasting_renderer) == worker
 
 
 async def test_template_that_was_killed_twice_is_given_up() -> None:
@@ -200,13 +217,11 @@ async def test_worker_that_died_is_replaced(renderer: TemplateRenderer) -> None:
 
 async def test_requests_at_the_same_time_share_one_worker(renderer: TemplateRenderer) -> None:
     """They take turns, and each gets its own text."""
-    prompt = ChatPrompt("{{ messages[0].content }}")
+    prompt, before = ChatPrompt("{{ messages[0].content }}"), workers()
     names = [str(number) for number in range(20)]
     texts = await asyncio.gather(*(renderer.render(prompt, ChatRequest([user(name)])) for name in names))
     assert texts == names
-    assert worker_id(renderer) is not None
-    workers = [child for child in psutil.Process().children() if "tokens.worker" in " ".join(child.cmdline())]
-    assert len(workers) == 1
+    assert workers() - before == {worker_id(renderer)}
 
 
 async def test_cancelled_request_leaves_nothing_behind(renderer: TemplateRenderer) -> None:
@@ -319,10 +334,11 @@ def test_images_do_not_travel() -> None:
     assert len(order_for(ChatPrompt(CHATML), request, GENEROUS)) < 2000
 
 
-async def test_calls_reach_the_worker_as_they_are(renderer: TemplateRenderer) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_calls_reach_the_worker_as_they_are(lasting_renderer: TemplateRenderer) -> None:
     """Arguments given as an object or as JSON text render alike."""
     source = "{% for m in messages if m.tool_calls %}{{ m.tool_calls[0].function.arguments | tojson }}{% endfor %}"
     for arguments in (PLACE, '{"place": "Tōkyō <&\'>", "days": 2}'):
         called = {**call(PLACE), "function": {"name": "f", "arguments": arguments}}
         request = ChatRequest([user(), {"role": "assistant", "tool_calls": [called]}, user()])
-        assert await renderer.render(ChatPrompt(source), request) == '{"place": "Tōkyō <&\'>", "days": 2}'
+        assert await lasting_renderer.render(ChatPrompt(source), request) == '{"place": "Tōkyō <&\'>", "days": 2}'

@@ -319,16 +319,20 @@ class Pool:
         usual = median(self._recent) if self._recent else USUAL_HOLD
         return max(1, min(LONGEST_RETRY, ceil(usual / max(1, len(self._holders)))))
 
+    @property
+    def _has_slot(self) -> bool:
+        """Tell whether its engine works on one more request; it soon leaves a cancelled one, or has the next wait."""
+        return self.slots is None or sum(holder.state == "held" for holder in self._holders) < self.slots
+
     def _admit(self, *, sparing: Ticket | None = None) -> None:
         """Admit waiting requests in their order, up to the first for which there is no slot or no room.
 
-        The holder that is `sparing`, which has just grown, need not settle. A cancelled request takes no slot: its
-        engine soon leaves it, or has the next one wait.
+        The holder that is `sparing`, which has just grown, need not settle.
         """
-        while self._waiting and (self.slots is None or sum(one.state == "held" for one in self._holders) < self.slots):
+        while self._waiting:
             ticket = self._waiting[0]
             tokens = min(ticket.wanted, self.capacity)
-            if self._holders and not self._has_room(tokens, sparing=sparing):
+            if self._holders and not (self._has_slot and self._has_room(tokens, sparing=sparing)):
                 return
             self._waiting.pop(0)
             self._holders[ticket] = None

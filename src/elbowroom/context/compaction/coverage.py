@@ -9,10 +9,11 @@ summaries Lin and Bilmes, 2011).
 import heapq
 import math
 import re
+from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import accumulate, chain, count
 from operator import itemgetter
 from typing import Final, Literal
 
@@ -44,7 +45,9 @@ SMALL: Final = bytes(ord(re.sub(f"[{BETWEEN}]", " ", chr(byte).lower())) for byt
 )
 """What each byte of ASCII is in words: a small letter, or a space where it stands between them."""
 HAS_DIGIT: Final = re.compile(r"\d").search
-STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in (". ", "! ", "? ", "؟ ", "। ", "。", "！", "？")}
+STOPS: Final = {stop: f"{stop.rstrip()}\n" for stop in ("! ", "? ", "؟ ", "। ", "。", "！", "？")}
+FULL_STOP: Final = re.compile(r"\. (?<!\s\d\. )(?<!\s\d\d\. )")
+"""What ends a sentence: the stop after one or two digits may be that of an ordinal number, as in "30. Juni"."""
 DIGITS: Final = b"0123456789"
 LONGEST: Final = 400
 """Characters of a unit; a longer line is cut between words."""
@@ -103,6 +106,7 @@ def words_of(text: str, known: Words | None = None) -> set[str]:
 
 def sentences_of(text: str) -> list[str]:
     """Return the sentences and lines of a text, in their order; some may be blank."""
+    text = FULL_STOP.sub(".\n", text)
     for stop, ending in STOPS.items():
         text = text.replace(stop, ending)
     return text.split("\n")
@@ -127,7 +131,8 @@ class Coverage:
         )
         most = len(units) ** 0.5
         self._names = {word for word, times in said.items() if 1 < times <= most} - with_digits
-        frames = [unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS) for unit in units]
+        common = {word for word, times in said.items() if times > most} - with_digits
+        frames = [_frame_of(unit, common) for unit in units]
         alike = Counter(frames)
         whole = math.log(len(units) + 1)
         self._factors = {
@@ -175,29 +180,55 @@ class Coverage:
                     unread.pop(id(message), None)
         return words.union(*(words_of(written(message), self._words) for message in unread.values()))
 
+    def standing(self, groups: Iterable[Group]) -> list[Unit]:
+        """Return the lines that earlier summaries among groups tell, in their order."""
+        lines = {unit.place: unit for unit in reversed(self.units(groups)) if unit.place is not None}
+        return [lines[place] for place in sorted(lines)]
+
+    def beginning(self, lines: Sequence[Unit], room: int) -> Sequence[Unit]:
+        """Return the first of these lines, about as many as take so many tokens."""
+        ends = [*accumulate(size_in_bytes(unit.line) + 1 for unit in lines)]
+        whole = self._size("".join(f"{unit.line}\n" for unit in lines))
+        return lines[: bisect(ends, room * ends[-1] // whole)] if whole else ()
+
+    def worth(self, units: Iterable[Unit], known: Set[str]) -> float:
+        """Return what a choice of units adds to the words that are known."""
+        words, total = set(known), 0.0
+        for unit in units:
+            total += IMPORTANCE[unit.speaker] * self._factors.get(unit, 2.0) * self.weight(unit.words - words)
+            words |= unit.words
+        return total
+
     def chosen(
-        self, groups: Sequence[Group], staying: Sequence[Group], told: str, room: int, for_user: int
+        self,
+        groups: Sequence[Group],
+        staying: Sequence[Group],
+        told: str,
+        room: int,
+        for_user: int,
+        beginning: Sequence[Unit] = (),
     ) -> list[Unit]:
-        """Return the units of removed groups that stay, in their order, in so many tokens.
+        """Return the units of removed groups that stay: a `beginning`, and others in their order in so many tokens.
 
         What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
         than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
-        same the newer comes first.
+        same the newer comes first: one in the beginning that has a newer one covers nothing.
         """
-        known = self.words(staying) | words_of(told, self._words)
         units = self._once(groups, {unit.text for unit in self.units(staying)})
+        successors = self._successors(units)
+        known = self.words(staying) | words_of(told, self._words)
+        known.update(*(unit.words for unit in beginning if unit not in successors))
         fresh = {unit: unit.words - known for unit in units}
         weights = {unit: self.weight(new) for unit, new in fresh.items()}
         factors = {unit: self._factor(unit, self.weight(unit.words & known), weights[unit]) for unit in units}
-        picked: set[Unit] = set()
-        own = [unit for unit in units if unit.speaker == "user" and unit.text not in told]
+        picked = {*beginning}
+        own = [unit for unit in units if unit.speaker == "user" and unit.text not in told and unit not in picked]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
             cost = self._size("".join(f"{unit.line}\n" for unit in own))
             if cost <= min(for_user, room):
                 room -= cost
                 picked.update(own)
                 known.update(*(unit.words for unit in own))
-        successors = self._successors(units)
         queue = [(-factors[unit] * weights[unit], -units[unit], unit) for unit in units if unit not in picked]
         heapq.heapify(queue)
         uncounted = ""
@@ -225,7 +256,7 @@ class Coverage:
             known |= first.words
             if first is not unit:
                 heapq.heappush(queue, (-worth, place, unit))
-        return sorted(picked, key=units.__getitem__)
+        return [*beginning, *sorted(picked.difference(beginning), key=units.__getitem__)]
 
     def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
         """Return the units of groups, each text once and none of these, with the places where they were said last."""
@@ -263,11 +294,18 @@ class Coverage:
         """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
 
         A newer unit counts up to twice an old one, one that is all about what the last turns have `told` twice, and one
-        that differs from many in its figures alone, like the lines of a log, the less the more they are.
+        that differs from many in its figures and rare words alone, like the lines of a log, the less the more they are.
         """
         about = told / (told + new) if told else 0.0
         size = 2 + size_in_bytes(unit.line) / 4
         return IMPORTANCE[unit.speaker] * (1 + about) * self._factors.get(unit, 2.0) / size
+
+
+def _frame_of(unit: Unit, common: Set[str]) -> Hashable:
+    """Return what a unit has in common with those that differ from it in figures and rare words alone."""
+    if frame := unit.words & common:
+        return unit.speaker, frozenset(frame), len(unit.words)
+    return unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS)
 
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:

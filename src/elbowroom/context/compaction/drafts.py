@@ -1,13 +1,13 @@
 """Makes shorter conversations out of plans and quotations, within a room that is estimated before it is counted."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls, summary_of_calls
-from elbowroom.context.compaction.coverage import Coverage, quoted
+from elbowroom.context.compaction.coverage import Coverage, Unit, quoted, words_of
 from elbowroom.context.compaction.division import (
     FROM_MIDDLE,
     Division,
@@ -29,6 +29,10 @@ NEWEST_SHARE: Final = 8
 """One part in so many of the room goes to the newest messages before the quotations."""
 USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
+STANDING_SHARE: Final = 2
+"""One part in so many of a summary's room is for the beginning of the one before it, which stays where it stood."""
+NEARLY: Final = 0.98
+"""The share of a free choice's worth that the choice beside that beginning has at least; else all is chosen anew."""
 CALLS_SHARE: Final = 8
 PARTS_SHARE: Final = 64
 LEAST_LEFT: Final = 200
@@ -101,6 +105,7 @@ class Drafts:
         self._size = size
         self._least_part = min(LEAST_LEFT, window // PARTS_SHARE)
         self._users_room = target // USERS_SHARE
+        self._chooses_anew: bool | None = None
         self._sizes: dict[int, int] = {}
         self._record = Record(division, size, window, removed.kinds)
         self._removed = removed
@@ -252,19 +257,42 @@ class Drafts:
         removed = [*division.summaries, *(each.group for each in division.old if each.id not in stays)]
         left = room - FRAME - sum(map(self._size_of, ordered))
         staying = [*staying_in(division), *(each.group for each in ordered)]
+        standing = self.coverage.standing(removed)
+        beginning = self.coverage.beginning(standing, 0 if self._chooses_anew else left // STANDING_SHARE)
+        new = _beside(standing, beginning, plan)
+        text, units = self._text(division, new, removed, staying, left, beginning)
+        if beginning and self._chooses_anew is None:
+            text_anew, anew = self._text(division, plan, removed, staying, left, ())
+            told = f"{plan.retain}\n{plan.summary}"
+            in_both, known = Unit("summary", told, told, words_of(told)), self.coverage.words(staying)
+            worth, most = (self.coverage.worth((in_both, *each), known) for each in (units, anew))
+            self._chooses_anew = worth < NEARLY * most
+            text = text_anew if self._chooses_anew else text
+        return Draft(division, plan, tuple(ordered), text, room)
+
+    def _text(
+        self,
+        division: Division,
+        plan: Plan,
+        removed: Sequence[Group],
+        staying: Sequence[Group],
+        left: int,
+        beginning: Sequence[Unit],
+    ) -> tuple[str, list[Unit]]:
+        """Return the message with a summary that has this beginning, in so many tokens, and the units it quotes."""
         tell = self._telling(division, plan)
-        to_do = self._record.to_do(plan.to_do, staying, left - self._size(tell(("-",))))
-        files = self._record.files(removed, left - self._size(tell(("-",), to_do=to_do)))
+        stands = body_of((unit.heading, unit.line) for unit in beginning)
+        to_do = self._record.to_do(plan.to_do, staying, left - self._size(tell(("-",), carried=stands)))
+        files = self._record.files(removed, left - self._size(tell(("-",), carried=stands, to_do=to_do)))
         told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
-        most = left - self._size(tell(("-",), files=files, to_do=to_do))
-        units = self.coverage.chosen(removed, staying, told, most, self._users_room)
-        standing = sorted((unit.place, unit) for unit in units if unit.place is not None)
-        carried = body_of((unit.heading, unit.line) for _, unit in standing)
+        most = left - self._size(tell(("-",), carried=stands, files=files, to_do=to_do))
+        units = self.coverage.chosen(removed, staying, told, most, self._users_room, beginning)
+        carried = body_of((unit.heading, unit.line) for unit in sorted(units, key=_place) if unit.place is not None)
         lines = [unit.line for unit in units if unit.place is None]
         if removed and not (plan.retain or plan.summary or units or files or to_do or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
         text = tell(lines, files=files, carried=carried, to_do=to_do) if removed or lines else ""
-        return Draft(division, plan, tuple(ordered), text, room)
+        return text, units
 
     def _size_of(self, numbered: NumberedGroup) -> int:
         """Return the tokens of a group; a group whose length alone shows that it has no room is not counted."""
@@ -273,6 +301,23 @@ class Drafts:
             is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
             self._sizes[numbered.id] = self.room + 1 if is_too_long else sum(self._size(text) + FRAME for text in texts)
         return self._sizes[numbered.id]
+
+
+def _place(unit: Unit) -> int:
+    return unit.place or 0
+
+
+def _beside(standing: Sequence[Unit], beginning: Sequence[Unit], plan: Plan) -> Plan:
+    """Return a plan without the lines that the beginning of an earlier summary tells, and nothing else there since."""
+    stays = {*beginning}
+
+    def is_new(line: str) -> bool:
+        words = words_of(line)
+        last = next((unit for unit in reversed(standing) if 2 * len(words & unit.words) >= len(words)), None)
+        return last not in stays or not words <= last.words
+
+    retain, summary = ("\n".join(filter(is_new, text.split("\n"))) for text in (plan.retain, plan.summary))
+    return replace(plan, retain=retain, summary=summary)
 
 
 def condensed(division: Division, size: Callable[[str], int], window: int) -> Division:

@@ -43,7 +43,7 @@ from elbowroom.context.transcript import (
 
 FIRST_WORDS = 60
 MOST_ROWS = 120
-FENCES = re.compile(r"<(?=\s*/?\s*(?:conversation|group|earlier-summary|focus)\b)", re.IGNORECASE)
+FENCES = re.compile(r"<(?=\s*/?\s*(?:conversation|group|results|earlier-summary|focus)\b)", re.IGNORECASE)
 DEFAULT_SUMMARY_PROMPT = """\
 Write so that an assistant who has only your words can go on with the work. Preserve: what the user wants and why, \
 the state of the current task, decisions with their reasons, constraints and preferences in the user's own words, \
@@ -56,6 +56,7 @@ and decisions. In "summary" tell in order what happened; "done" repeats what sto
 
 FOCUS = "What the user wants of this summary; follow it in what to keep and what to drop, and in nothing else:"
 STANDS = "What the earlier summary in the conversation says stays as it is above yours: tell what has come since."
+UNREAD = "Results that stand shortened above had these lines too:"
 UNFINISHED = "The last answer was cut off by a limit: it is not finished and goes on. Do not tell it as done."
 LEAST_ROOM = 100
 SHORTER_LISTS = (24, 8, 1)
@@ -144,10 +145,11 @@ class PruningRequest:
             for rows in (MOST_ROWS, *shorter):
                 messages = self._on_top(reasons, rows)
                 if (yield from self._fits(messages)):
-                    return (yield from self._ask_on_top(messages))
+                    lines = yield from self._unread(messages)
+                    return (yield from self._ask_on_top(self._on_top(reasons, rows, lines) if lines else messages))
         return (yield from self._ask_in_parts(reasons))
 
-    def _on_top(self, reasons: Sequence[str], rows: int) -> list[Message]:
+    def _on_top(self, reasons: Sequence[str], rows: int, lines: Sequence[str] = ()) -> list[Message]:
         order = suffix_order(
             self.division.old,
             self._estimates,
@@ -157,8 +159,17 @@ class PruningRequest:
             rows=rows,
             has_summary=len(self.division.summaries) > bool(self.division.oldest),
             oldest=self.division.oldest,
+            lines=lines,
         )
         return [*messages_of(self._read()), {"role": "user", "content": order}]
+
+    def _unread(self, messages: Sequence[Message]) -> Work[list[str]]:
+        """Return lines of the results that were shortened before a pruning agent could read them, as many as fit."""
+        groups = [Group(each.group.unshortened) for each in self.division.old if each.group.unshortened]
+        if not groups:
+            return []
+        room = self.pruner.window - self.cap - FOR_REASONS_AND_TEMPLATE - (yield Count(messages))
+        return quoted(groups, self.size, room)
 
     def _read(self) -> Sequence[Group]:
         """Return what the order stands behind: all that the model has read, and every group that goes.
@@ -311,18 +322,20 @@ def suffix_order(
     rows: int = MOST_ROWS,
     has_summary: bool = False,
     oldest: Sequence[NumberedGroup] = (),
+    lines: Sequence[str] = (),
 ) -> str:
     """Return the message that ends the conversation itself, all of which the pruning agent has read already.
 
     `sizes` are the groups' tokens by id. Of very many groups only the newest have a row of their own, and none of the
-    `oldest`, which go too.
+    `oldest`, which go too. `lines` are what it has not read: those of results that stand shortened in the conversation.
     """
     listed = "\n".join(
         f"{each.id} | {each.group.kind} | {_first_words(each.group)} | {sizes[each.id]}" for each in old[-rows:]
     )
     unlisted = [*oldest, *old[:-rows]]
     before = f"{unlisted[0].id} to {unlisted[-1].id} | older groups, not listed one by one\n" if unlisted else ""
-    carry = f"\n\n{STANDS}" if has_summary else ""
+    carry = f"\n\n{UNREAD}\n{shown_results(lines)}" if lines else ""
+    carry += f"\n\n{STANDS}" if has_summary else ""
     return (
         "This is a maintenance order of the system, not a request of the user; do not answer the conversation and do "
         "not call tools. The conversation above no longer fits and its older part is being replaced by your summary. "
@@ -418,6 +431,11 @@ def shown(number: int, text: str) -> str:
 def shown_summary(text: str) -> str:
     """Return an earlier summary, or a piece of one, as the pruning agent reads it."""
     return f"<earlier-summary>\n{_fenced(text)}\n</earlier-summary>"
+
+
+def shown_results(lines: Sequence[str]) -> str:
+    """Return lines of results as the pruning agent reads them."""
+    return "<results>\n{}\n</results>".format(_fenced("\n".join(lines)))
 
 
 def _fenced(text: str) -> str:

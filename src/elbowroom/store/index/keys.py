@@ -45,14 +45,16 @@ class KeyTable:
     """The numbers of the conversations that have a key, in pieces sorted by both: 12 bytes for each pair."""
 
     def __init__(self) -> None:
-        self._keys = [array("Q") for _ in range(PIECES)]
-        self._holders = [array("I") for _ in range(PIECES)]
+        self._keys = [array("Q")] * PIECES  # the same one, until a pair comes to a piece
+        self._holders = [array("I")] * PIECES
         self.length = 0
 
     def add(self, key: int, holder: int) -> bool:
         """Add a pair, unless it is there; tell whether it was not."""
         piece, place, is_there = self._place(key, holder)
         if not is_there:
+            if not self._keys[piece]:
+                self._keys[piece], self._holders[piece] = array("Q"), array("I")
             self._keys[piece].insert(place, key)
             self._holders[piece].insert(place, holder)
             self.length += 1

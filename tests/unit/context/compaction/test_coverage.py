@@ -1,9 +1,11 @@
 """What code quotes of a removed part: what adds most rare words for its tokens, whoever wrote it."""
 
+from itertools import product
+
 import pytest
 from compacting import said, used
 
-from elbowroom.context.compaction.coverage import Coverage, quoted, words_of
+from elbowroom.context.compaction.coverage import Coverage, quoted, sentences_of, words_of
 from elbowroom.context.compaction.division import summary_message
 from elbowroom.context.transcript import Group, Summary, Transcript, messages_of
 
@@ -34,6 +36,16 @@ def groups_of(*texts: str, role: str = "user") -> tuple[Group, ...]:
 def test_words(text: str, words: set[str]) -> None:
     """Words in small letters; of scripts without spaces each two letters in a row."""
     assert words_of(text) == words
+
+
+def test_a_date_with_an_ordinal_number_stays_whole() -> None:
+    """The stop after a day ends no sentence: a quotation says what is on which day."""
+    assert sentences_of("Abgenommen wird am 3. Oktober. Gut! Bis 5. Mai um 21:50. Ja") == [
+        "Abgenommen wird am 3. Oktober.",
+        "Gut!",
+        "Bis 5. Mai um 21:50.",
+        "Ja",
+    ]
 
 
 def test_what_is_said_once_comes_before_what_is_said_again_and_again() -> None:
@@ -114,6 +126,16 @@ def test_a_line_of_a_log_weighs_less_than_a_sentence_of_its_own() -> None:
     log = [f"row {number} took {number * 7} ms" for number in range(100, 140)]
     lines = quoted(groups_of(*log, "the key is under pot 4417", *log, role="tool"), len, 60)
     assert "- Tool: the key is under pot 4417" in lines
+
+
+def test_names_that_nobody_else_says_make_no_line_of_a_log_worth_more() -> None:
+    """Lines that differ from many in their names and figures alone leave room to one of a form of its own."""
+    names = ("".join(pair) for pair in product(("tuz", "kap", "lbn", "sio", "web", "cfr"), repeat=2))
+    log = [f"{name} queue {1009 * at % 9973} deep" for at, name in enumerate(names, 1)]
+    fact = "the canary gets 15 % of the traffic"
+    talk = groups_of(*["what does the canary do", "is the traffic gone", "who gets the rest of it"] * 2)
+    lines = quoted((*groups_of(*log[:18], fact, *log[18:], role="tool"), *talk), len, 200)
+    assert f"- Tool: {fact}" in lines
 
 
 def test_a_summary_is_chosen_anew_from_what_it_stands_for() -> None:

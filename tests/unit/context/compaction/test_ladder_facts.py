@@ -130,8 +130,9 @@ async def test_facts_of_what_the_pruner_could_not_read_are_listed_by_code() -> N
     assert "secret/keys_77.toml" in done.summary
 
 
+@pytest.mark.parametrize("answer", ["no plan", FORGETFUL])
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_second_compaction_by_code_leaves_most_of_the_summary_where_it_stood(seed: int) -> None:
+async def test_a_second_compaction_leaves_most_of_the_summary_where_it_stood(seed: int, answer: str) -> None:
     """What is new stands below it, so that an engine need not read it again from its beginning on."""
     written = all_written()[seed]
     history: list[Message] = []
@@ -139,7 +140,7 @@ async def test_a_second_compaction_by_code_leaves_most_of_the_summary_where_it_s
     for messages, _ in written.turns(WINDOW):
         history += messages
         if Budget(WINDOW).occupied(size(history)) >= Budget(WINDOW).trigger:
-            done = await ladder(WINDOW, ScriptedPruner("no plan"), history).climb(Transcript.of(history))
+            done = await ladder(WINDOW, ScriptedPruner(answer), history).climb(Transcript.of(history))
             assert isinstance(done, Compaction)
             history = [*done.messages]
             summaries.append(done.summary)
