@@ -257,6 +257,16 @@ def most_summary(budget: Budget) -> int:
     return min(MOST_SUMMARY, max(LEAST_SUMMARY, budget.window // 8))
 
 
+def kept_beside_results(budget: Budget, rest: int, first: int) -> int:
+    """Return how many tokens a compaction keeps beside results that the model has not read yet, and the `rest`.
+
+    That is a summary in its full room and the `first` request, up to a quarter of the window, and with the rest no less
+    than a quarter: so much stays as soon as the results are read and go.
+    """
+    quarter = budget.window // 4
+    return max(most_summary(budget) + min(first, quarter), quarter - rest)
+
+
 def least_gain(before: int) -> int:
     """Return how much a compaction of a prompt of this size has to free: a tenth of it or 1000, whichever is less."""
     return max(1, min(LEAST_GAIN, before // LEAST_GAIN_SHARE))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal, Protocol
 
-from elbowroom.context.budget import least_room, most_summary
-from elbowroom.context.compaction import SHARE_OF_REQUEST, Compaction, carried_in, is_summary, smallest
+from elbowroom.context.budget import kept_beside_results, least_room
+from elbowroom.context.compaction import Compaction, carried_in, is_summary, smallest
 from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
 from elbowroom.context.ledger import PRUNED, SHORTENED, Written, is_system
@@ -274,8 +274,8 @@ def fitting_results(
     told = carried_in(history.transcript, count, budget.window, tools.kinds if tools is not None else {})
     carrying: list[Message] = [*smallest_rest, {"role": "user", "content": told}] if told else smallest_rest
     carried = (yield from counted(carrying)) - rest
-    first = min((yield from counted(smallest(without, with_first=True))) - rest, budget.window // SHARE_OF_REQUEST)
-    beside = first + most_summary(budget) - least_room(budget)
+    first = (yield from counted(smallest(without, with_first=True))) - rest
+    beside = kept_beside_results(budget, rest, first) - least_room(budget)
     if manager.before_tool_results(prompt, rest, sizes, carried, beside) != "too large":
         return None
 

@@ -31,7 +31,6 @@ from elbowroom.context.compaction.division import with_words as with_words
 from elbowroom.context.compaction.files import State as State
 from elbowroom.context.compaction.identifiers import find_identifiers as find_identifiers
 from elbowroom.context.compaction.identifiers import stands_in as stands_in
-from elbowroom.context.compaction.ladder import SHARE_OF_REQUEST as SHARE_OF_REQUEST
 from elbowroom.context.compaction.ladder import Cannot as Cannot
 from elbowroom.context.compaction.ladder import Ladder as Ladder
 from elbowroom.context.compaction.loose_json import depths_in as depths_in

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from elbowroom.context.budget import LEAST_SUMMARY, Budget, fault_in, is_rescue, least_gain, least_room, most_summary
+from elbowroom.context.budget import (
+    LEAST_SUMMARY,
+    Budget,
+    fault_in,
+    is_rescue,
+    kept_beside_results,
+    least_gain,
+    least_room,
+    most_summary,
+)
 from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unusable, as_plan
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import (
@@ -39,7 +48,7 @@ from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge, without_made_up
 from elbowroom.context.divisible import LEAST, fits, within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
-from elbowroom.context.transcript import Group, Transcript, messages_of, text_of
+from elbowroom.context.transcript import Group, Transcript, messages_of, text_of, with_text
 
 SHARE_OF_REQUEST = 4
 """One part in so many of the window is the most that an earlier request may take to stay word for word."""
@@ -144,16 +153,18 @@ class Ladder:
         return replace(self, target=max(self.target, most), answer=place)
 
     def _beside_results(self, groups: tuple[Group, ...], before: int) -> "Work[Ladder | None]":
-        """Return the ladder with a target by which a summary has its full room, and the first request stays.
+        """Return the ladder with a target by which enough stays beside results that the model has not read yet.
 
-        That is beside results that the model has not read yet, which go as soon as it has. None where it has so anyway.
+        None where that has room anyway, or there are no such results.
         """
         *_, start = tail_starts(groups, 0)
         if self.is_firm or groups[start].kind != "tools":
             return None
-        least = yield from self._fixed(_divided(groups, start, {}))
+        shortest = build(_divided(groups, start, {}), "", ())
+        least: int = yield Count(shortest)
+        without: int = yield Count([with_text(each, "") if each.get("role") == "tool" else each for each in shortest])
         first = (yield from self._fixed(_divided(groups, start, {}, first_request(groups)))) - least
-        kept = least + min(first, self.budget.window // SHARE_OF_REQUEST) + self.cap(self.target)
+        kept = least + kept_beside_results(self.budget, without, first)
         target = min(self._most(before), self.budget.occupied(kept))
         return replace(self, target=target) if target > self.target else None
 
