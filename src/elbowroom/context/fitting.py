@@ -38,7 +38,7 @@ from elbowroom.context.transcript import (
 )
 
 log = logging.getLogger(__name__)
-PASSES_OF_MATERIAL: Final = 3
+PASSES_OF_CUT: Final = 3
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
 CAN_CALL_AGAIN: Final = " Calls that only read bring theirs again."
@@ -126,7 +126,7 @@ def fitting_material(
     room = most * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
     shorter: list[Message] = []
     told: dict[_Cut, str] = {}
-    for _ in range(PASSES_OF_MATERIAL):
+    for _ in range(PASSES_OF_CUT):
         granted = shares([cut.size for cut in cuts], room)
         told = {}
         for cut, share in zip(cuts, granted, strict=True):
@@ -288,11 +288,18 @@ def fitting_results(
     now = None if makes_room else prompt - sum(sizes)
     room = room_for_results(budget, rest, carried=carried, history=beside, now=now)
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
-    fitting = [
-        result if size <= share else with_text(result, smaller(text_of(result), share))
-        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
-    ]
-    return [*messages[:start], *fitting, *after]
+    shorter, granted = messages, room
+    for _ in range(PASSES_OF_CUT):
+        fitting = [
+            result if size <= share else with_text(result, smaller(text_of(result), share))
+            for result, size, share in zip(results, sizes, shares(sizes, granted), strict=True)
+        ]
+        shorter = [*messages[:start], *fitting, *after]
+        taken = (yield from _least(shorter)) - rest
+        if view is not None or taken < room:
+            break
+        granted = granted * room // taken - 1  # what is left may need more tokens a letter than the whole did
+    return shorter
 
 
 def _ruler(count: SizeOf, results: Sequence[Message], size: int) -> SizeOf:
