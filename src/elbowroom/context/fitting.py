@@ -275,7 +275,8 @@ def fitting_results(
     carrying: list[Message] = [*smallest_rest, {"role": "user", "content": told}] if told else smallest_rest
     carried = (yield from counted(carrying)) - rest
     first = (yield from counted(smallest(without, with_first=True))) - rest
-    beside = kept_beside_results(budget, rest, first) - least_room(budget)
+    others = prompt - sum(sizes)
+    beside = max(0, min(kept_beside_results(budget, rest, first), others - rest) - least_room(budget))
     if manager.before_tool_results(prompt, rest, sizes, carried, beside) != "too large":
         return None
 
@@ -285,7 +286,7 @@ def fitting_results(
 
     can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
     makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
-    now = None if makes_room else prompt - sum(sizes)
+    now = None if makes_room else others
     room = room_for_results(budget, rest, carried=carried, history=beside, now=now)
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
     shorter, granted = messages, room
