@@ -276,7 +276,8 @@ def fitting_results(
     carried = (yield from counted(carrying)) - rest
     first = (yield from counted(smallest(without, with_first=True))) - rest
     others = prompt - sum(sizes)
-    beside = max(0, min(kept_beside_results(budget, rest, first), others - rest) - least_room(budget))
+    kept = min(kept_beside_results(budget, rest, first), others - rest)
+    beside = max(0, kept - least_room(budget)) if view is None else 0
     if manager.before_tool_results(prompt, rest, sizes, carried, beside) != "too large":
         return None
 
