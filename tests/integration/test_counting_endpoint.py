@@ -28,7 +28,6 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bot
 def both(running: Both) -> Both:
     """Take both; the simulated LM Studio knows nothing of the tests before."""
     forget(running[1])
-    running[1].rpc = True
     return running
 
 
@@ -115,12 +114,17 @@ ODD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("message", ODD, ids=ascii)
-@pytest.mark.parametrize("rpc", [True, False])
-async def test_messages_of_every_shape(both: Both, message: dict[str, Any], *, rpc: bool) -> None:
+async def test_messages_of_every_shape(both: Both, message: dict[str, Any]) -> None:
     """What a chat takes is counted, whatever it is; there is always a number and never a mistake of ours."""
-    served, studio = both
-    studio.rpc = rpc
-    assert await tokens(served, "writer", [message, *HELLO]) > 0
+    assert await tokens(both[0], "writer", [message, *HELLO]) > 0
+
+
+async def test_messages_of_every_shape_without_the_engine(tmp_path: Path) -> None:
+    """The same holds where the engine does not count."""
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.rpc = False
+        for message in ODD:
+            assert await tokens(served, "writer", [message, *HELLO]) > 0, message
 
 
 async def test_a_model_that_is_not_loaded(tmp_path: Path) -> None:

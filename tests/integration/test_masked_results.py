@@ -11,6 +11,7 @@ from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired
 from scripted_pruner import is_prune_order, text_of, valid_plan
 from serving import Served, serve, settings_for
+from text_samples import prose
 
 from elbowroom.context.outputs import MARK, is_stub
 from elbowroom.demo import Script, SimulatedLMStudio, SimulatedModel, Text, ToolCall
@@ -102,3 +103,32 @@ async def test_masks_that_are_switched_off(tmp_path: Path) -> None:
             await read_all(served)
         assert any(is_prune_order(chat.body) for chat in studio.chats)
         assert not any(is_stub(text_of(message)) for chat in studio.chats for message in chat.body["messages"])
+
+
+async def test_a_huge_result_costs_the_conversation_little(tmp_path: Path) -> None:
+    """The first request and a summary stand beside it, and a quarter of the window stays once it is masked."""
+    rows = "".join(f"Row {row} of the tide table: {row * row}.\n" for row in range(3000))
+    loaded = SimulatedModel(MODEL, loaded_context_length=WINDOW)
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    async with (
+        SimulatedLMStudio(
+            [loaded], on_request=lambda b: valid_plan(b) if is_prune_order(b) else prose(1, 20)
+        ) as studio,
+        serve(tmp_path, settings_for(studio.base_url)) as served,
+    ):
+        messages: list[dict[str, Any]] = [{"role": "user", "content": prose(0, 100)}]
+        for turn in range(14):
+            asked = {"role": "user", "content": prose(turn, 30)}
+            messages += [await answered(served, messages), asked]
+            if turn % 4 == 3:
+                called = {**call, "id": f"c{turn}"}
+                messages += [{"role": "assistant", "content": None, "tool_calls": [called]}]
+                messages += [{"role": "tool", "tool_call_id": called["id"], "content": rows}]
+        await answered(served, messages)
+        sent = [chat for chat in studio.chats if not is_prune_order(chat.body)]
+        compacted = [chat for chat in sent if "<elbowroom-summary>" in json.dumps(chat.body["messages"])]
+        for chat in sent:
+            assert messages[0] in chat.body["messages"]
+        assert any(chat.body["messages"][-1]["role"] == "tool" for chat in compacted)
+        assert any(is_stub(text_of(each)) for chat in compacted for each in chat.body["messages"])
+        assert all((chat.prompt_tokens or 0) >= WINDOW // 4 for chat in compacted)

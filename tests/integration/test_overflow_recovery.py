@@ -39,6 +39,8 @@ LOST: Final = (
     "The model has crashed without additional information. (Exit code: 6)",
     "Channel Error",
 )
+ECHO: Final = "Failed to parse input at pos 9: The log says: image input is not supported"
+"""What llama.cpp says where it cannot read the end of what a model wrote."""
 CHAT: Final = history(7)
 
 
@@ -139,10 +141,15 @@ async def test_an_engine_that_refuses_everything(tmp_path: Path, script: Script,
 @pytest.mark.fault("overflow as an empty stream", "first", "compacted and sent anew")
 @pytest.mark.parametrize(
     ("script", "stream"),
-    spread([Script(usage=None), Script(), *(Script(Error(text)) for text in LOST), Script(Cut())], [True, False]),
+    spread(
+        [Script(usage=None), Script(), *(Script(Error(text)) for text in (*LOST, ECHO)), Script(Cut())], [True, False]
+    ),
 )
 async def test_breaking_down_near_the_edge(tmp_path: Path, script: Script, *, stream: bool) -> None:
-    """Not a word, with or without usage, and a crash: where the prompt fills the window, it did not fit."""
+    """Not a word, with or without usage, and a crash: where the prompt fills the window, it did not fit.
+
+    Nor do words on pictures say anything else where it has none.
+    """
     engine = Engine(script)
     async with small_window(tmp_path, engine) as (served, studio):
         async with served.http.post(

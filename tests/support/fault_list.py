@@ -24,7 +24,6 @@ NO_PERSON: Final = "What is said there is not for the client."
 ONE_WRITER: Final = (
     "One task writes for all states what they have noted; the row *database held* fails it in each of them."
 )
-AFTER_A_STOP: Final = "After a stop nothing more of that kind is asked of the engine."
 PLAN: Final = "It is recovered from as from an overflow that is refused, or is an empty answer: see these."
 NO_HISTORY: Final = "It is part of what the client sends, which is judged before the first word."
 NO_TOOLS: Final = "No tool runs there: a call is an unusable answer, see *empty answer*."

@@ -231,10 +231,10 @@ async def ask(
             priority=priority,
             on_wait=job.pause if job is not None and priority is Priority.BACKGROUND else on_wait,
             leaves=leaves,
+            on_preempt=job.give_way if job is not None else None,
         )
     async with place as ticket:
         if job is not None and ticket is not None:
-            ticket.on_preempt = job.give_way
             job.has_model()
         now = info if admitted is None else await admitted(ticket)
         if now is None:

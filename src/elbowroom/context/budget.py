@@ -22,6 +22,7 @@ LEAST_RESERVE = 1000
 DEFAULT_THRESHOLD = 0.8
 
 LEAST_ROOM_FOR_SUMMARY = 200
+MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 USUAL_ANSWERS: Final = (9, 10)
 SHARE_BEFORE_REST = 3
 """An answer goes on beside one part in so many of the room that what cannot be freed leaves it; the rest is its own."""
@@ -249,6 +250,21 @@ def window_for(fixed: int) -> int:
 def least_room(budget: Budget) -> int:
     """Return how much room between fixed cost and target makes a summary worth asking for."""
     return min(LEAST_ROOM_FOR_SUMMARY, budget.window // 16)
+
+
+def most_summary(budget: Budget) -> int:
+    """Return how many tokens a summary may have where there is room for all of it."""
+    return min(MOST_SUMMARY, max(LEAST_SUMMARY, budget.window // 8))
+
+
+def kept_beside_results(budget: Budget, rest: int, first: int) -> int:
+    """Return how many tokens a compaction keeps beside results that the model has not read yet, and the `rest`.
+
+    That is a summary in its full room and the `first` request, up to a quarter of the window, and with the rest no less
+    than a quarter: so much stays as soon as the results are read and go.
+    """
+    quarter = budget.window // 4
+    return max(most_summary(budget) + min(first, quarter), quarter - rest)
 
 
 def least_gain(before: int) -> int:

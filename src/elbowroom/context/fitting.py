@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal, Protocol
 
+from elbowroom.context.budget import kept_beside_results, least_room
 from elbowroom.context.compaction import Compaction, carried_in, is_summary, smallest
 from elbowroom.context.divisible import beginning_and_end
 from elbowroom.context.effects import Aside, Ask, KeepText, Tell, Work, counted
@@ -37,7 +38,7 @@ from elbowroom.context.transcript import (
 )
 
 log = logging.getLogger(__name__)
-PASSES_OF_MATERIAL: Final = 3
+PASSES_OF_CUT: Final = 3
 PASSES: Final = 2
 """How often results are made to fit: what is left of a text may need more tokens a letter than the whole did."""
 CAN_CALL_AGAIN: Final = " Calls that only read bring theirs again."
@@ -125,7 +126,7 @@ def fitting_material(
     room = most * SHARE_OF_ROOM[0] // SHARE_OF_ROOM[1]
     shorter: list[Message] = []
     told: dict[_Cut, str] = {}
-    for _ in range(PASSES_OF_MATERIAL):
+    for _ in range(PASSES_OF_CUT):
         granted = shares([cut.size for cut in cuts], room)
         told = {}
         for cut, share in zip(cuts, granted, strict=True):
@@ -251,43 +252,56 @@ def fitting_results(
 
     `count` returns the size of a bare text.
     """
-    messages = history.messages
+    budget, messages = manager.budget, history.messages
     end = len(messages)
     while end and messages[end - 1].get("role") in ("user", *SYSTEM_ROLES):
         end -= 1
-    first = end
-    while first and messages[first - 1].get("role") == "tool":
-        first -= 1
-    results, after = messages[first:end], messages[end:]
-    if not results or (prompt := (yield from counted(messages))) < manager.budget.window // 2:
+    start = end
+    while start and messages[start - 1].get("role") == "tool":
+        start -= 1
+    results, after = messages[start:end], messages[end:]
+    if not results or (prompt := (yield from counted(messages))) < budget.window // 2:
         return None
     emptied = [with_text(result, "") for result in results]
-    smallest_rest = smallest(Transcript.of([*messages[:first], *emptied, *after]))
+    without = Transcript.of([*messages[:start], *emptied, *after])
+    smallest_rest = smallest(without)
     rest = yield from counted(smallest_rest)
     size_of = _ruler(count, results, (yield from _least(messages)) - rest)
     sizes = [size_of(text_of(result)) for result in results]
     if manager.before_tool_results(prompt, rest, sizes) == "fits":
         return None
     tools = yield Ask.CLIENT_TOOLS
-    told = carried_in(history.transcript, count, manager.budget.window, tools.kinds if tools is not None else {})
+    told = carried_in(history.transcript, count, budget.window, tools.kinds if tools is not None else {})
     carrying: list[Message] = [*smallest_rest, {"role": "user", "content": told}] if told else smallest_rest
     carried = (yield from counted(carrying)) - rest
-    if manager.before_tool_results(prompt, rest, sizes, carried) != "too large":
+    first = (yield from counted(smallest(without, with_first=True))) - rest
+    others = prompt - sum(sizes)
+    kept = min(kept_beside_results(budget, rest, first), others - rest)
+    beside = max(0, kept - least_room(budget)) if view is None else 0
+    if manager.before_tool_results(prompt, rest, sizes, carried, beside) != "too large":
         return None
 
     def smaller(text: str, tokens: int) -> str:
         shown = view(text, tokens * count(text) // max(1, size_of(text))) if view is not None else None
-        return shown if shown is not None else shortened(text, tokens, manager.budget.window, size_of)
+        return shown if shown is not None else shortened(text, tokens, budget.window, size_of)
 
     can_be_read = view is not None and all(view(text_of(result), LEAST_SHARE) is not None for result in results)
     makes_room = manager.auto and not can_be_read  # what nobody can read again has all the room that can be freed
-    room = room_for_results(manager.budget, rest, carried=carried, now=None if makes_room else prompt - sum(sizes))
+    now = None if makes_room else others
+    room = room_for_results(budget, rest, carried=carried, history=beside, now=now)
     log.info("Tool results of %d tokens are shortened to fit %d.", sum(sizes), room)
-    fitting = [
-        result if size <= share else with_text(result, smaller(text_of(result), share))
-        for result, size, share in zip(results, sizes, shares(sizes, room), strict=True)
-    ]
-    return [*messages[:first], *fitting, *after]
+    shorter, granted = messages, room
+    for _ in range(PASSES_OF_CUT):
+        fitting = [
+            result if size <= share else with_text(result, smaller(text_of(result), share))
+            for result, size, share in zip(results, sizes, shares(sizes, granted), strict=True)
+        ]
+        shorter = [*messages[:start], *fitting, *after]
+        taken = (yield from _least(shorter)) - rest
+        if view is not None or taken < room:
+            break
+        granted = granted * room // taken - 1  # what is left may need more tokens a letter than the whole did
+    return shorter
 
 
 def _ruler(count: SizeOf, results: Sequence[Message], size: int) -> SizeOf:

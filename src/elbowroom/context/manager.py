@@ -80,18 +80,20 @@ class AgentContextManager:
         """Note the size of a prompt that goes to the model now."""
         self.prompt = self.filled = prompt
 
-    def before_tool_results(self, prompt: int, rest: int, sizes: Sequence[int], carried: int = 0) -> ToolVerdict:
+    def before_tool_results(
+        self, prompt: int, rest: int, sizes: Sequence[int], carried: int = 0, history: int = 0
+    ) -> ToolVerdict:
         """Check 2: decide about results of these sizes that came in together, before any model call has read them.
 
-        `prompt` is the size of the whole with them, `rest` the size that no compaction can free without them, and
-        `carried` what code carries through one. `restart` means that the history has to be compacted around them first;
-        `too large` that even then they do not fit whole. Where compaction is not automatic, everything fits that can be
-        sent at all.
+        `prompt` is the size of the whole with them, `rest` the size that no compaction can free without them, `carried`
+        what code carries through one, and `history` what one should keep besides. `restart` means that the history has
+        to be compacted around them first; `too large` that even then they do not fit whole. Where compaction is not
+        automatic, everything fits that can be sent at all.
         """
         if self.budget.occupied(prompt) < self.budget.trigger or (not self.auto and prompt < self.budget.window):
             return "fits"
-        fits = sum(sizes) <= max(room_for_results(self.budget, rest, carried=carried), self._room_for_small(rest))
-        return "restart" if fits else "too large"
+        room = room_for_results(self.budget, rest, carried=carried, history=history)
+        return "restart" if sum(sizes) <= max(room, self._room_for_small(rest)) else "too large"
 
     def _room_for_small(self, rest: int) -> int:
         """Return how many tokens results may take from the reply's room: a small part of the window, half of the room.
@@ -153,19 +155,22 @@ class AgentContextManager:
             self.budget = replace(self.budget, window=window)
 
 
-def room_for_results(budget: Budget, rest: int, *, carried: int = 0, now: int | None = None) -> int:
+def room_for_results(budget: Budget, rest: int, *, carried: int = 0, history: int = 0, now: int | None = None) -> int:
     """Return how many tokens results may take beside `rest`, the size that cannot be freed; never less than 0.
 
-    That is what is free below the trigger beside a summary and the tokens that code carries, or where that leaves
-    too little, in the whole window, where the summary takes half of it at most. With `now`, the size of the prompt
+    That is what is free below the trigger beside a small summary and the tokens that code carries, less what a
+    compaction should keep of the `history` besides, as long as that leaves enough. Where it is too little anyway, it is
+    what is free in the whole window, where the summary takes half of it at most. With `now`, the size of the prompt
     without the results, it is what is free beside that, but at least one part in three of what a compaction would
     leave.
     """
     summary = least_room(budget) + carried
-    room = budget.trigger - budget.occupied(rest) - summary
-    if room < budget.window // LEAST_ROOM:
+    room, enough = budget.trigger - budget.occupied(rest) - summary, budget.window // LEAST_ROOM
+    if room < enough:
         free = max(0, budget.window - budget.occupied(rest))
         room = free - min(summary, free // 2)
+    else:
+        room = max(enough, room - history)
     return room if now is None else max(room // LEAST_PART, room + budget.occupied(rest) - budget.occupied(now))
 
 

@@ -115,11 +115,8 @@ class SentPrompt:
 
         Most arguments change only the end of a prompt.
         """
-        return self.is_in_load_of(before) and (self.model, self.tools) == (before.model, before.tools)
-
-    def is_in_load_of(self, before: "SentPrompt") -> bool:
-        """Tell whether the model was not loaded anew since, which is known only for the same model."""
-        return (self.window, self.loads) == (before.window, before.loads)
+        is_in_its_load = (self.window, self.loads) == (before.window, before.loads)
+        return is_in_its_load and (self.model, self.tools) == (before.model, before.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +300,7 @@ def change_between(before: SentPrompt, now: SentPrompt) -> Change:
         return Change("arguments_changed" if now.arguments != before.arguments else None, shared)
     if now.model != before.model:
         return Change("machine_changed" if _anywhere(now.model) == _anywhere(before.model) else "model_changed", 0)
-    if not now.is_in_load_of(before):
+    if (now.window, now.loads) != (before.window, before.loads):
         return Change("engine_forgot", 0)
     if now.compacted != before.compacted:  # which may bring the tool that searches what was removed, or take it away
         return Change("compacted", shared if now.tools == before.tools else 0)

@@ -158,8 +158,8 @@ def doubtful_servers(settings: Settings, folder: Path, environ: Mapping[str, str
     """
     for index, server in enumerate(settings.mcp_servers):
         if server.enabled and server.command and not _is_found(server, folder, environ):
-            words = [*server.command[0].split(), *server.command[1:]]
-            apart = f" Write each argument by itself: {json.dumps(words)}." if len(words) > len(server.command) else ""
+            words = server.command[0].split() if len(server.command) == 1 else ()
+            apart = f" Write each argument by itself: {json.dumps(words)}." if len(words) > 1 else ""
             yield (
                 f"mcp_servers[{index}].command: the program {server.command[0]!r} is not found; "
                 f"the tools of {server.name!r} are missing until it is.{apart}"

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import textwrap
 import time
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -54,8 +53,14 @@ class Terminal:
 
     def folded(self, text: str, indent: str) -> list[str]:
         """Return a text as lines with an indentation, so that all of an error can be read."""
-        line = self.fitted(text, MOST_TOLD)
-        return textwrap.wrap(line, self.columns, initial_indent=indent, subsequent_indent=indent)
+        rest, lines = self.fitted(text, MOST_TOLD), []
+        while rest:
+            end = fitting = _fitting(rest, self.columns - len(indent))
+            if fitting < len(rest) and (blank := rest.rfind(" ", 0, fitting + 1)) > 0:
+                end = blank
+            lines.append(f"{indent}{rest[:end]}")
+            rest = rest[end:].lstrip()
+        return lines
 
     def fitted(self, text: str, columns: int) -> str:
         """Return a text as one line of at most so many columns, with blanks instead of control characters."""
@@ -65,14 +70,17 @@ class Terminal:
             line = line.encode("ascii", "replace").decode()
         if width(line) <= columns:
             return line
-        widths = accumulate(_columns(character) for character in line)
-        kept = sum(1 for _ in takewhile(lambda used: used <= columns - len(ELLIPSIS), widths))
-        return f"{line[:kept].rstrip()}{ELLIPSIS}"
+        return f"{line[: _fitting(line, columns - len(ELLIPSIS))].rstrip()}{ELLIPSIS}"
 
 
 def width(text: str) -> int:
     """Return the number of columns of a text."""
     return sum(_columns(character) for character in text)
+
+
+def _fitting(text: str, columns: int) -> int:
+    """Return how many of the first characters of a text have room in so many columns."""
+    return sum(1 for _ in takewhile(lambda used: used <= columns, accumulate(map(_columns, text))))
 
 
 def _columns(character: str) -> int:
@@ -157,7 +165,7 @@ def _turns_left(fill: Any) -> str:
 def _headline(fields: Fields, about: str, terminal: Terminal) -> str:
     told = terminal.fitted(about, terminal.columns * 2 // 3)
     name = fields.get("title") or fields.get("conversation") or fields.get("id") or ""
-    title = terminal.fitted(str(name), max(10, terminal.columns - len(told) - 4))
+    title = terminal.fitted(str(name), max(10, terminal.columns - width(told) - 4))
     return f"  {title}  {terminal.paint(told, 'dim')}"
 
 

@@ -50,6 +50,7 @@ from elbowroom.context.conversation import (
 )
 from elbowroom.store.conversations import WriteBehindConversations
 from elbowroom.store.questions import Conversations
+from elbowroom.store.sql.schema import LARGEST_PART
 
 conversations = store_fixtures.conversations
 DETAILS = CompactionDetails(2.25, 4, 6, 20, "They spoke of lists.")
@@ -388,15 +389,18 @@ async def test_search(conversations: Conversations, place: str) -> None:
 
 
 async def test_search_where_a_text_is_cut(conversations: Conversations) -> None:
-    """A long reply is written in parts, here one after each hundred words; what stands across two of them is found."""
+    """A long reply is written a hundred words at a time and kept in parts; what stands across two of them is found."""
     conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0), ReplyBegun("t", "m", 1.0)])
-    for number in range(1800):
-        conversations.note([ReplyGrew("m", "text", f"{number:05} needle ")])
-        if number % 100 == 0:
-            await conversations.settled()
-    for number in range(0, 1799, 50):
-        found = await conversations.rows(ME, search=f"{number:05} NEEDLE {number + 1:05}")
-        assert [row.id for row in found] == ["c"], number
+    words = [f"{number:05} needle " for number in range(900)]
+    for start in range(0, len(words), 100):
+        conversations.note([ReplyGrew("m", "text", word) for word in words[start : start + 100]])
+        await conversations.settled()
+    fit = LARGEST_PART // len(words[0])
+    cuts = range(fit, len(words), fit)
+    assert len(cuts) > 2
+    for first in cuts:
+        found = await conversations.rows(ME, search=f"{words[first - 1]}{words[first]}".strip().upper())
+        assert [row.id for row in found] == ["c"], first
 
 
 async def test_deleting(conversations: Conversations) -> None:

@@ -1,7 +1,7 @@
 """A model is asked one way: what is sent, who waits for whom, and what is known of a request that ends early."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -9,7 +9,7 @@ import pytest
 from admitted_requests import new_admission
 from manual_clock import settle
 
-from elbowroom.agents.admission import Job, Priority, Ticket
+from elbowroom.agents.admission import Admission, Job, Priority, Ticket
 from elbowroom.agents.ask import MARGIN, THINKING_ROOM, Question, ReplyReader, ask, beside
 from elbowroom.agents.prompt import HistoryCounter
 from elbowroom.agents.prompt.counters import TemplateFacts, ThinkingSwitch
@@ -18,6 +18,7 @@ from elbowroom.context.templates.demands import TemplateDemands
 from elbowroom.context.transcript import Message
 from elbowroom.errors import ContextOverflow, ElbowroomError, EmptyReply
 from elbowroom.providers.base import Finished, ModelInfo, Provider, StreamEvent, TextDelta, UsageReport
+from elbowroom.store import ALL_TOKENS, Servers, WindowTokens
 from elbowroom.tokens.count import TokenCount
 from elbowroom.tokens.counter import TokenCounter
 
@@ -37,6 +38,7 @@ class Scripted:
     """A provider that answers each request by a script, event by event, as often as the gate is opened."""
 
     id = POOL[0]
+    slot_files = None
 
     def __init__(self, script: Script = YES, *, manages_context: bool = True) -> None:
         self.manages_context = manages_context
@@ -194,6 +196,32 @@ async def test_a_job_knows_when_it_has_the_model() -> None:
     [ticket] = tickets
     assert ticket is not None
     assert (ticket.priority, ticket.on_preempt) == (Priority.BACKGROUND, job.give_way)
+
+
+class BusyElsewhere(Servers):
+    """Another server's chats hold a model, beside which there is no room for background work."""
+
+    async def hold(
+        self, pool: str, capacity: int, tokens: int, rank: int, look: Callable[[float], Awaitable[None]]
+    ) -> WindowTokens:
+        """Hold tokens for whoever is no background work."""
+        if rank == Priority.BACKGROUND:
+            await asyncio.Event().wait()
+        return ALL_TOKENS
+
+
+async def test_a_job_that_waits_for_other_servers_makes_way() -> None:
+    """It has the engine's only slot already, as far as this server knows, and leaves it to a chat that comes."""
+    admission, info = Admission(servers=BusyElsewhere()), replace(INFO, slots=1)
+    job = Job("key", asyncio.get_running_loop().create_future())
+    waiting = replace(question(Scripted(), 100), info=info)
+    job.attempt = asyncio.create_task(ask(waiting, ReplyReader(), admission, rank=job))
+    await settle()
+    chat = replace(question(Scripted(), 100), info=info)
+    await asyncio.wait_for(ask(chat, reader := ReplyReader(), admission), 10)
+    assert "".join(reader.reply.text) == "Yes"
+    assert job.attempt.cancelled()
+    assert admission.held(POOL) == 0
 
 
 @pytest.mark.parametrize("has_admission", [True, False])

@@ -12,7 +12,7 @@ import pytest
 from compacting import FORGETFUL, used
 
 from elbowroom.context.budget import Budget, Send
-from elbowroom.context.compaction import Cannot, Compaction, Ladder, Wishes
+from elbowroom.context.compaction import Cannot, Compaction, Ladder, Wishes, is_summary_message
 from elbowroom.context.effects import Aside, Ask, AskPruner, Count, KeepText, PrunerFailed
 from elbowroom.context.fitting import Shortener
 from elbowroom.context.manager import AgentContextManager
@@ -175,3 +175,30 @@ def test_no_prompt_is_below_a_quarter_of_the_window_while_words_were_removed(see
         for before, after in chat.made:
             assert after >= chat.window // 4, (chat.window, before, after)
         chat.made.clear()
+
+
+@pytest.mark.parametrize("opening", [20, 120, 400, 900])
+@pytest.mark.parametrize("exchanges", [4, 9, 60])
+@pytest.mark.parametrize("window", [4096, 8192, 32_768])
+def test_a_result_that_is_cut_anyway_leaves_room_for_what_a_compaction_keeps(
+    window: int, exchanges: int, opening: int
+) -> None:
+    """The first request stays word for word, and a summary stands for what was said since."""
+    chat = Chat(Random(opening), window, True, None)
+    first = {"role": "user", "content": "".join(f"{chat.words(8)} " for _ in range(99))}
+    while tokens(first["content"]) > opening:
+        first["content"] = first["content"].rpartition(" ")[0]
+    said: list[Message] = [first]
+    for _ in range(exchanges):
+        said += [
+            {"role": "assistant", "content": chat.words(window // 20)},
+            {"role": "user", "content": chat.words(window // 20)},
+        ]
+    rows = "".join(f"Row {row} of the tide table: {row * row}.\n" for row in range(window))
+    chat.history = Prompt.of([*said, *used("read", {"path": "tides"}, rows, "c1")])
+    chat._fit(BEFORE_REQUEST)
+    sent = chat.history.messages
+    assert first in sent
+    assert any(map(is_summary_message, sent)) or all(each in sent for each in said)
+    assert size(sent[:-1]) >= min(size(said), chat.window // 4 - 40)
+    assert text_of(sent[-1]).startswith("Row 0 of the tide table")

@@ -73,6 +73,12 @@ def test_a_whole_line_in_the_place_of_a_program_is_told_apart(tmp_path: Path) ->
         assert told.endswith('Write each argument by itself: ["no-such-program-anywhere", "-y", "some-server"].')
 
 
+def test_arguments_are_not_told(tmp_path: Path) -> None:
+    """They may hold a secret, and what is told goes into the log; a path may have blanks."""
+    (told,) = warnings_of(tmp_path, server('command = ["/no such/program", "--token=hush"]'), PATH=str(tmp_path))
+    assert told.endswith("are missing until it is.")
+
+
 def test_a_program_is_looked_for_where_it_is_started(tmp_path: Path) -> None:
     """A program named as seen from the folder it is started in is found there, and one on the path by its name."""
     python = Path(sys.executable)

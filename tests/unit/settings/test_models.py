@@ -7,7 +7,7 @@ from settings_file import load, refusal
 
 from elbowroom.settings.change import users_of
 from elbowroom.settings.load import usable_settings
-from elbowroom.settings.model import CompactionSettings, Settings
+from elbowroom.settings.model import RECALLS_UNASKED, CompactionSettings, RecallFor, Settings
 
 AGENTS = [{"id": "critic", "model": "tiny"}, {"id": "off", "model": "tiny", "enabled": False}]
 ROWS = [
@@ -41,6 +41,25 @@ def test_compaction_of_a_model(provider: str, model: str, own: dict[str, object]
     common = CompactionSettings(threshold_ratio=0.7, recall="both", max_restarts=1)
     settings = Settings.model_validate({"agents": AGENTS, "models": ROWS, "compaction": common})
     assert settings.compaction_of(provider, model) == common.model_copy(update=own)
+
+
+@pytest.mark.parametrize(
+    ("recall", "unasked", "agents", "raw"),
+    [
+        ("auto", True, True, False),
+        ("unasked", True, False, False),
+        ("tool", False, True, True),
+        ("both", True, True, True),
+        ("off", False, False, False),
+        ("agents", False, True, False),
+        ("all", False, True, True),
+    ],
+)
+def test_what_each_recall_is(recall: RecallFor, *, unasked: bool, agents: bool, raw: bool) -> None:
+    """Each says whether passages come back unasked, and whether agents and raw models have the tool that searches."""
+    chosen = CompactionSettings(recall=recall)
+    assert (chosen.recall in RECALLS_UNASKED) is unasked
+    assert [chosen.offers_recall(is_agent=is_agent) for is_agent in (True, False)] == [agents, raw]
 
 
 @pytest.mark.parametrize(

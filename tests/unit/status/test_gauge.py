@@ -78,8 +78,13 @@ def test_a_long_title_gives_way_to_what_is_told_of_the_turn() -> None:
 def test_no_line_is_wider_than_the_terminal(columns: int, is_unicode: bool, tokens: int) -> None:
     """Whatever titles and names are, in letters of any width."""
     long = {**TURN, "title": "渡し船は何時に出ますか" * 20, "model": "m" * 300, "fill": {**FILL, "tokens": tokens}}
+    wide = {**long, "model": "渡し船" * 100}
     models = [{"id": "x" * 300, "window": 8192}] * 30
-    told = snapshot(live=(long,), providers=({"id": "p" * 300, "reachable": True, "models": models},))
+    providers = (
+        {"id": "p" * 300, "reachable": True, "models": models},
+        {"id": "p", "reachable": False, "error": "The engine says: " + "渡し船は出ない " * 9 + "渡し船" * 60},
+    )
+    told = snapshot(live=(long, wide), providers=providers)
     lines = drawn(told, Terminal(columns, is_unicode), now=2000).split("\n")
     assert max(map(width, lines[1:])) <= columns
     assert is_unicode or all(line.isascii() for line in lines)

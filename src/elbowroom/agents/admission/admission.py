@@ -15,9 +15,9 @@ One `Admission` for the server, on its event loop. Each request to a model has t
     await admission.before_task((provider.id, model, chat_id))   # a title, tags: first this, then `admitted` as TASK,
     await admission.giving_way((provider.id, model, chat_id), answer)           # and anew where a chat goes before it
 
-Background work sets `ticket.on_preempt = task.cancel` and begins only if `background_may_start`. A request that holds
-a ticket must not wait for another one of the same pool: it could wait for itself. What is done for a chat - a pruning
-request - has the chat's priority, after or before the chat's own ticket.
+Background work is admitted with `on_preempt=task.cancel` and begins only if `background_may_start`. A request that
+holds a ticket must not wait for another one of the same pool: it could wait for itself. What is done for a chat - a
+pruning request - has the chat's priority, after or before the chat's own ticket.
 """
 
 import asyncio
@@ -103,6 +103,7 @@ class Admission:
         slots: int | None = None,
         on_wait: OnWait | None = None,
         leaves: Leaving | None = None,
+        on_preempt: Callable[[], object] | None = None,
     ) -> AsyncIterator[Ticket]:
         """Hold `tokens` of the model's `capacity`, the whole of it at most, as soon as there is room for them.
 
@@ -111,7 +112,8 @@ class Admission:
         Requests are admitted by priority, then in the order of arrival; none overtakes another that needs more room.
         `on_wait` is called after a moment of waiting, with the ranks of those before this one, and again whenever half
         of them have gone: none where the engine only reads the prompt of a cancelled request to its end. Raises
-        TooManyRequests where too many wait, and RoomElsewhere as soon as it `leaves` for another machine.
+        TooManyRequests where too many wait, and RoomElsewhere as soon as it `leaves` for another machine. `on_preempt`
+        cancels background work that is in the way, be it that this still waits for other servers.
 
         Everything is given back at the end. Where the block is left before the ticket's `first_token` by a
         cancellation, or by an error that the upstream does not know of, the tokens stay held until the engine has
@@ -121,6 +123,7 @@ class Admission:
         if priority is Priority.CHAT:
             self.running.make_way((*pool_key, ""))
         ticket = pool.ask(capacity, priority, tokens, prompt, slots=slots)
+        ticket.on_preempt = on_preempt
         try:
             if ticket.state == "waiting":
                 await self._wait(pool_key, pool, ticket, on_wait, leaves)

@@ -28,7 +28,7 @@ from elbowroom.errors import (
 )
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
-from elbowroom.tokens.counter import Truncation
+from elbowroom.tokens.counter import Truncation, media_in
 from elbowroom.tokens.images import images_in
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Recovery:
         if not self.manager.can_restart:
             overflow = self._learn(failure, prompt)
             raise overflow if overflow is not None else failure
-        if not isinstance(failure, ContextOverflow | EmptyReply) and not _is_breakdown(failure):
+        if not isinstance(failure, ContextOverflow | EmptyReply) and not self._is_breakdown(failure):
             raise failure
         loaded = self.info.loaded_context
         try:
@@ -176,7 +176,7 @@ class Recovery:
         """Return the overflow that a failure is or probably means, None where it means none."""
         if isinstance(failure, ContextOverflow):
             return failure
-        if not self.is_near_edge(prompt) or not (isinstance(failure, EmptyReply) or _is_breakdown(failure)):
+        if not self.is_near_edge(prompt) or not (isinstance(failure, EmptyReply) or self._is_breakdown(failure)):
             return None
         window = self.manager.budget.window
         message = (
@@ -184,6 +184,17 @@ class Recovery:
             f"maximum context length is {window} tokens, and the request takes {prompt} of them."
         )
         return ContextOverflow(message, prompt_tokens=prompt)
+
+    def _is_breakdown(self, failure: ElbowroomError) -> bool:
+        """Tell whether the engine failed over the request itself, not the way to it.
+
+        Where the prompt has no pictures, words on them are somebody's that the engine repeats.
+        """
+        if isinstance(failure, MediaRefused):
+            return not media_in(self.manager.history.messages)
+        if isinstance(failure, UpstreamRejected):
+            return failure.status == 400
+        return isinstance(failure, ModelUnavailable | StreamCut) or type(failure) is UpstreamError
 
     async def _warn(self, truncation: Truncation, consequence: str) -> None:
         try:
@@ -209,13 +220,6 @@ def _usable(overflow: ContextOverflow, prompt: int) -> int:
     if overflow.prompt_tokens is None or overflow.prompt_tokens <= prompt:
         return overflow.window
     return max(1, overflow.window * prompt // overflow.prompt_tokens)
-
-
-def _is_breakdown(failure: ElbowroomError) -> bool:
-    """Tell whether the engine failed over the request itself, not the way to it."""
-    if isinstance(failure, UpstreamRejected):
-        return failure.status == 400 and not isinstance(failure, MediaRefused)
-    return isinstance(failure, ModelUnavailable | StreamCut) or type(failure) is UpstreamError
 
 
 async def ready_model(provider: Provider, model: str, tell: Sink) -> ModelInfo:

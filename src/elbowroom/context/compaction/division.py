@@ -383,13 +383,15 @@ def build(division: Division, summary: str, kept: Sequence[NumberedGroup]) -> li
     ]
 
 
-def smallest(transcript: Transcript) -> list[Message]:
+def smallest(transcript: Transcript, *, with_first: bool = False) -> list[Message]:
     """Return the part of a history that no compaction can free: system messages, pins, running task, last group.
 
-    Of an answer at the end that is its last words.
+    Of an answer at the end that is its last words. `with_first` adds the first request, which goes last of all others.
     """
-    *_, shortest = tail_starts(transcript.groups, 0)
-    return build(divide(transcript, tails_from=shortest, parts=last_words(transcript.groups)), "", ())
+    groups = transcript.groups
+    *_, shortest = tail_starts(groups, 0)
+    keeping = first_request(groups) if with_first else frozenset()
+    return build(divide(transcript, tails_from=shortest, keeping=keeping, parts=last_words(groups)), "", ())
 
 
 def last_words(groups: Sequence[Group]) -> dict[int, Excerpt]:

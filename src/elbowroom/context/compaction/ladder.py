@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from elbowroom.context.budget import Budget, fault_in, is_rescue, least_gain, least_room
+from elbowroom.context.budget import (
+    LEAST_SUMMARY,
+    Budget,
+    fault_in,
+    is_rescue,
+    kept_beside_results,
+    least_gain,
+    least_room,
+    most_summary,
+)
 from elbowroom.context.compaction.answer import Plan, PruneAnswer, Rewrite, Unusable, as_plan
 from elbowroom.context.compaction.calls import RemovedCalls
 from elbowroom.context.compaction.division import (
@@ -39,9 +48,8 @@ from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.verdict import judge, without_made_up
 from elbowroom.context.divisible import LEAST, fits, within
 from elbowroom.context.effects import Count, PrunerFailed, RungFailed, Work
-from elbowroom.context.transcript import Group, Transcript, messages_of, text_of
+from elbowroom.context.transcript import Group, Transcript, messages_of, text_of, with_text
 
-MOST_SUMMARY, LEAST_SUMMARY = 2000, 200
 SHARE_OF_REQUEST = 4
 """One part in so many of the window is the most that an earlier request may take to stay word for word."""
 SHARE_OF_ENDS = 32
@@ -107,7 +115,8 @@ class Ladder:
         if before is None:
             before = yield Count(transcript.messages)
         said = transcript if not self.foresees else Transcript(transcript.groups[:-1])
-        beside = yield from self._beside_answer(transcript.groups, before)
+        groups = transcript.groups
+        beside = (yield from self._beside_answer(groups, before)) or (yield from self._beside_results(groups, before))
         done = yield from (beside or self).climb_with(transcript, said, before)
         if beside is not None and not (isinstance(done, Compaction) and done.summary and done.rung != "last messages"):
             by_code = replace(self, asks_pruner=False)
@@ -130,7 +139,7 @@ class Ladder:
         *_, shortest = tail_starts(groups, 0)
         if (yield from self._room_in(_divided(groups, shortest, last_words(groups)))) < least_room(budget):
             return None
-        most = min(budget.trigger - 1, budget.occupied(before - least_gain(before)))
+        most = self._most(before)
         starts = [] if is_last else [start_of_turns(groups, 2), place]
         for start in filter(None, starts):
             occupied = budget.occupied((yield from self._fixed(_divided(groups, start, {}))))
@@ -142,6 +151,26 @@ class Ladder:
         if is_short or budget.room(least, most) <= self._least_beside:
             return None
         return replace(self, target=max(self.target, most), answer=place)
+
+    def _beside_results(self, groups: tuple[Group, ...], before: int) -> "Work[Ladder | None]":
+        """Return the ladder with a target by which enough stays beside results that the model has not read yet.
+
+        None where that has room anyway, or there are no such results.
+        """
+        *_, start = tail_starts(groups, 0)
+        if self.is_firm or groups[start].kind != "tools":
+            return None
+        shortest = build(_divided(groups, start, {}), "", ())
+        least: int = yield Count(shortest)
+        without: int = yield Count([with_text(each, "") if each.get("role") == "tool" else each for each in shortest])
+        first = (yield from self._fixed(_divided(groups, start, {}, first_request(groups)))) - least
+        kept = least + kept_beside_results(self.budget, without, first)
+        target = min(self._most(before), self.budget.occupied(kept))
+        return replace(self, target=target) if target > self.target else None
+
+    def _most(self, before: int) -> int:
+        """Return the highest target that frees of the size `before` what a compaction has to."""
+        return min(self.budget.trigger - 1, self.budget.occupied(before - least_gain(before)))
 
     @property
     def _least_beside(self) -> int:
@@ -172,7 +201,7 @@ class Ladder:
         """Return how many tokens a summary may have in a room of this size."""
         part, whole = SHARE_OF_SUMMARY
         share = min(room * part // whole, room - FRAME_OF_SUMMARY)
-        return min(MOST_SUMMARY, max(LEAST_SUMMARY, self.budget.window // 8), max(1, share))
+        return min(most_summary(self.budget), max(1, share))
 
     def _divide(self, transcript: Transcript) -> Work[tuple[Division, int]]:
         """Return the division with the longest tail that leaves a summary its full room, and the room that is left.

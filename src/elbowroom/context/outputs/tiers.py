@@ -165,8 +165,10 @@ def pruned(
     pruning = _Pruning(limits, kinds, size_of)
     uses = list(pruning.open_uses(messages, ref_of_result))
     live = sum(use.tokens for use in uses)
-    if not must_shrink and not _is_due(uses, live, limits):
-        return None
+    if not must_shrink:
+        unconsumed = sum(use.tokens for use in uses if not use.is_consumed)
+        if live <= limits.budget or (unconsumed > limits.low_mark and live <= PATIENCE * limits.budget):
+            return None
     forms = pruning.chosen(uses, live, must_shrink=must_shrink)
     turns = len({use.caller for use, _ in forms})
     if not must_shrink and live <= PATIENCE * limits.budget and turns < limits.batch_turns:
@@ -174,12 +176,6 @@ def pruned(
     shorter, freed = pruning.written(messages, forms)
     least = 1 if at_any_gain else limits.least_gain(must_shrink=must_shrink)
     return shorter if freed >= least else None
-
-
-def _is_due(uses: Sequence[_Open], live: int, limits: TierLimits) -> bool:
-    """Tell whether it is time to prune: the budget is full, and a batch worth it is consumed."""
-    unconsumed = sum(use.tokens for use in uses if not use.is_consumed)
-    return live > limits.budget and (unconsumed <= limits.low_mark or live > PATIENCE * limits.budget)
 
 
 @dataclass(frozen=True, slots=True)

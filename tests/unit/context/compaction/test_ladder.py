@@ -240,7 +240,7 @@ async def test_last_message_larger_than_the_window_cannot_be_helped() -> None:
 
 async def test_what_does_not_fit_the_window_is_cut_even_above_the_target() -> None:
     """C07: refusing is for results that are not needed; a prompt over the window is cut to what can be sent."""
-    messages = [*chat(30), *used("read", {"path": "a"}, "one line after another " * 1100, "a1")]
+    messages = [*chat(30), *used("read", {"path": "a"}, "one line after another " * 1500, "a1")]
     assert size(messages) > WINDOW
     done = await climbed(messages, ScriptedPruner(""), target=WINDOW // 2)
     assert done.rung == "last messages"
@@ -559,7 +559,7 @@ async def test_results_that_an_answer_was_begun_about_stay_where_there_is_room(w
         (long_chat(), None, ("plan", "digest")),
         ([*chat(40, system="Rules. " * 2200)], 4096, ("last messages", "last messages")),
         (
-            [*chat(30), *used("read", {"path": "a"}, "one line after another " * 1100, "a1")],
+            [*chat(30), *used("read", {"path": "a"}, "one line after another " * 1500, "a1")],
             WINDOW // 2,
             ("last messages", "last messages"),
         ),
