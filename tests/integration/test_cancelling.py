@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cancelling import ask, assert_kept, assert_nothing_open, cancel, is_answering, last_turn, post_cancel, stopped_when
-from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually, function_spec
+from chatting import AGENT, MODEL, RAW_MODEL, ask_beside, chat_body, elbowroom_with_studio, eventually, function_spec
 from own_tools import own_tool
 from spread_variants import spread
 from watched_stream import statuses_of
@@ -98,19 +98,19 @@ async def test_while_the_model_loads(tmp_path: Path, stream: bool) -> None:
 
 
 async def test_while_queued_upstream(tmp_path: Path) -> None:
-    """One that waits behind another in the model's queue is stopped; the other is answered."""
+    """One that waits behind that of another program in the model's queue is stopped; the other is answered."""
     model = SimulatedModel(MODEL, loaded_context_length=32_768, parallel=1)
     async with elbowroom_with_studio(tmp_path, model=model) as (served, studio):
         release = asyncio.Event()
         studio.enqueue(Script(WaitFor(release), "First."))
-        first = asyncio.create_task(ask(served, chat_body(), name="another"))
+        first = asyncio.create_task(ask_beside(served, studio))
         await eventually(lambda: studio.chats and studio.chats[0].phase == "streaming", "the first did not begin")
         received, _ = await stopped_when(
             served, chat_body(stream=True), lambda: len(studio.chats) == 2 and studio.chats[1].phase == "queued"
         )
         assert received.text == ""
         release.set()
-        assert (await first).text == "First."
+        assert await first == "First."
 
 
 @STREAMED

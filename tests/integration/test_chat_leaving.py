@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from chatting import AGENT, MODEL, RAW_MODEL, chat_body, elbowroom_with_studio, eventually
+from chatting import AGENT, MODEL, RAW_MODEL, ask_beside, chat_body, elbowroom_with_studio, eventually
 from own_tools import own_tool
 from serving import Served, serve, settings_for
 
@@ -111,17 +111,17 @@ async def test_during_prefill_with_keep_alive_comments(tmp_path: Path) -> None:
 
 
 async def test_while_queued(tmp_path: Path) -> None:
-    """The client leaves while its request waits behind others in the model's queue."""
+    """The client leaves while its request waits behind that of another program in the model's queue."""
     model = SimulatedModel(MODEL, loaded_context_length=32_768, parallel=1)
     async with elbowroom_with_studio(tmp_path, model=model) as (served, studio):
         release = asyncio.Event()
         studio.enqueue(Script(WaitFor(release), "First."))
-        first = asyncio.create_task(served.chat("writer"))
+        first = asyncio.create_task(ask_beside(served, studio))
         await eventually(lambda: phase_of(studio) == "streaming", "the first did not begin")
         left = await leave(served, chat_body(stream=True), lambda: phase_of(studio) == "queued")
         await assert_closed_soon(studio, "queued", left)
         release.set()
-        assert (await first)["choices"][0]["message"]["content"] == "First."
+        assert await first == "First."
 
 
 @STREAMED

@@ -84,8 +84,8 @@ async def test_after_an_answer_that_went_on(tmp_path: Path, way: str, *, reports
         assert orders_of(studio)
         assert usage.pop("elbowroom", None) == (None if reports else {"counted": True})
         assert usage["prompt_tokens"] == turns_of(studio)[-1].prompt_tokens
-        generated = sum(turn.completion_tokens for turn in turns_of(studio))  # a part that was stopped is counted here
-        assert usage["completion_tokens"] == pytest.approx(generated, rel=0.01)
+        generated = sum(turn.completion_tokens for turn in turns_of(studio))  # also what came after it was stopped
+        assert usage["completion_tokens"] == pytest.approx(generated, rel=0.03)
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 

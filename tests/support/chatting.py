@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import ClientResponse
 from own_tools import Given
-from serving import Served, serve, settings_for
+from serving import Served, parse_frames, serve, settings_for, text_of
 
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 from elbowroom.demo.script import ScriptQueue
@@ -142,3 +142,10 @@ def delta_frame(delta: Mapping[str, Any], finish_reason: str | None = None, **ex
     """Return a chunk as an upstream may send it, for scripts that need a form of their own."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     return b"data: " + json.dumps({"choices": [choice], **extra}).encode() + b"\n\n"
+
+
+async def ask_beside(served: Served, studio: SimulatedLMStudio) -> str:
+    """Ask the engine itself, as another program does, and return the text of its answer."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    async with served.http.post(f"{studio.base_url}/v1/chat/completions", json=body) as response:
+        return text_of(parse_frames(await response.read()))

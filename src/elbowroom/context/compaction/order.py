@@ -166,12 +166,15 @@ class PruningRequest:
         return [*messages_of(self._read()), {"role": "user", "content": order}]
 
     def _unread(self, messages: Sequence[Message]) -> Work[list[str]]:
-        """Return lines of the results that were shortened before a pruning agent could read them, as many as fit."""
+        """Return lines of the results that were shortened before a pruning agent could read them, as many as fit.
+
+        They take no more tokens than its answer may.
+        """
         groups = [Group(each.group.unshortened) for each in self.division.old if each.group.unshortened]
         if not groups:
             return []
         room = self.pruner.window - self.cap - FOR_REASONS_AND_TEMPLATE - (yield Count(messages))
-        return quoted(groups, self.size, room)
+        return quoted(groups, self.size, min(room, self.cap))
 
     def _read(self) -> Sequence[Group]:
         """Return what the order stands behind: all that the model has read, and every group that goes.
