@@ -291,6 +291,7 @@ class Compactor:
             removed=source.removed,
             foresees=source.foresees,
             is_firm=decision.is_firm,
+            reads_again=self.target.agent is not None,
         )
         climb = ladder.climb(transcript, before)
         looked_at = [message for group in transcript.groups for message in group.unshortened or group.messages]

@@ -84,8 +84,9 @@ class Ladder:
     history. `state` is how the task stands, where the caller knows it better than the last message tells. `removed` is
     what the summary tells of the removed tool calls. With `foresees` the last message stands for the one that the
     person will write: no pruning agent sees it, and it is not in the result. A target that `is_firm` is not raised for
-    the answer that the person has just read. `exchange` is where the exchange begins that stays though a summary has
-    less room beside it, `answer` the place of an answer of which only the end has room.
+    the answer that the person has just read, and for results only where the model never `reads_again` what was cut.
+    `exchange` is where the exchange begins that stays though a summary has less room beside it, `answer` the place of
+    an answer of which only the end has room.
     """
 
     budget: Budget
@@ -100,6 +101,7 @@ class Ladder:
     removed: RemovedCalls = field(default_factory=RemovedCalls)
     foresees: bool = False
     is_firm: bool = False
+    reads_again: bool = False
     exchange: int | None = None
     answer: int | None = None
 
@@ -155,10 +157,10 @@ class Ladder:
     def _beside_results(self, groups: tuple[Group, ...], before: int) -> "Work[Ladder | None]":
         """Return the ladder with a target by which enough stays beside results that the model has not read yet.
 
-        None where that has room anyway, or there are no such results.
+        None where that has room anyway, where the model can read them again, or there are no such results.
         """
         *_, start = tail_starts(groups, 0)
-        if self.is_firm or groups[start].kind != "tools":
+        if self.is_firm or self.reads_again or groups[start].kind != "tools":
             return None
         shortest = build(_divided(groups, start, {}), "", ())
         least: int = yield Count(shortest)
