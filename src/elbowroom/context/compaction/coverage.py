@@ -212,17 +212,18 @@ class Coverage:
 
         What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
         than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
-        same the newer comes first: one in the beginning that has a newer one covers nothing, and goes where nothing
-        tells the newer one.
+        same the newer comes first: one in the beginning that has a newer one is chosen behind that, as others are.
         """
         units = self._once(groups, {unit.text for unit in self.units(staying)})
         successors = self._successors(units)
         known = self.words(staying) | words_of(told, self._words)
-        known.update(*(unit.words for unit in beginning if unit not in successors))
+        standing = [unit for unit in beginning if unit not in successors]
+        known.update(*(unit.words for unit in standing))
+        room += sum(self._size(f"{unit.line}\n") for unit in beginning if unit in successors)
         fresh = {unit: unit.words - known for unit in units}
         weights = {unit: self.weight(new) for unit, new in fresh.items()}
         factors = {unit: self._factor(unit, self.weight(unit.words & known), weights[unit]) for unit in units}
-        picked = {*beginning}
+        picked = {*standing}
         own = [unit for unit in units if unit.speaker == "user" and unit.text not in told and unit not in picked]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
             cost = self._size("".join(f"{unit.line}\n" for unit in own))
@@ -257,8 +258,7 @@ class Coverage:
             known |= first.words
             if first is not unit:
                 heapq.heappush(queue, (-worth, place, unit))
-        standing = [unit for unit in beginning if successors.get(unit, unit).words <= known]
-        return [*standing, *sorted(picked.difference(beginning), key=units.__getitem__)]
+        return [*standing, *sorted(picked.difference(standing), key=units.__getitem__)]
 
     def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
         """Return the units of groups, each text once and none of these, with the places where they were said last."""

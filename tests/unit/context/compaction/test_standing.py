@@ -47,10 +47,10 @@ def test_a_plan_that_says_something_else_in_the_same_words_is_told(stood: str, t
 
 
 def test_a_plan_that_takes_back_what_was_changed_is_told() -> None:
-    """The first line holds again, below the one that changed it."""
+    """The first line holds again: nothing below it says what changed it."""
     summary = summary_message("The berth is pier 9.\nThe berth is pier 4.", "", LINES[:2], "done")
     text = planned(summary, Plan("The berth is pier 9.", "They talked.")).summary
-    assert text.rindex("pier 9") > text.rindex("pier 4")
+    assert text.rindex("pier 9") > text.rfind("pier 4")
 
 
 @pytest.mark.parametrize("words", range(90, 181, 30))
