@@ -46,7 +46,8 @@ BODIES: Final[Mapping[str, Any]] = {
 @asynccontextmanager
 async def server_of_people(folder: Path, more: str = "") -> AsyncIterator[tuple[Served, SimulatedLMStudio]]:
     """Run a server that asks for a token."""
-    models = [SimulatedModel(MODEL, loaded_context_length=32_768), SimulatedModel(EMBEDDER, type="embedding")]
+    model = SimulatedModel(MODEL, loaded_context_length=32_768, parallel=8)
+    models = [model, SimulatedModel(EMBEDDER, type="embedding")]
     async with SimulatedLMStudio(models) as studio:
         settings = settings_for(studio.base_url, agents=AGENT + SERVER, server=more)
         async with serve(folder, settings, environ={"ELBOWROOM_TOKEN": KEY}) as served:
