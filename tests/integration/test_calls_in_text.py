@@ -54,7 +54,7 @@ async def test_a_long_call_does_not_pass_the_window(tmp_path: Path) -> None:
         studio,
     ):
         await stream_bytes(served, chat_body("Go", tools=[TOOL]))
-        assert studio.chats
+        assert len(studio.chats) == 1  # nothing of its prompt can go, so that it is not sent again
         for chat in studio.chats:
             assert chat.prompt_tokens is not None
             assert chat.completion_tokens is not None

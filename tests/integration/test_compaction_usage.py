@@ -79,13 +79,14 @@ def writes(body: Body, *, reports: bool) -> Script:
 async def test_after_an_answer_that_went_on(tmp_path: Path, way: str, *, reports: bool) -> None:
     """All that was written counts, and the prompt of the last request: that is what fills the window."""
     async with small_window(tmp_path, lambda body: writes(body, reports=reports)) as (served, studio):
+        studio.tokens_per_second = 1e6  # one by one: what it writes before it hears that it is stopped is told nowhere
         usage = await usage_of(served, {"model": RAW_MODEL, "messages": history(4)}, way)
         assert len(turns_of(studio)) > 1
         assert orders_of(studio)
         assert usage.pop("elbowroom", None) == (None if reports else {"counted": True})
         assert usage["prompt_tokens"] == turns_of(studio)[-1].prompt_tokens
-        generated = sum(turn.completion_tokens for turn in turns_of(studio))  # also what came after it was stopped
-        assert usage["completion_tokens"] == pytest.approx(generated, rel=0.03)
+        generated = sum(turn.completion_tokens for turn in turns_of(studio))  # a part that was stopped is counted here
+        assert usage["completion_tokens"] == pytest.approx(generated, rel=0.01)
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
