@@ -40,6 +40,16 @@ import elbowroom.tokens.anchoring, elbowroom.tokens.families.vocabularies, elbow
 import elbowroom.tokens.families.counter, elbowroom.tokens.images
 print(sorted({"tokenizers", "tiktoken", "regex", "jinja2", "numpy"} & sys.modules.keys()))
 """
+LOADED = """
+from elbowroom.tokens.families import family_of
+from elbowroom.tokens.families.counter import FamilyCounter
+from elbowroom.tokens.families.vocabularies import _encoding
+print(_encoding.cache_info().currsize)
+counter = FamilyCounter(family_of("meta-llama-3-8b-instruct"))
+for text in ("Where is the harbour?", "Πού είναι το λιμάνι;"):
+    counter.count_text(text)
+    print(_encoding.cache_info().currsize)
+"""
 OFFLINE = """
 import sys
 def refuse(event, arguments):
@@ -141,3 +151,9 @@ def test_family_of_a_vocabulary_is_shared() -> None:
     names = ("gpt-oss-20b", "phi-4-mini")
     first, second = (bundled_tokenizer(family_of(name).vocabulary, frozenset()) for name in names)
     assert first.engine._encode.__self__ is second.engine._encode.__self__  # type: ignore[attr-defined]
+
+
+def test_vocabulary_is_loaded_with_the_first_text_that_needs_it() -> None:
+    """Llama 3 counts some scripts by a second vocabulary, which takes no memory until one of these comes."""
+    before, english, greek = map(int, run(LOADED).split())
+    assert (before, english, greek) == (0, 1, 2)

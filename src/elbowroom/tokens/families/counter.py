@@ -13,7 +13,7 @@ from elbowroom.tokens.errors import TemplateFailed, TemplateOverran
 from elbowroom.tokens.families.families import SPECIAL_TOKENS, Family, template_source
 from elbowroom.tokens.families.ratios import SAME, Ratios
 from elbowroom.tokens.families.scripts import script_runs
-from elbowroom.tokens.families.vocabularies import bundled_tokenizer
+from elbowroom.tokens.families.vocabularies import VocabularyName, bundled_tokenizer
 from elbowroom.tokens.files import SegmentCounter, Tokenizer, special_token_pattern
 from elbowroom.tokens.templates import (
     Capabilities,
@@ -172,9 +172,7 @@ class ScriptCorrection:
 
     def __init__(self, tokenizer: Tokenizer, ratios: Ratios, error: float, *, capacity: int = CAPACITY) -> None:
         self._ratios = ratios
-        names = {name for scale in ratios.scripts.values() for name in scale.weights}
-        self._tokenizer, self._vocabularies = tokenizer, {tokenizer.name: tokenizer}
-        self._vocabularies |= {name: bundled_tokenizer(name, frozenset()) for name in names if name != tokenizer.name}
+        self._tokenizer = tokenizer
         self._error = error
         self._known = Recent[bytes, Correction]("script_corrections", capacity)
         self._lock = threading.Lock()
@@ -204,7 +202,11 @@ class ScriptCorrection:
         doubt = 0.0
         for script, run in script_runs(piece).items():
             if (scale := self._ratios.scripts.get(script)) is not None:
-                near = sum(weight * self._vocabularies[name].count(run) for name, weight in scale.weights.items())
+                near = sum(weight * self._tokenizer_of(name).count(run) for name, weight in scale.weights.items())
                 tokens += near - self._ratios.text * self._tokenizer.count(run)
                 doubt += max(0.0, scale.error - self._error) * near
         return tokens, doubt
+
+    def _tokenizer_of(self, name: VocabularyName) -> Tokenizer:
+        """Return the tokenizer over a vocabulary, which takes memory from the first text on that needs it."""
+        return self._tokenizer if name == self._tokenizer.name else bundled_tokenizer(name, frozenset())
