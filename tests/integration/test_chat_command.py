@@ -92,7 +92,7 @@ async def test_the_conversation_keeps_the_command_beside_its_branch(tmp_path: Pa
 
 @MODELS
 async def test_a_chat_from_elsewhere_that_begins_with_the_command(tmp_path: Path, model: str) -> None:
-    """A long chat that elbowroom sees for the first time is tidied: its conversation counts that, and how full it is."""
+    """A long chat that elbowroom has never seen is tidied: its conversation counts that, and how full it is."""
     async with small_window(tmp_path, window=4000) as (served, _):
         await answered(served, model, [*history(12), {"role": "assistant", "content": "So."}, COMMAND])
         async with served.http.get(f"{served.url}/v1/conversations") as response:
