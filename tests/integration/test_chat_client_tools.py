@@ -196,6 +196,22 @@ async def test_named_function(pair: Pair, model: str) -> None:
 
 
 @MODELS
+@pytest.mark.parametrize("stream", [True, False])
+async def test_named_function_that_nobody_offers(pair: Pair, model: str, stream: bool) -> None:
+    """It is a 400 that lists the tools, also where a stream was asked for; the model is not asked."""
+    served, studio = pair
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("read", "write")]
+    choice = {"type": "function", "function": {"name": "delete"}}
+    body = chat_body(model=model, tools=tools, tool_choice=choice, stream=stream)
+    async with served.http.post(served.chat_url, json=body) as response:
+        assert response.status == 400
+        error = (await response.json())["error"]
+    assert (error["param"], error["type"]) == ("tool_choice", "invalid_request_error")
+    assert "read, write" in error["message"]
+    assert not studio.chats
+
+
+@MODELS
 async def test_round_trip(pair: Pair, model: str) -> None:
     """Calls and results of the history reach the model as sent, odd keys included; a repeated id becomes a new one."""
     served, studio = pair

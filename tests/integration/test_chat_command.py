@@ -90,6 +90,17 @@ async def test_the_conversation_keeps_the_command_beside_its_branch(tmp_path: Pa
         assert line["content"] in kept[1]
 
 
+@MODELS
+async def test_a_chat_from_elsewhere_that_begins_with_the_command(tmp_path: Path, model: str) -> None:
+    """A long chat that elbowroom has never seen is tidied: its conversation counts that, and how full it is."""
+    async with small_window(tmp_path, window=4000) as (served, _):
+        await answered(served, model, [*history(12), {"role": "assistant", "content": "So."}, COMMAND])
+        async with served.http.get(f"{served.url}/v1/conversations") as response:
+            [row] = (await response.json())["data"]
+        assert row["compaction_count"] == 1
+        assert 0 < row["context"]["tokens"] < 1200
+
+
 async def test_a_command_that_nobody_answered_is_not_sent(tmp_path: Path) -> None:
     """A client that has no answer to it, since that failed or was stopped, sends it along; no model reads it."""
     async with small_window(tmp_path, window=4000) as (served, studio):

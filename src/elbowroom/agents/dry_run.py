@@ -121,7 +121,7 @@ async def compact_request(
     """
     check_compacts(target, settings)
     began = time.monotonic()
-    settings = replace(settings, live=await settings.shared.recording.found(target, request))
+    settings = replace(settings, live=await settings.shared.recording.found(target, request) or settings.live)
     if settings.live is not None:
         await settings.shared.background.end(settings.live.conversation)  # this compaction takes its place
     offered = await offered_unasked(target, request, settings)

@@ -8,7 +8,8 @@ from elbowroom.demo.script import Body, Script
 from elbowroom.demo.tokenizer import content_text
 
 _ORDER: Final = re.compile(r"Answer with one JSON object and nothing else, at most (\d+) words")
-_ASKED: Final = re.compile(r"^\d+ \| user \| (.*) \| \d+$", re.MULTILINE)
+_ASKED: Final = re.compile(r"^\d+ \| user \| (.*) \| \d+$|^<group id=\"\d+\">\nuser: (.{1,60})", re.MULTILINE)
+"""What the user has asked, as an order lists it after a conversation, and as another one shows the material itself."""
 
 
 def summary_of_order(body: Body) -> Script | None:
@@ -17,5 +18,5 @@ def summary_of_order(body: Body) -> Script | None:
     most, asked = _ORDER.search(order), _ASKED.findall(order)
     if most is None or not asked:
         return None
-    words = " ".join(f"The user wrote: {first_words}." for first_words in asked).split()
+    words = " ".join(f"The user wrote: {listed or shown}." for listed, shown in asked).split()
     return Script(json.dumps({"retain": "", "summary": " ".join(words[: int(most[1])])}, ensure_ascii=False))

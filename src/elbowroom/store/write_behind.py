@@ -10,6 +10,7 @@ from pickle import PickleError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.context.observations import Observations
+from elbowroom.errors import in_own_words
 from elbowroom.store.backlog import Backlog
 from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
 from elbowroom.store.identity import StoreReplaced
@@ -384,10 +385,12 @@ class WriteBehindStore:
         self._observations.store_failed()
         if not self.is_failing:
             self.is_failing, self.failing_since = True, time.monotonic()
+            remedy = in_own_words("`elbowroom doctor` says how to mend it.")
             log.error(
-                "The store %s does not work: %s. Chats go on; what is to be kept is in memory until it works again.",
+                "The store %s does not work: %s. Chats go on; what is to be kept is in memory until it works again. %s",
                 self._name,
                 error,
+                remedy,
             )
             self._tell(FAILS.format(why=error.plainly if isinstance(error, StoreUnavailable) else UNKNOWN))
 

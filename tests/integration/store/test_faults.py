@@ -580,6 +580,7 @@ def test_a_read_only_folder() -> None:
     first, *lost = done.stderr.splitlines()
     assert first.startswith(f"ERROR The store {folder / 'elbowroom.db'} does not work: ")
     assert "Permission denied" in first
+    assert first.endswith("`elbowroom doctor` says how to mend it.")
     assert [line.split(": ")[1:] for line in lost] == [
         ["compactions that are lost", "1."],
         ["outputs of tools that are lost", "1."],

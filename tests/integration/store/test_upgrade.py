@@ -269,12 +269,13 @@ async def test_an_upgrade_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -
 
 
 async def test_a_file_of_a_newer_elbowroom_is_refused_in_words(tmp_path: Path) -> None:
-    """Neither read nor changed; the person reads why."""
+    """Neither read nor changed; the person reads why, and what to do."""
     path = tmp_path / "elbowroom.db"
     await (await Database.open(path)).aclose()
     write(path, "UPDATE schema_version SET version = 99")
     before = bytes_of(path)
-    said = f"it was written by a newer elbowroom (tables of version 99; this one knows {SCHEMA_VERSION})"
+    versions = f"(tables of version 99; this one knows {SCHEMA_VERSION})"
+    said = f"the database was written by a newer elbowroom {versions}: update elbowroom"
     with pytest.raises(StoreUnavailable) as refusal:
         await Database.open(path)
     assert (str(refusal.value), refusal.value.plainly) == (said, said)

@@ -1,11 +1,13 @@
 """The body of the chat request that goes upstream."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from elbowroom.agents.prompt.body import StepRequest, relay_body, step_body, with_instructions
 from elbowroom.agents.request import parse_chat_request
+from elbowroom.errors import RequestError
 
 USER = {"role": "user", "content": "Hello"}
 
@@ -80,13 +82,22 @@ def test_forced_choice(step: int, choice: Any, kept: bool) -> None:
     assert ("tool_choice" in body_of(step, tool_choice=choice)) == kept
 
 
-@pytest.mark.parametrize(("named", "offered"), [("a", ["a"]), ("b", ["b"]), ("c", ["a", "b"])])
+@pytest.mark.parametrize(("named", "offered"), [("a", ["a"]), ("b", ["b"])])
 def test_named_function_is_the_only_one_on_offer(named: str, offered: list[str]) -> None:
-    """Local engines refuse a choice with a name; a name that nobody knows leaves all tools on offer."""
+    """Local engines refuse a choice with a name."""
     tools = [{"type": "function", "function": {"name": name}} for name in ("a", "b")]
     body = body_of(tools=tools, tool_choice={"type": "function", "function": {"name": named}})
     assert [tool["function"]["name"] for tool in body["tools"]] == offered
     assert body["tool_choice"] == "required"
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_function_that_is_not_on_offer(step: int) -> None:
+    """The first step is refused with the names there are: the model would be forced to call one nobody has chosen."""
+    tools = [{"type": "function", "function": {"name": name}} for name in ("a", "b")]
+    given = {"tools": tools, "tool_choice": {"type": "function", "function": {"name": "c"}}}
+    with pytest.raises(RequestError, match="'c', which is not on offer: a, b") if step == 1 else nullcontext():
+        assert body_of(step, **given)["tools"] == tools
 
 
 @pytest.mark.parametrize(("stop", "kept"), [("", False), ("END", True), ([], True), (["", "END"], True)])

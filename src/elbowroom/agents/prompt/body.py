@@ -101,7 +101,8 @@ def step_body(
     The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a
     forced `tool_choice` has been obeyed and is left out, else the model could never answer; it has not where the model
     could only look tools up. Where it names a function,
-    that is the only one on offer: LM Studio and llama.cpp refuse a choice with a name.
+    that is the only one on offer: LM Studio and llama.cpp refuse a choice with a name. Raises RequestError where there
+    is no such function: forced to call another one, the model would do what nobody has asked for.
     """
     fields = {**defaults, **request.fields}
     for name, value in defaults.items():
@@ -129,8 +130,10 @@ def _offered(tools: Sequence[Mapping[str, Any]], choice: Any) -> dict[str, Any]:
     """Return the tools as a field of the body, and the choice with it where that names a function."""
     match choice:
         case {"type": "function", "function": {"name": str() as name}}:
-            named = [tool for tool in tools if tool_name(dict(tool)) == name]
-            return {"tools": named or list(tools), "tool_choice": "required"}
+            if named := [tool for tool in tools if tool_name(dict(tool)) == name]:
+                return {"tools": named, "tool_choice": "required"}
+            known = ", ".join(filter(None, (tool_name(dict(tool)) for tool in tools)))
+            raise RequestError(f"tool_choice names {name!r}, which is not on offer: {known}.", param="tool_choice")
         case _:
             return {"tools": list(tools)}
 

@@ -420,8 +420,9 @@ def _is_of_order(sentence: str) -> bool:
 
 @cache
 def _words_of_order() -> str:
-    """Return the words that every order has, whatever the conversation and the person's wishes."""
-    return _in_words(suffix_order([], {}, Wishes(), 0))
+    """Return the words that orders have, whatever the conversation and the person's wishes."""
+    above = suffix_order([], {}, Wishes(is_unfinished=True), 0, has_summary=True, lines=[""])
+    return _in_words("\n".join([above, *(message["content"] for message in listing_order([], "", Wishes(), 0))]))
 
 
 def _in_words(text: str) -> str:

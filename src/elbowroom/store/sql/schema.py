@@ -370,7 +370,8 @@ def version_of(connection: Connection) -> int:
     """
     found = noted_version(connection)
     if found > SCHEMA_VERSION:
-        message = f"it was written by a newer elbowroom (tables of version {found}; this one knows {SCHEMA_VERSION})"
+        versions = f"(tables of version {found}; this one knows {SCHEMA_VERSION})"
+        message = f"the database was written by a newer elbowroom {versions}: update elbowroom"
         raise StoreUnavailable(message, message)
     if found < 0:
         raise StoreUnavailable(UNFINISHED, UNFINISHED)
