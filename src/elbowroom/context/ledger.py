@@ -1,7 +1,8 @@
 """The ledger: earlier compactions, found again by a hash chain over the client's own messages."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, count
 from typing import Final, NamedTuple, Protocol
@@ -148,22 +149,24 @@ class LedgerRows(Protocol):
 
 def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:
     """Return every message of a history as a node of the tree, system messages too."""
-    nodes: list[Archived] = []
-    key, start = chain.seed, 0
-    for own, end in zip(chain.keys, chain.ends, strict=True):
-        if end - start > 1:
-            nodes += _beside(key, messages[start : end - 1])
-        nodes.append(Archived(own, key, messages[end - 1]))
-        key, start = own, end
-    return [*nodes, *_beside(key, messages[start:])] if start < len(messages) else nodes
+    history = HISTORIES.of(messages)
+    nodes: list[Archived] = history.known((archive_of, chain.seed))
+    spoken = bisect_right(chain.ends, len(nodes))
+    key = chain.keys[spoken - 1] if spoken else chain.seed
+    for message in history.messages[len(nodes) :]:
+        if is_system(message):
+            nodes.append(_beside(nodes[-1].key if nodes else key, message))
+        else:
+            nodes.append(Archived(chain.keys[spoken], key, message))
+            key, spoken = chain.keys[spoken], spoken + 1
+    history.keep((archive_of, chain.seed), nodes)
+    return nodes
 
 
-def _beside(key: str, messages: Sequence[Message]) -> Iterator[Archived]:
-    """Yield the nodes of system messages in a row, the first of which hangs on a key of the chain."""
-    for message in messages:
-        hashed = hashlib.blake2b(bytes.fromhex(key) + b"s" + json_form(message).encode(), digest_size=KEY_BYTES)
-        parent, key = key, hashed.hexdigest()
-        yield Archived(key, parent, message)
+def _beside(key: str, message: Message) -> Archived:
+    """Return the node of a system message, which hangs on the message before it by that one's key."""
+    hashed = hashlib.blake2b(bytes.fromhex(key) + b"s" + json_form(message).encode(), digest_size=KEY_BYTES)
+    return Archived(hashed.hexdigest(), key, message)
 
 
 def is_system(message: Message) -> bool:

@@ -209,7 +209,7 @@ class TokenCounter:
         self, messages: Sequence[Message], tools: Sequence[Message], arguments: Mapping[str, Any]
     ) -> TokenCount:
         family = await self._family_counter()
-        if _is_short(messages, tools):
+        if _is_short(messages, tools) or (family.knows(messages) and _is_short((), tools)):
             return self._counted(family, messages, tools, arguments)
         return await asyncio.to_thread(self._counted, family, messages, tools, arguments)
 

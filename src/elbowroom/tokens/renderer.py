@@ -6,17 +6,26 @@ A template known by its hash renders in this process. Any other renders in a wor
 
 import asyncio
 import json
+import operator
 import os
 import sys
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import Process
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
+from elbowroom.caches import HISTORIES
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran
-from elbowroom.tokens.templates import KNOWN_TEMPLATES, ChatPrompt, ChatRequest, canonical_messages, canonical_tools
-from elbowroom.tokens.worker import ERROR, ERRORS, LENGTH_BYTES, TEXT
+from elbowroom.tokens.templates import (
+    KNOWN_TEMPLATES,
+    ChatPrompt,
+    ChatRequest,
+    Message,
+    canonical_message,
+    canonical_tools,
+)
+from elbowroom.tokens.worker import ERROR, ERRORS, LENGTH_BYTES, TEXT, LastPrompt
 
 INLINE_MESSAGES: Final = 64
 """A known template renders this many messages in about a millisecond; more go to a thread."""
@@ -75,12 +84,13 @@ class TemplateRenderer:
     async def _render_in_worker(self, prompt: ChatPrompt, request: ChatRequest) -> str:
         if self._kills.get(prompt.sha256, 0) >= CHANCES:
             raise TemplateOverran(prompt.name, f"it had to be stopped {CHANCES} times and is not tried again")
-        order = order_for(prompt, request, self._deadline)
+        messages = HISTORIES.of(request.messages).each(canonical_message)
         async with self._turn:
             worker = await self._ready_worker(prompt.name)
+            order = order_for(prompt, request, messages, worker.last.messages, self._deadline)
             try:
                 async with asyncio.timeout(self._deadline):
-                    reply = parsed(await worker.ask(order))
+                    reply = parsed(await worker.ask(order), worker.last.text)
             except TimeoutError:
                 raise await self._stopped(prompt, f"it took more than {self._deadline:g} seconds") from None
             except (OSError, EOFError, ValueError):
@@ -88,6 +98,8 @@ class TemplateRenderer:
             except BaseException:
                 await self._kill()
                 raise
+            if isinstance(reply, str):
+                worker.last.keep(messages, reply, order)
         self._kills.pop(prompt.sha256, None)
         return text_from(reply, prompt.name)
 
@@ -117,8 +129,15 @@ class TemplateRenderer:
             await worker.kill()
 
 
-def order_for(prompt: ChatPrompt, request: ChatRequest, deadline: float) -> bytes:
-    """Write the order for a request: canonical messages only, so that no image travels."""
+def order_for(
+    prompt: ChatPrompt, request: ChatRequest, messages: list[Message], before: list[Message], deadline: float
+) -> bytes:
+    """Write the order for a request: its canonical `messages` only, so that no image travels.
+
+    Of those `before` only their number does, as far as they are the very same.
+    """
+    shared = next((at for at, differs in enumerate(map(operator.is_not, messages, before)) if differs), None)
+    shared = min(len(messages), len(before)) if shared is None else shared
     order = {
         "source": prompt.source,
         "name": prompt.name,
@@ -126,7 +145,8 @@ def order_for(prompt: ChatPrompt, request: ChatRequest, deadline: float) -> byte
         "eos_token": prompt.eos_token,
         "now": prompt.clock().isoformat(),
         "seconds": deadline + 1,
-        "messages": canonical_messages(request.messages),
+        "shared": shared,
+        "messages": messages[shared:],
         "tools": canonical_tools(request.tools),
         "arguments": dict(request.arguments),
         "add_generation_prompt": request.add_generation_prompt,
@@ -134,10 +154,17 @@ def order_for(prompt: ChatPrompt, request: ChatRequest, deadline: float) -> byte
     return json.dumps(order).encode()
 
 
-def parsed(reply: bytes) -> str | dict[str, str]:
-    """Return the text of a reply, or its error object. Raises `ValueError` where it is neither."""
+def parsed(reply: bytes, before: str) -> str | dict[str, str]:
+    """Return the text of a reply, which may begin as the one `before`, or its error object.
+
+    Raises `ValueError` where it is neither.
+    """
     if reply.startswith(TEXT):
-        return reply[len(TEXT) :].decode("utf-8", "surrogatepass")
+        rest = len(TEXT) + LENGTH_BYTES
+        shared = int.from_bytes(reply[len(TEXT) : rest], "big")
+        if shared > len(before):
+            raise ValueError(f"{shared} letters of {len(before)}")
+        return before[:shared] + reply[rest:].decode("utf-8", "surrogatepass")
     error: dict[str, str] = json.loads(reply.removeprefix(ERROR))
     return error
 
@@ -161,11 +188,15 @@ ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOM
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerProcess:
-    """A running worker. After a cancelled `ask` it has to be killed: its reply would still come."""
+    """A running worker. After a cancelled `ask` it has to be killed: its reply would still come.
+
+    `last` is the prompt that it remembers.
+    """
 
     process: Process
     orders: StreamWriter
     replies: StreamReader
+    last: LastPrompt = field(default_factory=LastPrompt)
 
     @classmethod
     async def start(cls, memory: int) -> Self:

@@ -1,7 +1,8 @@
 """The program of the worker process: renders chat templates that are not known, one request at a time.
 
 Frames go both ways over its stdin and stdout: four bytes of length, big-endian, and that many bytes. An order is JSON;
-a reply begins with its kind, and is a prompt's text or the JSON of an error. It ends when its stdin does, so it never
+a reply begins with its kind, and is a prompt's text or the JSON of an error. What an order or a text begins with as the
+one before is said by its length alone. It ends when its stdin does, so it never
 outlives the process that started it; stuck in a template it ends itself. Run it with
 `python -m elbowroom.tokens.worker BYTES`, the memory it may take.
 """
@@ -14,12 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
+from elbowroom.caches import HISTORY_LETTERS
 from elbowroom.errors import ElbowroomError
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran, TemplateRefused
-from elbowroom.tokens.templates import ChatPrompt, ChatRequest, environment
+from elbowroom.tokens.templates import ChatPrompt, ChatRequest, Message, environment
 
 LENGTH_BYTES = 4
 TEXT, ERROR, READY = b"t", b"e", b"r"
@@ -31,6 +34,30 @@ ERRORS: Mapping[str, type[TemplateFailed]] = {
 }
 
 
+PIECE: Final = 4096
+"""Letters of two texts that are compared at once."""
+
+
+@dataclass(slots=True)
+class LastPrompt:
+    """The last prompt that came to a text, as both processes remember it alike."""
+
+    messages: list[Message] = field(default_factory=list)
+    text: str = ""
+
+    def keep(self, messages: list[Message], text: str, order: bytes) -> None:
+        """Remember a prompt, made of an order; nothing where that would take much memory."""
+        is_small = len(order) + len(text) <= HISTORY_LETTERS
+        self.messages, self.text = (messages, text) if is_small else ([], "")
+
+    def shared_with(self, text: str) -> int:
+        """Return how many letters both texts begin with alike, as far as whole pieces go."""
+        places = range(0, min(len(self.text), len(text)) - PIECE + 1, PIECE)
+        differ = (at for at in places if self.text[at : at + PIECE] != text[at : at + PIECE])
+        return next(differ, len(places) * PIECE)
+
+
+LAST: Final = LastPrompt()
 NOW = [datetime.fromtimestamp(0, UTC)]
 """The time that templates are told: that at which the server has asked for the text that is rendered now."""
 
@@ -80,7 +107,12 @@ def answer(frame: bytes, nowhere: int) -> bytes:
         order = json.loads(frame)
         # Needs neither the interpreter's lock nor a living parent, unlike the deadline on the other side.
         faulthandler.dump_traceback_later(order["seconds"], exit=True, file=nowhere)
-        return TEXT + render(order).encode("utf-8", "surrogatepass")
+        messages = [*LAST.messages[: order["shared"]], *order["messages"]]
+        text = render(order, messages)
+        shared = LAST.shared_with(text)
+        reply = TEXT + shared.to_bytes(LENGTH_BYTES, "big") + text[shared:].encode("utf-8", "surrogatepass")
+        LAST.keep(messages, text, frame)
+        return reply
     except ConversationNotContinuable as refusal:
         return failure("not continuable", refusal.message)
     except TemplateFailed as error:
@@ -99,13 +131,11 @@ def failure(kind: str, reason: str) -> bytes:
     return ERROR + json.dumps({"error": kind, "reason": reason}).encode()
 
 
-def render(order: Mapping[str, Any]) -> str:
-    """Build the prompt for one order, with the time that came along."""
+def render(order: Mapping[str, Any], messages: list[Message]) -> str:
+    """Build the prompt of these messages for one order, with the time that came along."""
     NOW[0] = datetime.fromisoformat(order["now"])
     prompt = compiled(order["source"], order["name"], order["bos_token"], order["eos_token"])
-    return prompt.text(
-        ChatRequest(order["messages"], order["tools"], order["arguments"], order["add_generation_prompt"])
-    )
+    return prompt.text(ChatRequest(messages, order["tools"], order["arguments"], order["add_generation_prompt"]))
 
 
 @functools.lru_cache(COMPILED_TEMPLATES)

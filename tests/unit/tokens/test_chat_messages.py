@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from template_chats import CHATS, call, parts
 
+from elbowroom.tokens.errors import TemplateFailed
+from elbowroom.tokens.templates import ChatPrompt, ChatRequest
 from elbowroom.tokens.templates.messages import Capabilities, canonical_messages, canonical_tools, fit_messages
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
@@ -89,17 +92,36 @@ def test_tools_have_a_description_and_parameters() -> None:
 
 
 def test_callers_messages_are_never_changed() -> None:
-    """Whatever is done to the results, the caller's objects keep their value."""
+    """Whatever is done to the results, the caller's objects keep their value; a plain message stands for itself."""
     for chat in CHATS.values():
         messages, tools = copy.deepcopy(chat.messages), copy.deepcopy(chat.tools)
         for able in (Capabilities(), Capabilities(False, True, False, False)):
             for message in fit_messages(canonical_messages(messages), able):
                 for called in message.get("tool_calls", ()):
                     called["function"].clear()
-                message.clear()
+                if message.keys() == {"role", "content"} and isinstance(message["content"], list):
+                    message["content"].clear()
+                if not any(message is own for own in messages):
+                    message.clear()
         for tool in canonical_tools(tools):
             tool["function"]["parameters"].clear()
         assert (messages, tools) == (chat.messages, chat.tools)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("m.update(content='')", "m.clear()", "m.pop('content')", "m.popitem()", "m.setdefault('name', 'x')"),
+        *("m.__setitem__('content', '')", "(m | attr('update'))(content='')", "(m | attr('__ior__'))({'content': ''})"),
+    ],
+)
+def test_no_template_changes_a_message(change: str) -> None:
+    """A plain message, which stands for itself in a prompt, keeps its value; whoever wants to change it is stopped."""
+    messages = [{"role": "user", "content": "Hello"}]
+    source = f"{{% for m in messages %}}{{{{ {change} }}}}{{% endfor %}}"
+    with suppress(TemplateFailed):
+        ChatPrompt(source).text(ChatRequest(messages))
+    assert messages == [{"role": "user", "content": "Hello"}]
 
 
 def test_form_is_final() -> None:

@@ -17,8 +17,10 @@ import pytest
 import pytest_asyncio
 from template_chats import CHATS, PLACE, call, user
 
+from elbowroom.caches import HISTORY_LETTERS
 from elbowroom.tokens.errors import ConversationNotContinuable, TemplateFailed, TemplateOverran, TemplateRefused
-from elbowroom.tokens.renderer import CHANCES, INLINE_MESSAGES, TemplateRenderer, order_for
+from elbowroom.tokens.renderer import CHANCES, INLINE_MESSAGES, TemplateRenderer, WorkerProcess, order_for
+from elbowroom.tokens.templates import canonical_messages
 from elbowroom.tokens.templates.known import KNOWN_TEMPLATES
 from elbowroom.tokens.templates.prompt import ChatPrompt, ChatRequest
 from elbowroom.tokens.templates.template import sha256_of
@@ -331,7 +333,44 @@ def test_images_do_not_travel() -> None:
     """A picture of some megabytes is no part of the order that the worker gets."""
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 4_000_000}}
     request = ChatRequest([user([{"type": "text", "text": "Hello"}, picture])])
-    assert len(order_for(ChatPrompt(CHATML), request, GENEROUS)) < 2000
+    messages = canonical_messages(request.messages)
+    assert len(order_for(ChatPrompt(CHATML), request, messages, [], GENEROUS)) < 2000
+
+
+async def test_what_has_grown_travels_once(renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a conversation that goes on only what is new goes through the pipes, both ways; each prompt is whole."""
+    prompt, turns = ChatPrompt(CHATML), [user(f"{number} " + "word " * 200) for number in range(60)]
+    sizes, ask = [], WorkerProcess.ask
+
+    async def noted(worker: WorkerProcess, order: bytes) -> bytes:
+        sizes.append(len(order))
+        sizes.append(len(reply := await ask(worker, order)))
+        return reply
+
+    monkeypatch.setattr(WorkerProcess, "ask", noted)
+    for end in (50, 51, 60, 40, 58):
+        request = ChatRequest([dict(message) for message in turns[:end]])
+        assert await renderer.render(prompt, request) == prompt.text(request)
+    assert min(sizes[:2]) > 50_000
+    assert max(sizes[2:4]) < 8_000
+    other = ChatRequest([user("Another one."), *turns[1:9]])
+    with pytest.raises(TemplateRefused):
+        await renderer.render(ChatPrompt("{{ raise_exception('no') }}"), other)
+    assert await renderer.render(prompt, other) == prompt.text(other)
+    calls = [{"function": {"name": "f", "arguments": {"a": value}}} for value in (1, True, 1.0)]
+    twins = [ChatRequest([{"role": "assistant", "tool_calls": [called]}, user()]) for called in calls]
+    source = ChatPrompt("{{ messages | tojson }}")
+    assert [await renderer.render(source, twin) for twin in twins] == [*map(source.text, twins)]
+
+
+async def test_a_prompt_that_is_too_large_to_keep_travels_whole(renderer: TemplateRenderer) -> None:
+    """It comes to its text each time, and neither process keeps it."""
+    prompt, messages = ChatPrompt(CHATML), [user("word " * (HISTORY_LETTERS // 9)), user("Go on.")]
+    for end in (1, 2):
+        request = ChatRequest(messages[:end])
+        assert await renderer.render(prompt, request) == prompt.text(request)
+        assert renderer._worker is not None
+        assert not renderer._worker.last.text
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -93,6 +93,10 @@ class FamilyCounter:
         tokens, doubt = self._measured(prompt)
         return self._counted(tokens + added, doubt)
 
+    def knows(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Tell whether these messages, but for the last few, were counted before, so that it takes little time."""
+        return self._template.knows(messages)
+
     def prompt(
         self,
         messages: Sequence[Mapping[str, Any]],

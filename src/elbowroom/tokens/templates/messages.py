@@ -1,8 +1,9 @@
 """OpenAI-style messages and tools, brought into the form that chat templates are given by the engine.
 
-Pure functions: what comes in is never changed, what goes out is new. The rules are those of llama.cpp's server,
-so that a count made here is the count made there: unknown keys are dropped, no content is `""`, tool definitions
-always have a description and parameters, arguments of calls are objects where the template can take them.
+Pure functions: what comes in is never changed, what goes out is new or the very same. The rules are those of
+llama.cpp's server, so that a count made here is the count made there: unknown keys are dropped, no content is `""`,
+tool definitions always have a description and parameters, arguments of calls are objects where the template can take
+them.
 """
 
 import copy
@@ -37,18 +38,18 @@ class Capabilities:
 
 def canonical_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return the messages with the keys an engine reads, in its order, and nothing else."""
-    return [
-        {"role": role, "content": content}
-        if len(message) == PLAIN
-        and type(role := message.get("role")) is str
-        and type(content := message.get("content")) is str
-        else canonical_message(message)
-        for message in messages
-    ]
+    return [*map(canonical_message, messages)]
 
 
 def canonical_message(message: Mapping[str, Any]) -> Message:
-    """Return one message with `role`, `content` and those of its other keys that an engine reads."""
+    """Return one message with `role`, `content` and those of its other keys that an engine reads.
+
+    One that has but a role and a text, in this order, is its own form.
+    """
+    if type(message) is dict and len(message) == PLAIN:
+        (first, role), (second, content) = message.items()
+        if (first, second) == ("role", "content") and type(role) is str and type(content) is str:
+            return message
     role, content = message.get("role"), message.get("content")
     result: Message = {"role": text_or_nothing(role), "content": canonical_content(content)}
     for key in ("reasoning_content", "name", "tool_call_id"):
