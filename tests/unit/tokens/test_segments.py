@@ -75,7 +75,7 @@ def test_growing_prompt_counts_only_what_is_new(tokenizer: Tokenizer) -> None:
     engine = WatchedEngine(tokenizer.engine)
     watched = replace(tokenizer, engine=engine)
     counter = SegmentCounter(watched)
-    prompt = chat(tokenizer, 200)
+    prompt = f"{chat(tokenizer, 200)} {prose(1, 30)}"
     counter.count(prompt)
     engine.asked.clear()
     mark = max(tokenizer.special_tokens, key=len)
