@@ -19,6 +19,7 @@ from servers import Checkout
 from elbowroom.agents.prompt import carried_out
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.ladder import Ladder
+from elbowroom.context.compaction.layout import Layout
 from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.effects import Count, Effect
@@ -130,7 +131,7 @@ async def compactions(count: int) -> Compactions:
     messages = await history(counter, TOKENS)
     before = await counter.prompt(messages)
     budget = Budget(WINDOW)
-    ladder = Ladder(budget, budget.target(0), counter.text, AtOnce(), Wishes())
+    ladder = Ladder(Layout(budget, budget.target(0), counter.text), AtOnce(), Wishes())
 
     async def answer(effect: Effect) -> object:
         return await counter.prompt(effect.messages) if isinstance(effect, Count) else ANSWER

@@ -10,6 +10,7 @@ from typing import Any
 from elbowroom.agents.prompt import carried_out
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction.ladder import Cannot, Ladder
+from elbowroom.context.compaction.layout import Layout
 from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, PrunerFailed, RungFailed
@@ -112,7 +113,7 @@ class Climber:
     @property
     def target(self) -> int:
         """Return the size that a compaction has to reach."""
-        return self.ladder.target
+        return self.ladder.layout.target
 
     async def climb(self, transcript: Transcript, before: int | None = None) -> Compaction | Cannot:
         """Return the outcome of the ladder."""
@@ -136,7 +137,9 @@ def ladder(window: int, pruner: ScriptedPruner, messages: Sequence[Message] = ()
     fixed = [message for message in messages if message["role"] == "system"]
     target = more.pop("target", None) or budget.target(budget.occupied(size([*fixed, *messages[-1:]])))
     counter = more.pop("counter", None) or FamilyPrompts()
-    return Climber(Ladder(budget, target, counter.text, pruner, Wishes(), **more), counter, pruner)
+    bounds = {name: more.pop(name) for name in ("turns", "is_firm", "reads_again") if name in more}
+    layout = Layout(budget, target, counter.text, **bounds)
+    return Climber(Ladder(layout, pruner, Wishes(), **more), counter, pruner)
 
 
 def said(role: str, text: str) -> dict[str, Any]:

@@ -39,8 +39,8 @@ INSIDE = {
         "| machine_management | machines | seen registry"
     ),
     "context": (
-        "transcript budget costs remote_images | divisible effects canonical seam templates outputs conversation "
-        "observations | ledger memories branch compaction | passages | unasked | prompt "
+        "transcript budget costs remote_images | fixed_cost divisible effects canonical seam templates outputs "
+        "conversation observations | ledger memories branch compaction | passages | unasked | prompt "
         "| manager put_back masking repeats | fitting | planner | reuse | slots | answers"
     ),
     "store": (

@@ -31,7 +31,7 @@ from elbowroom.agents.task_history import (
 from elbowroom.agents.tools import with_arranged_tools
 from elbowroom.agents.turn import ReplyStream, RunSettings, Shared
 from elbowroom.context.budget import Budget, leaves_room
-from elbowroom.context.compaction import Compaction, Ladder, Wishes
+from elbowroom.context.compaction import Compaction, Ladder, Layout, Wishes
 from elbowroom.context.conversation import Titled
 from elbowroom.context.effects import Count, Effect
 from elbowroom.context.seam import without_notices
@@ -251,7 +251,7 @@ class TaskStep:
     async def _with_digest(self) -> PromptSize:
         """Return the prompt with a digest for the oldest messages; the order loses its middle only where it must."""
         short = with_short_calls(with_short_middles(self.messages, 0, self.order))
-        ladder = Ladder(self.budget, self.budget.window, self.counter.text, None, Wishes())
+        ladder = Ladder(Layout(self.budget, self.budget.window, self.counter.text), None, Wishes())
         climb = ladder.climb(Transcript.of(short))
         done = await carried_out(climb, self._count, in_thread=not is_short(short))
         shorter = done.messages if isinstance(done, Compaction) else self._alone

@@ -12,7 +12,7 @@ import pytest
 from compacting import FORGETFUL, used
 
 from elbowroom.context.budget import Budget, Send
-from elbowroom.context.compaction import Cannot, Compaction, Ladder, Wishes, is_summary_message
+from elbowroom.context.compaction import Cannot, Compaction, Ladder, Layout, Wishes, is_summary_message
 from elbowroom.context.effects import Aside, Ask, AskPruner, Count, KeepText, PrunerFailed
 from elbowroom.context.fitting import Shortener
 from elbowroom.context.manager import AgentContextManager
@@ -141,16 +141,9 @@ class Chat:
 
     def _climbed(self, effect: Climb) -> Compaction | Cannot:
         decision = effect.decision
-        ladder = Ladder(
-            Budget(self.window),
-            decision.target,
-            tokens,
-            self if self.random.random() < 0.9 else None,
-            Wishes(),
-            self.turns,
-            asks_pruner=decision.asks_pruner,
-            is_firm=decision.is_firm,
-        )
+        layout = Layout(Budget(self.window), decision.target, tokens, self.turns, is_firm=decision.is_firm)
+        pruner = self if self.random.random() < 0.9 else None
+        ladder = Ladder(layout, pruner, Wishes(), asks_pruner=decision.asks_pruner)
         done: Compaction | Cannot = self._run(ladder.climb(effect.prompt.transcript))
         return done
 

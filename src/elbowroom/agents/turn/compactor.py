@@ -20,6 +20,7 @@ from elbowroom.context.compaction import (
     Cannot,
     Compaction,
     Ladder,
+    Layout,
     Plan,
     RemovedCalls,
     TaskState,
@@ -278,20 +279,23 @@ class Compactor:
         )
         instructions = asked.instructions if asked is not None else ""
         wishes = wishes_of(chosen, instructions, source.shape.request.focus)
-        ladder = Ladder(
+        layout = Layout(
             budget=budget,
             target=decision.target,
             size=counter.text,
+            turns=chosen.retain_last_turns,
+            is_firm=decision.is_firm,
+            reads_again=self.target.agent is not None,
+        )
+        ladder = Ladder(
+            layout,
             pruner=pruner,
             wishes=replace(wishes, is_unfinished=source.is_unfinished),
-            turns=chosen.retain_last_turns,
             asks_pruner=decision.asks_pruner,
             tells_all=decision.is_wanted,
             state=source.state,
             removed=source.removed,
             foresees=source.foresees,
-            is_firm=decision.is_firm,
-            reads_again=self.target.agent is not None,
         )
         climb = ladder.climb(transcript, before)
         looked_at = [message for group in transcript.groups for message in group.unshortened or group.messages]

@@ -8,16 +8,10 @@ from typing import Any, Final
 
 from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
 from elbowroom.agents.tools import arrange_tools
-from elbowroom.context.budget import (
-    Budget,
-    FixedCost,
-    notice_of,
-    refusal_of,
-    short_notice_of,
-    too_small_for,
-)
+from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import smallest
 from elbowroom.context.fitting import NOTHING_ASKED
+from elbowroom.context.fixed_cost import FixedCost, notice_of, refusal_of, short_notice_of, too_small_for
 from elbowroom.context.ledger import is_system
 from elbowroom.context.outputs import names_of
 from elbowroom.context.transcript import (

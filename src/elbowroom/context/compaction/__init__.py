@@ -33,6 +33,7 @@ from elbowroom.context.compaction.identifiers import find_identifiers as find_id
 from elbowroom.context.compaction.identifiers import stands_in as stands_in
 from elbowroom.context.compaction.ladder import Cannot as Cannot
 from elbowroom.context.compaction.ladder import Ladder as Ladder
+from elbowroom.context.compaction.layout import Layout as Layout
 from elbowroom.context.compaction.loose_json import depths_in as depths_in
 from elbowroom.context.compaction.loose_json import find_values as find_values
 from elbowroom.context.compaction.loose_json import spoken as spoken

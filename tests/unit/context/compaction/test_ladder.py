@@ -716,4 +716,4 @@ async def test_a_draft_that_is_a_little_too_large_loses_a_little() -> None:
     climber = ladder(4096, ScriptedPruner(), messages, asks_pruner=False, is_firm=True, counter=Dense())
     done = await climber.climb(Transcript.of(messages))
     assert isinstance(done, Compaction)
-    assert climber.target - 64 < climber.ladder.budget.occupied(done.after) <= climber.target
+    assert climber.target - 64 < climber.ladder.layout.budget.occupied(done.after) <= climber.target
