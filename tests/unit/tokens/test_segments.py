@@ -12,7 +12,7 @@ from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece, write
 
 from elbowroom.tokens.files.gguf import read_gguf_header
 from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
-from elbowroom.tokens.files.segments import SegmentCounter
+from elbowroom.tokens.files.segments import SegmentCounter, joined
 from elbowroom.tokens.files.tokenizer import Engine, Tokenizer, special_token_pattern
 
 KINDS: dict[str, tuple[Callable[[], Vocabulary], str, bool]] = {
@@ -35,13 +35,14 @@ class WatchedEngine:
         self.asked: list[str] = []
 
     def encode(self, text: str) -> list[int]:
-        """Pass one text on."""
-        return self.encode_many([text])[0]
+        """Note one text and pass it on."""
+        self.asked.append(text)
+        return self._engine.encode(text)
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+    def count_many(self, texts: Sequence[str]) -> list[int]:
         """Note the texts and pass them on."""
         self.asked += texts
-        return self._engine.encode_many(texts)
+        return self._engine.count_many(texts)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -74,14 +75,21 @@ def test_growing_prompt_counts_only_what_is_new(tokenizer: Tokenizer) -> None:
     engine = WatchedEngine(tokenizer.engine)
     watched = replace(tokenizer, engine=engine)
     counter = SegmentCounter(watched)
-    prompt = chat(tokenizer, 200)
+    prompt = f"{chat(tokenizer, 200)} {prose(1, 30)}"
     counter.count(prompt)
     engine.asked.clear()
     mark = max(tokenizer.special_tokens, key=len)
     assert counter.count(f"{prompt}{mark}one more{mark}answer") == tokenizer.count(
         f"{prompt}{mark}one more{mark}answer"
     )
-    assert engine.asked == [f"{mark}one more", f"{mark}answer"]
+    assert "".join(engine.asked) == f"{mark}one more{mark}answer"
+
+
+def test_short_pieces_are_joined_with_what_follows_them() -> None:
+    """The marks that a template writes around a message are counted, and remembered, with its text."""
+    assert joined([]) == []
+    assert joined([(3, 5)]) == [(3, 5)]
+    assert joined([(0, 20), (20, 90), (90, 100), (100, 200), (200, 210)]) == [(0, 90), (90, 200), (200, 210)]
 
 
 def test_memory_is_bounded(tokenizer: Tokenizer) -> None:

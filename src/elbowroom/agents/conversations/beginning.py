@@ -238,7 +238,9 @@ class Recording:
         return asked, known
 
     async def _known_by_its_keys(self, conversations: Conversations, asked: Asked) -> Known | None:
-        known = _remembered(conversations, asked) or await self._look_up(conversations, asked)
+        if (known := _remembered(conversations, asked)) is not None:
+            return known
+        known = await self._look_up(conversations, asked)
         is_known = known is not None and bool(known.conversation)
         return known if is_known else _remembered(conversations, asked) or known  # one may have been begun meanwhile
 

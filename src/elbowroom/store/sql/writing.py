@@ -45,6 +45,7 @@ class Plan:
     server: str = ""
     groups: list[tuple[Any, list[Values]]] = field(default_factory=list)
     _titled: str = ""
+    _used: tuple[str, float] | None = None
 
     def add(self, changes: Sequence[KeptChange]) -> "Plan":
         """Plan these changes, and return the plan; such as cannot be kept are left out, with a warning in the log.
@@ -53,7 +54,7 @@ class Plan:
         """
         used: dict[Any, dict[Any, Values]] = {sql.USED: {}, sql.USED_BY_TURN: {}}
         for kind, alike in groupby(changes, type):
-            self._titled = ""
+            self._titled, self._used = "", None
             heard: dict[Any, list[Values]] = {}
             for statement, row in chain.from_iterable(map(self._planned, alike)):
                 if statement in used:
@@ -97,12 +98,14 @@ class Plan:
     def hear(self, change: kinds.Heard) -> Statements:
         """Write a message of a client, which each conversation has once by its id."""
         message_id = f"{change.conversation}-{change.key}"
-        given = values(id=message_id, conversation=change.conversation, key=change.key, parent=change.parent)
-        yield from _message(sql.HEAR, message_id, change.message, given | values(at=change.at))
+        given = {"id": message_id, "conversation": change.conversation, "key": change.key, "parent": change.parent}
+        yield from _message(sql.HEAR, message_id, change.message, given | {"at": change.at})
         if self._titled != change.conversation and (title := title_of(change.message)):
             self._titled = change.conversation
             yield sql.TITLE, values(conversation=change.conversation, title=encoded(title))
-        yield sql.USED, values(conversation=change.conversation, at=change.at)
+        if self._used != (change.conversation, change.at):
+            self._used = change.conversation, change.at
+            yield sql.USED, values(conversation=change.conversation, at=change.at)
 
     def begin_turn(self, change: kinds.TurnBegun) -> Statements:
         """Write a turn."""
@@ -139,10 +142,10 @@ class Plan:
 
     def add_message(self, change: kinds.Added) -> Statements:
         """Write a whole message of a turn; one of the queue only where no other server has taken it meanwhile."""
-        statement, given = sql.ADD, values(id=change.message, turn=change.turn, status="complete", at=change.at)
+        statement, given = sql.ADD, {"id": change.message, "turn": change.turn, "status": "complete", "at": change.at}
         if change.queued:
             yield sql.TAKE_BACK, values(id=change.queued, server=self.server)
-            statement, given = sql.ADD_QUEUED, given | values(queued=change.queued, server=self.server)
+            statement, given = sql.ADD_QUEUED, given | {"queued": change.queued, "server": self.server}
         yield from _message(statement, change.message, change.content, given)
         yield sql.HAS_MORE, values(turn=change.turn, id=change.message)
         yield sql.USED_BY_TURN, values(turn=change.turn, at=change.at)
@@ -287,7 +290,7 @@ PLANNED: Final[dict[type[Any], Callable[[Plan, Any], Statements]]] = {
 def _message(statement: Any, message_id: str, message: Message, given: Values) -> Statements:
     """Write a whole message with its parts."""
     fields, parts = split(message)
-    yield statement, given | values(fields=fields)
+    yield statement, values(fields=fields, **given)
     for position, part in enumerate(parts):
         placed = values(message=message_id, position=position, kind=part.kind, status="complete", content=part.content)
         yield sql.ADD_PART, placed
