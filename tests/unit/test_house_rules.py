@@ -118,6 +118,8 @@ def imports() -> tuple[Import, ...]:
 def imports_below(module: str, node: ast.AST, *, is_late: bool) -> Iterator[Import]:
     """Yield the imports below a node; those in functions and for types only are late."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # which nobody imports in
+            continue
         if isinstance(child, ast.Import):
             yield from (Import(module, alias.name, is_late) for alias in child.names)
         elif isinstance(child, ast.ImportFrom) and child.module:
