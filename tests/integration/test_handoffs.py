@@ -136,6 +136,18 @@ async def test_client_tool_with_a_name_of_the_other_agents(tmp_path: Path) -> No
         assert results_of(studio.chats[-1].body)[-1] == "2"
 
 
+async def test_a_forced_handoff_before_a_smaller_window(tmp_path: Path) -> None:
+    """The other agent's tools are measured as they are offered, when the choice has been obeyed."""
+    tools = [function_spec(f"of_client_{at}", path={"description": "A path. " * 99}) for at in range(4)]
+    choice = {"type": "function", "function": {"name": "transfer_to_editor"}}
+    agents = [TRIAGE, agent("editor", model="tiny")]
+    lines = {"triage": [Script(TO_EDITOR)], "editor": ["Here."]}
+    async with team(tmp_path, agents, lines, models=[LARGE, TINY]) as (served, studio):
+        body = chat_body(model="triage", tools=tools, tool_choice=choice)
+        assert text_of(chunks_of(await stream_bytes(served, body))) == "Here."
+        assert [len(tools_of(chat.body)) for chat in studio.chats] == [1, 4]
+
+
 async def test_handoff_to_another_provider(tmp_path: Path) -> None:
     """The other agent is answered by its own provider's model."""
     async with SimulatedLMStudio([SimulatedModel("theirs", loaded_context_length=8192)]) as other:

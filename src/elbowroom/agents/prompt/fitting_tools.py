@@ -68,6 +68,8 @@ async def fitting_tools(
     request: ChatRequest,
     instructions: str | None,
     own_tools: Sequence[dict[str, Any]] = (),
+    *,
+    step: int = 1,
 ) -> tuple[ChatRequest, FittingTools | None]:
     """Return the request with the tools that the model is told of, and how large that is; None where it is small.
 
@@ -84,7 +86,7 @@ async def fitting_tools(
     key = (target.provider.id, info.id, str(window), digest)
 
     async def size(tools: Sequence[dict[str, Any]]) -> int:
-        body = step_body(request, target.model, {}, empty, [*own_tools, *tools], step=1)
+        body = step_body(request, target.model, {}, empty, [*own_tools, *tools], step=step)
         return (await prompt_size(target.provider, info, body)).count.tokens
 
     short = await _read(request.tools, lambda tools: arrange_tools(tools, "slim"))
