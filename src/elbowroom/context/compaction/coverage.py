@@ -71,13 +71,6 @@ class Unit:
     heading: str = ""
     place: int | None = None
     """Which line of the earlier summaries tells it, if any does."""
-    weight: float = 0.0
-    factor: float = 2.0
-    """What all its words weigh, and by what that counts."""
-
-
-Candidates = tuple[dict[Unit, int], dict[Unit, Unit], set[str], dict[Unit, Set[str]]]
-"""Units with their places, the newer ones about the same, the words that stay, and those that each adds."""
 
 
 class Words(dict[str, str]):
@@ -142,10 +135,10 @@ class Coverage:
         frames = [_frame_of(unit, common) for unit in units]
         alike = Counter(frames)
         whole = math.log(len(units) + 1)
-        for at, (unit, frame) in enumerate(zip(units, frames, strict=True)):
-            unit.weight = self.weight(unit.words)
-            unit.factor = (1 + at / len(units)) * (1 - math.log(alike[frame]) / whole) ** 2
-        self._last: tuple[object, Candidates] | None = None
+        self._factors = {
+            unit: (1 + at / len(units)) * (1 - math.log(alike[frame]) / whole) ** 2
+            for at, (unit, frame) in enumerate(zip(units, frames, strict=True))
+        }
 
     def units(self, groups: Iterable[Group]) -> list[Unit]:
         """Return the units of groups, in their order."""
@@ -155,8 +148,6 @@ class Coverage:
         """Return the units of a group, which are looked for once; parts of messages come later than the others."""
         if id(group) not in self._units:
             self._units[id(group)] = group, tuple(_units_of(group, self._lines, self._words))
-            for unit in self._units[id(group)][1]:
-                unit.weight = self.weight(unit.words)
         return self._units[id(group)][1]
 
     def words(self, groups: Iterable[Group]) -> set[str]:
@@ -175,7 +166,7 @@ class Coverage:
         words = self._in_messages(messages)
         units = {unit.text: unit for unit in self.units(groups) if unit.speaker == "user"}
         missing = ((self.weight(unit.words - words), unit) for unit in units.values())
-        lost = [(weight, unit.text) for weight, unit in missing if weight and 2 * weight > unit.weight]
+        lost = [(weight, unit.text) for weight, unit in missing if weight and 2 * weight > self.weight(unit.words)]
         return len(units), [text for _, text in sorted(lost, key=itemgetter(0), reverse=True)]
 
     def _in_messages(self, messages: Iterable[Message]) -> set[str]:
@@ -204,7 +195,7 @@ class Coverage:
         """Return what a choice of units adds to the words that are known."""
         words, total = set(known), 0.0
         for unit in units:
-            total += IMPORTANCE[unit.speaker] * unit.factor * self.weight(unit.words - words)
+            total += IMPORTANCE[unit.speaker] * self._factors.get(unit, 2.0) * self.weight(unit.words - words)
             words |= unit.words
         return total
 
@@ -223,14 +214,15 @@ class Coverage:
         than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
         same the newer comes first: one in the beginning that has a newer one is chosen behind that, as others are.
         """
-        units, successors, known, unknown = self._candidates(groups, staying)
+        units = self._once(groups, {unit.text for unit in self.units(staying)})
+        successors = self._successors(units)
+        known = self.words(staying) | words_of(told, self._words)
         standing = [unit for unit in beginning if unit not in successors]
-        told_or_standing = words_of(told, self._words).union(*(unit.words for unit in standing))
-        known |= told_or_standing
+        known.update(*(unit.words for unit in standing))
         room += sum(self._size(f"{unit.line}\n") for unit in beginning if unit in successors)
-        fresh = {unit: new - told_or_standing for unit, new in unknown.items()}
+        fresh = {unit: unit.words - known for unit in units}
         weights = {unit: self.weight(new) for unit, new in fresh.items()}
-        factors = {unit: _factor_of(unit, weight) for unit, weight in weights.items()}
+        factors = {unit: self._factor(unit, self.weight(unit.words & known), weights[unit]) for unit in units}
         picked = {*standing}
         own = [unit for unit in units if unit.speaker == "user" and unit.text not in told and unit not in picked]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
@@ -268,17 +260,6 @@ class Coverage:
                 heapq.heappush(queue, (-worth, place, unit))
         return [*standing, *sorted(picked.difference(standing), key=units.__getitem__)]
 
-    def _candidates(self, groups: Sequence[Group], staying: Sequence[Group]) -> Candidates:
-        """Return what can be chosen of removed groups where others stay, which is looked for once in a row."""
-        asked = [*map(id, groups)], [*map(id, staying)]
-        if self._last is None or self._last[0] != asked:
-            units = self._once(groups, {unit.text for unit in self.units(staying)})
-            known = self.words(staying)
-            new: dict[Unit, Set[str]] = {unit: unit.words - known for unit in units}
-            self._last = asked, (units, self._successors(units), known, new)
-        units, successors, known, new = self._last[1]
-        return units, {**successors}, {*known}, new
-
     def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
         """Return the units of groups, each text once and none of these, with the places where they were said last."""
         found: dict[str, tuple[Unit, int]] = {}
@@ -311,16 +292,15 @@ class Coverage:
                     known.append(unit)
         return found
 
+    def _factor(self, unit: Unit, told: float, new: float) -> float:
+        """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
 
-def _factor_of(unit: Unit, new: float) -> float:
-    """Return by what the weight of a unit's new words counts: by who said it, for each token that its line takes.
-
-    A newer unit counts up to twice an old one, one that is all about what the last turns have told twice, and one that
-    differs from many in its figures and rare words alone, like the lines of a log, the less the more they are.
-    """
-    about = 1 - new / unit.weight if unit.weight else 0.0
-    size = 2 + size_in_bytes(unit.line) / 4
-    return IMPORTANCE[unit.speaker] * (1 + about) * unit.factor / size
+        A newer unit counts up to twice an old one, one that is all about what the last turns have `told` twice, and one
+        that differs from many in its figures and rare words alone, like the lines of a log, the less the more they are.
+        """
+        about = told / (told + new) if told else 0.0
+        size = 2 + size_in_bytes(unit.line) / 4
+        return IMPORTANCE[unit.speaker] * (1 + about) * self._factors.get(unit, 2.0) / size
 
 
 def _frame_of(unit: Unit, common: Set[str]) -> Hashable:

@@ -1,7 +1,6 @@
 """What calls have left behind, which code carries through every compaction: files, and the list of what is to do."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Final
 
 from elbowroom.context.compaction.division import (
@@ -55,11 +54,8 @@ class Record:
 
     def changes(self, news: Sequence[Thing] = ()) -> tuple[str, str]:
         """Return the lines about the files that were changed, and of what is to do after a plan with this news."""
-        return self._changed, self.to_do(news, self._always, self._most_to_do)
-
-    @cached_property
-    def _changed(self) -> str:
-        return self.files(self._removed, self._most_files, that_changed=True)
+        files = self.files(self._removed, self._most_files, that_changed=True)
+        return files, self.to_do(news, self._always, self._most_to_do)
 
     @property
     def carried(self) -> str:
