@@ -16,6 +16,7 @@ async function talking(answer, kept = {}) {
 	const messages = [];
 	const queue = [];
 	server = await serving(async ({ method, url }, response, body) => {
+		if (kept.hangs?.(url)) await kept.held;
 		if (kept.refusal && method === "POST") json(response, { error: { message: "The token is wrong." } }, kept.refusal);
 		else if (url === "/v1/chat/completions") {
 			response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "conv_1" });
@@ -25,7 +26,6 @@ async function talking(answer, kept = {}) {
 			if (method === "DELETE") queue.splice(0, 1);
 			json(response, method === "POST" ? { id: queue.at(-1).id, running: kept.running ?? true } : { data: queue, dropped: kept.dropped }, method === "POST" ? 202 : 200);
 		} else if (url.includes("/messages")) json(response, { data: kept.messages ?? messages, has_more: false, next: null });
-		else if (kept.hangs?.(url)) await kept.held;
 		else if (kept.row === null) json(response, { error: { message: "There is no conversation conv_1." } }, 404);
 		else json(response, url.endsWith("/cancel") ? {} : row(kept.row ?? {}));
 	});
@@ -164,6 +164,18 @@ describe("a conversation", () => {
 		await until(() => !chat.isRunning);
 		expect(await chat.compact("keep the SQL")).toBe(true);
 		expect(server.asked.find(({ path }) => path.endsWith("/compact")).body).toEqual({ focus: "keep the SQL" });
+	});
+	it("keeps a compaction by hand that is asked for while what is noted of the last answer is read", async () => {
+		let release;
+		const kept = { held: new Promise((resolve) => { release = resolve; }), hangs: (url) => url.includes("/messages") };
+		await talking(says("Fine."), kept);
+		await chat.send("Hello");
+		await until(() => server.asked.some(({ path }) => path.includes("/messages")));
+		kept.row = { compactions: [{ at: 3, before: 90, after: 40 }] };
+		setTimeout(release, 50);
+		await chat.compact("");
+		await new Promise((resolve) => { setTimeout(resolve, 100); });
+		expect(chat.compactions).toHaveLength(1);
 	});
 	it("says in words why there is no answer, and keeps the question for another try", async () => {
 		server = await serving(async ({ url }, response) => (url === "/v1/chat/completions" ? json(response, { error: { message: "There is no model x." } }, 404) : json(response, { error: { message: "None." } }, 404)));

@@ -409,6 +409,7 @@ export class Chat extends Events {
 		let ended = "";
 		Object.assign(this, { notice: words, problem: null });
 		this.changed("state");
+		await this.#answering; // what is noted of it was read before, and would take the place of what comes now
 		try {
 			const done = await work();
 			const row = await this.server.conversation(this.id);
