@@ -57,6 +57,19 @@ async def test_small_result_stays_whole(tmp_path: Path, words: int, sentences: i
         assert_fits(turn)
 
 
+async def test_tools_are_shortened_also_after_one_of_them_was_forced(tmp_path: Path) -> None:
+    """How large all of them are is not taken from a request in which the model was told of one alone."""
+    many = tools(250)
+    choice = {"type": "function", "function": {"name": "tool_1"}}
+    body = {"model": RAW_MODEL, "messages": [{"role": "user", "content": REQUEST}], "tools": many, "stream": True}
+    async with small_window(tmp_path, window=WINDOW) as (served, studio):
+        await stream_bytes(served, body | {"tool_choice": choice})
+        assert text_of(chunks_of(await stream_bytes(served, body))) == ANSWER
+        forced, free = turns_of(studio)
+        assert [len(turn.body["tools"]) for turn in (forced, free)] == [1, len(many)]
+        assert_fits(free)
+
+
 @pytest.mark.parametrize("restarts", [1, pytest.param(3, marks=pytest.mark.long), 5])
 async def test_what_is_summarised_stands_before_the_request(tmp_path: Path, restarts: int) -> None:
     """After each restart of its answer the request that is being answered is the last one that the model reads."""

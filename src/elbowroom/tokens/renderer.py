@@ -132,9 +132,9 @@ class TemplateRenderer:
 def order_for(
     prompt: ChatPrompt, request: ChatRequest, messages: list[Message], before: list[Message], deadline: float
 ) -> bytes:
-    """Write the order for a request: its canonical `messages` only, so that no image travels.
+    """Write the order for a request with its canonical `messages`, so that no image travels.
 
-    Of those `before` only their number does, as far as they are the very same.
+    Those at its beginning that the worker remembers from `before`, the very same objects, are only counted.
     """
     shared = next((at for at, differs in enumerate(map(operator.is_not, messages, before)) if differs), None)
     shared = min(len(messages), len(before)) if shared is None else shared

@@ -1,9 +1,9 @@
 """The program of the worker process: renders chat templates that are not known, one request at a time.
 
 Frames go both ways over its stdin and stdout: four bytes of length, big-endian, and that many bytes. An order is JSON;
-a reply begins with its kind, and is a prompt's text or the JSON of an error. What an order or a text begins with as the
-one before is said by its length alone. It ends when its stdin does, so it never
-outlives the process that started it; stuck in a template it ends itself. Run it with
+a reply begins with its kind, and is a prompt's text or the JSON of an error. Both processes remember the last prompt:
+of messages and text that the next one begins with as well, only the number travels. The program ends when its stdin
+does, so it never outlives the process that started it; stuck in a template it ends itself. Run it with
 `python -m elbowroom.tokens.worker BYTES`, the memory it may take.
 """
 
@@ -46,7 +46,7 @@ class LastPrompt:
     text: str = ""
 
     def keep(self, messages: list[Message], text: str, order: bytes) -> None:
-        """Remember a prompt, made of an order; nothing where that would take much memory."""
+        """Remember the prompt of an order; nothing where order and text are longer than all histories may be."""
         is_small = len(order) + len(text) <= HISTORY_LETTERS
         self.messages, self.text = (messages, text) if is_small else ([], "")
 

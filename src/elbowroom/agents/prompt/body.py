@@ -98,11 +98,11 @@ def step_body(
 ) -> dict[str, Any]:
     """Return the body of one model step of a managed run.
 
-    The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a
-    forced `tool_choice` has been obeyed and is left out, else the model could never answer; it has not where the model
-    could only look tools up. Where it names a function,
-    that is the only one on offer: LM Studio and llama.cpp refuse a choice with a name. Raises RequestError where there
-    is no such function: forced to call another one, the model would do what nobody has asked for.
+    The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a forced
+    `tool_choice` has been obeyed and is left out, else the model could never answer; it has not where the model could
+    only look tools up. Where it names a function, that is the only one on offer: LM Studio and llama.cpp refuse a
+    choice with a name. Raises RequestError where there is no such function: forced to call another one, the model would
+    do what nobody has asked for.
     """
     fields = {**defaults, **request.fields}
     for name, value in defaults.items():
@@ -133,7 +133,10 @@ def _offered(tools: Sequence[Mapping[str, Any]], choice: Any) -> dict[str, Any]:
             if named := [tool for tool in tools if tool_name(dict(tool)) == name]:
                 return {"tools": named, "tool_choice": "required"}
             known = ", ".join(filter(None, (tool_name(dict(tool)) for tool in tools)))
-            raise RequestError(f"tool_choice names {name!r}, which is not on offer: {known}.", param="tool_choice")
+            raise RequestError(
+                f"tool_choice names {name[:64]!r}, but there is no such tool. Send it, or name one of these: {known}.",
+                param="tool_choice",
+            )
         case _:
             return {"tools": list(tools)}
 

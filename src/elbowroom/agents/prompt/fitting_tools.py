@@ -68,8 +68,6 @@ async def fitting_tools(
     request: ChatRequest,
     instructions: str | None,
     own_tools: Sequence[dict[str, Any]] = (),
-    *,
-    step: int = 1,
 ) -> tuple[ChatRequest, FittingTools | None]:
     """Return the request with the tools that the model is told of, and how large that is; None where it is small.
 
@@ -85,8 +83,10 @@ async def fitting_tools(
     digest = hashlib.blake2b("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
     key = (target.provider.id, info.id, str(window), digest)
 
-    async def size(tools: Sequence[dict[str, Any]]) -> int:
-        body = step_body(request, target.model, {}, empty, [*own_tools, *tools], step=step)
+    free = replace(request, fields={name: value for name, value in request.fields.items() if name != "tool_choice"})
+
+    async def size(tools: Sequence[dict[str, Any]]) -> int:  # of all: a choice holds for one step
+        body = step_body(free, target.model, {}, empty, [*own_tools, *tools], step=1)
         return (await prompt_size(target.provider, info, body)).count.tokens
 
     short = await _read(request.tools, lambda tools: arrange_tools(tools, "slim"))

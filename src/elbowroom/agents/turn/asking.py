@@ -194,9 +194,7 @@ class Asking:
         if (window := self.settings.shared.windows.at_most(info, info.loaded_context)) >= self._tools_fit:
             return False
         self._tools_fit = window
-        self.request, sizes = await fitting_tools(
-            self.target, info, window, self.request, instructions, own_tools, step=self._answer.steps + 1
-        )
+        self.request, sizes = await fitting_tools(self.target, info, window, self.request, instructions, own_tools)
         if sizes is None or not sizes.are_short:
             return False
         is_first = not any(message.get("role") == "assistant" for message in self.request.messages)
