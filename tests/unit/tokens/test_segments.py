@@ -12,7 +12,7 @@ from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece, write
 
 from elbowroom.tokens.files.gguf import read_gguf_header
 from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
-from elbowroom.tokens.files.segments import SegmentCounter, joined
+from elbowroom.tokens.files.segments import SegmentCounter
 from elbowroom.tokens.files.tokenizer import Engine, Tokenizer, special_token_pattern
 
 KINDS: dict[str, tuple[Callable[[], Vocabulary], str, bool]] = {
@@ -82,14 +82,7 @@ def test_growing_prompt_counts_only_what_is_new(tokenizer: Tokenizer) -> None:
     assert counter.count(f"{prompt}{mark}one more{mark}answer") == tokenizer.count(
         f"{prompt}{mark}one more{mark}answer"
     )
-    assert "".join(engine.asked) == f"{mark}one more{mark}answer"
-
-
-def test_short_pieces_are_joined_with_what_follows_them() -> None:
-    """The marks that a template writes around a message are counted, and remembered, with its text."""
-    assert joined([]) == []
-    assert joined([(3, 5)]) == [(3, 5)]
-    assert joined([(0, 20), (20, 90), (90, 100), (100, 200), (200, 210)]) == [(0, 90), (90, 200), (200, 210)]
+    assert engine.asked == [f"{mark}one more", f"{mark}answer"]
 
 
 def test_memory_is_bounded(tokenizer: Tokenizer) -> None:

@@ -15,8 +15,6 @@ from elbowroom.tokens.files.tokenizer import Span, Tokenizer, special_token_patt
 CAPACITY: Final = 20_000
 LONG: Final = 4000
 """Characters from which on the beginnings of a text are remembered too; a shorter text is cut quickly."""
-SHORT: Final = 64
-"""Characters below which a piece of a long text is joined with the next: templates write several marks a message."""
 PIECES_BACK: Final = (64, 16, 4, 1)
 """The pieces before a text's end at which its beginnings are remembered: templates rewrite the last messages."""
 
@@ -42,7 +40,7 @@ class SegmentCounter:
         if len(text) < LONG or not self._longest_cut:
             return sum(self._sizes(text, self.spans(text)))
         known, read = self._beginnings.longest_in(text)
-        spans = joined(self.spans(text, known.length))
+        spans = self.spans(text, known.length)
         sizes = self._sizes(text, spans)
         before = list(accumulate(sizes, initial=known.tokens))
         last = len(text) - self._longest_cut
@@ -83,17 +81,6 @@ class SegmentCounter:
     def pieces(self, text: str) -> Iterator[str]:
         """Yield the pieces of a text one after the other."""
         return (text[start:end] for start, end in self.spans(text))
-
-
-def joined(spans: list[Span]) -> list[Span]:
-    """Return the pieces of a text with those that are short in one piece with what follows them."""
-    pieces: list[Span] = []
-    start = spans[0][0] if spans else 0
-    for _, end in spans:
-        if end - start >= SHORT or end == spans[-1][1]:
-            pieces.append((start, end))
-            start = end
-    return pieces
 
 
 BEGINNINGS_KEPT: Final = 256
