@@ -30,9 +30,9 @@ class Letters:
             text = text[len(special) :]
         return ids
 
-    def count_many(self, texts: Sequence[str]) -> list[int]:
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Cut several."""
-        return [len(self.encode(text)) for text in texts]
+        return [self.encode(text) for text in texts]
 
 
 class Watched(SegmentCounter):

@@ -16,7 +16,7 @@ from elbowroom.tokens.families.vocabularies import VOCABULARIES, VocabularyName,
 from elbowroom.tokens.file_counter import CountingTools, FileCounter
 from elbowroom.tokens.files import engines
 from elbowroom.tokens.files import tokenizer as tokenizer_module
-from elbowroom.tokens.files.engines import FastBpe, standing_ids
+from elbowroom.tokens.files.engines import FastBpe
 from elbowroom.tokens.files.special_tokens import SPLIT_PATTERNS
 
 FAST_KINDS = [pre for pre in SPLIT_KINDS if SPLIT_PATTERNS[pre].joined is not None]
@@ -62,8 +62,7 @@ def test_runs_are_cut_where_the_merges_cut_them(pre: str, tmp_path: Path) -> Non
         for at, (length, character) in enumerate(product(lengths, RUNS.values()))
         for start, end in around[at % 3 :: 3]
     ]
-    assert [*map(fast.encode, texts)] == [*map(slow.encode, texts)]
-    assert fast.engine.count_many(texts) == slow.engine.count_many(texts)
+    assert fast.engine.encode_many(texts) == slow.engine.encode_many(texts)
 
 
 @pytest.mark.long
@@ -105,8 +104,7 @@ def test_a_long_text_is_counted_in_parts_with_the_same_count(monkeypatch: pytest
 def giving_up() -> FastBpe:
     """Return an engine whose library panics at a million spaces."""
     ranks = {bytes([byte]): byte for byte in range(256)}
-    pattern, standing = r"\S+|\s+(?!\S)|\s", standing_ids(ranks)
-    encoding = tiktoken.Encoding("panics", pat_str=pattern, mergeable_ranks=ranks, special_tokens=standing)
+    encoding = tiktoken.Encoding("panics", pat_str=r"\S+|\s+(?!\S)|\s", mergeable_ranks=ranks, special_tokens={})
     return FastBpe(encoding, {})
 
 

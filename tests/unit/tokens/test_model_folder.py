@@ -139,8 +139,7 @@ def test_tokenizer_written_in_python_is_run_as_it_is() -> None:
     transformers = pytest.importorskip("transformers")
     oracle = transformers.CanineTokenizer()
     engine = SlowEngine(oracle)
-    assert engine.encode("ab") == [97, 98]
-    assert engine.count_many(["ab", ""]) == [2, 0]
+    assert engine.encode_many(["ab", ""]) == [[97, 98], []]
     assert engine.bytes_held > 0
     assert {token.content for token in engine.added_tokens} == {
         token.content for token in oracle.added_tokens_decoder.values()

@@ -150,19 +150,10 @@ def test_family_of_a_vocabulary_is_shared() -> None:
     """Families over one vocabulary share its tables, which take most of the memory."""
     names = ("gpt-oss-20b", "phi-4-mini")
     first, second = (bundled_tokenizer(family_of(name).vocabulary, frozenset()) for name in names)
-    assert first.engine._encoding is second.engine._encoding  # type: ignore[attr-defined]
+    assert first.engine._encode.__self__ is second.engine._encode.__self__  # type: ignore[attr-defined]
 
 
 def test_vocabulary_is_loaded_with_the_first_text_that_needs_it() -> None:
     """Llama 3 counts some scripts by a second vocabulary, which takes no memory until one of these comes."""
     before, english, greek = map(int, run(LOADED).split())
     assert (before, english, greek) == (0, 1, 2)
-
-
-def test_many_texts_have_as_many_tokens_as_each_by_itself() -> None:
-    """Texts are cut together by one call; special tokens, empty texts and words at their ends are none of the next."""
-    tokenizer = bundled_tokenizer("cl100k", frozenset({"<|a|>", "<|a|>b"}))
-    texts = ["", "<|a|>", "<|a|>bc", "in", "side  ", "  <|a|><|a|>b ", "\n", "\n", "", "no", ""]
-    assert tokenizer.engine.count_many(texts) == [len(tokenizer.encode(text)) for text in texts]
-    assert tokenizer.engine.count_many(["", ""]) == [0, 0]
-    assert tokenizer.engine.count_many([]) == []

@@ -1,11 +1,8 @@
 """The engine for every tokenizer that the `tokenizers` library runs."""
 
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from itertools import count
 from typing import Final
 
 import tiktoken
@@ -35,15 +32,13 @@ class LibraryEngine:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
-        return self._encodings([text])[0].ids
+        return self.encode_many([text])[0]
 
-    def count_many(self, texts: Sequence[str]) -> list[int]:
-        """Return how many ids each text has."""
-        return list(map(len, self._encodings(texts)))
-
-    def _encodings(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
         with panics_as_errors():
-            return self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
 
 @contextmanager
@@ -72,15 +67,6 @@ SPACES_TO_COME: Final = r"\s+(?!"
 SPACES_IN_STEPS: Final = r"(?:\s{128}(?=\s))*" + SPACES_TO_COME
 
 
-SPECIAL, END = (f"\0{secrets.token_hex(16)}\0" for _ in range(2))
-"""What stands for a special token, and between two texts, where many texts are cut at once: no text has either."""
-
-
-def standing_ids(ranks: Mapping[bytes, int]) -> dict[str, int]:
-    """Return ids for what stands for special tokens and between texts, behind all those of a vocabulary."""
-    return dict(zip((SPECIAL, END), count(max(ranks.values()) + 1), strict=False))
-
-
 def bpe_encoding(name: str, pattern: str, ranks: dict[bytes, int]) -> tiktoken.Encoding:
     """Return an encoding that cuts text into words by a pattern, and words by the ranks of their parts.
 
@@ -90,50 +76,41 @@ def bpe_encoding(name: str, pattern: str, ranks: dict[bytes, int]) -> tiktoken.E
     """
     before, spaces, after = pattern.partition("|" + SPACES_TO_COME)
     in_steps = f"(?:{before})|{SPACES_IN_STEPS}{after}" if spaces else pattern
-    return tiktoken.Encoding(name, pat_str=in_steps, mergeable_ranks=ranks, special_tokens=standing_ids(ranks))
+    return tiktoken.Encoding(name, pat_str=in_steps, mergeable_ranks=ranks, special_tokens={})
 
 
 class FastBpe:
     """Runs a `tiktoken.Encoding` between the special tokens, which are found here."""
 
     def __init__(self, encoding: tiktoken.Encoding, special_ids: Mapping[str, int]) -> None:
-        self._encoding = encoding
+        self._encode = encoding.encode_ordinary
         self.bytes_held = FAST_TOKEN_BYTES * encoding.n_vocab
         self._special_ids = special_ids
         self._specials = special_token_pattern(special_ids)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
-        with panics_as_errors():
-            return self._ids(text)
+        return self.encode_many([text])[0]
 
     def _ids(self, text: str) -> list[int]:
-        encode = self._encoding.encode_ordinary
         if self._specials is None:
-            return encode(text)
+            return self._encode(text)
         ids: list[int] = []
         position = 0
         for match in self._specials.finditer(text):
             start = match.start()
             if start > position:
-                ids += encode(text[position:start])
+                ids += self._encode(text[position:start])
             ids.append(self._special_ids[match.group()])
             position = match.end()
         if position < len(text):
-            ids += encode(text[position:])
+            ids += self._encode(text[position:])
         return ids
 
-    def count_many(self, texts: Sequence[str]) -> list[int]:
-        """Return how many ids each text has, by one call: for each, another thread may take this one's place."""
-        bare = texts if self._specials is None else map(partial(self._specials.sub, SPECIAL), texts)
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
         with panics_as_errors():
-            ids = self._encoding.encode(END.join(bare), allowed_special={SPECIAL, END}, disallowed_special=())
-        end, start, counts = self._encoding.encode_single_token(END), 0, list[int]()
-        for _ in texts[1:]:
-            place = ids.index(end, start)
-            counts.append(place - start)
-            start = place + 1
-        return [*counts, len(ids) - start] if texts else counts
+            return [self._ids(text) for text in texts]
 
 
 def fast_bpe(

@@ -39,9 +39,9 @@ class SlowEngine:
         """Return the ids of one text."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def count_many(self, texts: Sequence[str]) -> list[int]:
-        """Return how many ids each text has."""
-        return [len(self.encode(text)) for text in texts]
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+        return [self.encode(text) for text in texts]
 
 
 def has_slow_tokenizer(folder: Path) -> bool:

@@ -20,8 +20,8 @@ class Engine(Protocol):
     def encode(self, text: str) -> list[int]:
         """Return the ids of one text."""
 
-    def count_many(self, texts: Sequence[str]) -> list[int]:
-        """Return how many ids each text has."""
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class Tokenizer:
                 counts.append(sum(len(self.engine.encode(without_surrogates(part))) for part in parts))
             else:
                 parts = (text[start:end] for start, end in group)
-                counts += self.engine.count_many([without_surrogates(part) for part in parts])
+                counts += map(len, self.engine.encode_many([without_surrogates(part) for part in parts]))
         return counts
 
     def added_tokens(self, prompt: str) -> int:
