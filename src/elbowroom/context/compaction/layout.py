@@ -43,7 +43,7 @@ SHARE_OF_SUMMARY = (2, 3)  # of the room; the rest is for quotations
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What bounds the outcome of a compaction: `target` that of prompt and reserve together, `turns` how many stay.
+    """What bounds a compaction: `target` is the most tokens of prompt and reserve, `turns` how many turns stay whole.
 
     Fewer turns stay where there is no room for so many; where `turns` is None, the last 3 messages do. A target that
     `is_firm` is not raised for the answer that the person has just read, and for results only where the model never
