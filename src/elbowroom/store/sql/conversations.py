@@ -109,8 +109,7 @@ class SqlConversations(AskedConversations):
         """Mark as interrupted all that a process which has stopped was saying, and put back what it had taken."""
         if self._server:
             connection.execute(renewing(self._server))
-        for statement in interrupting(of_dead if self._server else None):
-            connection.execute(statement)
+        execute_all(connection, [(each, [{}]) for each in interrupting(of_dead if self._server else None)])
 
     @housekeeping
     def delete_some(self, connection: Connection, conversation: str) -> bool:
