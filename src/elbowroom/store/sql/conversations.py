@@ -123,7 +123,7 @@ class SqlConversations(AskedConversations):
         return delete_messages(connection, conversation)
 
     async def rehearse(self) -> None:
-        """Write a turn and take it back: the first time in a process takes long, and what is said is not to wait for it.
+        """Write a turn and take it back: a process's first takes long, and nothing that is said is to wait for it.
 
         Where it cannot be written, because another process writes for example, words will meet that and tell it.
         """
