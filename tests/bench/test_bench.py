@@ -99,7 +99,7 @@ def test_a_start_is_held_against_the_controls_of_its_round(own: tuple[float, flo
 def test_a_server_that_loses_a_token_is_caught() -> None:
     """Numbers of a server with wrong answers are called broken, and a checking run fails."""
     relay = f"{sys.executable} {HERE / 'faulty_relay.py'} {{port}} {{upstream}}"
-    done = bench("--servers", "elbowroom", "--command", relay, "--only", "paced", "--check")
+    done = bench("--servers", "elbowroom", "--command", relay, "--only", "many_streams", "--only", "paced", "--check")
     assert done.returncode == 1, done.stderr
     assert "WRONG ANSWER from elbowroom: the text is wrong from character" in done.stdout
 
