@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -212,16 +213,21 @@ async def _print_count(loaded: LoadedSettings, model: str, text: str) -> None:
     """Count with the provider of the model, which has to run; no model is loaded."""
     from elbowroom.agents.catalog import Catalog
     from elbowroom.agents.dry_run import count_input
+    from elbowroom.agents.offered import SettingsToolbox
+    from elbowroom.agents.turn import RunSettings, Shared
     from elbowroom.providers.registry import Providers
     from elbowroom.providers.upstream import open_session
+    from elbowroom.store import open_in_memory
 
-    async with open_session() as http:
-        providers = Providers(http, os.environ)
-        try:
-            target = await Catalog(loaded.settings.agents, providers.of(loaded)).resolve(model)
-            sized = await count_input(target, text)
-        finally:
-            await providers.aclose()
+    store = open_in_memory()
+    tools = SettingsToolbox(lambda: loaded, os.environ, store.memories)
+    async with open_session() as http, AsyncExitStack() as closing:
+        providers, shared = Providers(http, os.environ), Shared.over(store, tools)
+        for opened in (providers, store, tools, shared):
+            closing.push_async_callback(opened.aclose)
+        catalog = Catalog(loaded.settings.agents, providers.of(loaded))
+        settings = RunSettings.under(loaded.settings, catalog, shared)
+        sized = await count_input(await catalog.resolve(model), text, settings)
     count = sized.count
     off = f", at most {count.error_bound} off in 95 of 100 cases" if count.error_bound else ""
     share = f"; {count.tokens * 100 // sized.window} % of the window of {sized.window}" if sized.window else ""
