@@ -95,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     address = argparse.ArgumentParser(add_help=False)
     address.add_argument("--host", help="the address to listen on (default: server.host, 127.0.0.1)")
     address.add_argument("--port", type=int, help="the port to listen on (default: server.port, 2345)")
+    place = argparse.ArgumentParser(add_help=False)
+    place.add_argument("--host", help="the address that elbowroom listens on (default: server.host, 127.0.0.1)")
+    place.add_argument("--port", type=_port, help="the port that it listens on (default: server.port, 2345)")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", parents=[file, common, address], help="run the server")
@@ -117,16 +120,23 @@ def _parser() -> argparse.ArgumentParser:
     autostart.add_argument("--print", action="store_true", help="show what `on` would write, and write nothing")
     autostart.add_argument("--force", action="store_true", help="replace or remove what somebody else wrote or changed")
     autostart.set_defaults(run=_autostart)
-    add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_users(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_store(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_obsidian(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_mcp(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_quality(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_status(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_memories(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_users(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_store(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_connect(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_obsidian(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_doctor(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_mcp(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_quality(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
+
+
+def _port(text: str) -> int:
+    """Return the port of a server that runs. Raises ArgumentTypeError."""
+    if text.isdecimal() and 0 < int(text) < 65_536:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port that a server listens on: take one from 1 to 65535")
 
 
 def _serve(options: argparse.Namespace) -> int:
