@@ -264,7 +264,8 @@ def _config(options: argparse.Namespace) -> int:
     if options.what == "show" and loaded.settings.store.agents == "database":
         print(AGENTS_ELSEWHERE, file=sys.stderr)
     if options.what == "check":
-        print(f"{path}: {'all settings are accepted' if path.exists() else 'not there; the defaults are used'}.")
+        accepted = "all settings are accepted, but for the warnings" if loaded.warnings else "all settings are accepted"
+        print(f"{path}: {accepted if path.exists() else 'not there; the defaults are used'}.")
     return 0
 
 

@@ -173,9 +173,8 @@ def chosen_tools(choice: Any) -> tuple[list[str], str] | None:
         case {"type": "function", "function": {"name": str() as name}}:
             return [name], "required"
         case {"allowed_tools": {"mode": "auto" | "required" as mode, "tools": list() as allowed}}:
-            return [
-                name for tool in allowed if isinstance(tool, dict) and isinstance(name := tool_name(tool), str)
-            ], mode
+            found = (tool_name(tool) for tool in allowed if isinstance(tool, dict))
+            return [each for each in found if isinstance(each, str)], mode
         case _:
             return None
 
