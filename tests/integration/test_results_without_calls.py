@@ -75,6 +75,9 @@ async def test_response_with_the_output_of_another_call(tmp_path: Path) -> None:
             "No tool call found for function call output with call_id 'call_of_nobody'."
         )
         assert len(studio.chats) == 1
+        alone = await send(served, model="writer", input=[ASK, output])  # kept, and no reason to refuse what follows
+        going_on = await send(served, model="writer", input="And?", previous_response_id=alone["id"])
+        assert going_on["status"] == "completed"
         right = {**output, "call_id": first["output"][-1]["call_id"]}
         assert (await send(served, input=[right], **said))["status"] == "completed"
 

@@ -110,7 +110,7 @@ async def read_messages(
     if not places:
         new = await at_leisure(request, lambda: messages_of(items))
         if before:
-            _check_results([*before, *new])
+            _check_results(new, before)
         return [*as_dicts(before), *new], bool(new)
     seal = await seal_for()
     for place in places[:-1]:
@@ -122,13 +122,13 @@ async def read_messages(
     return [*as_dicts([*beside_compaction(earlier, compacted), *compacted]), *later], True
 
 
-def _check_results(messages: Sequence[Message]) -> None:
-    """Raise RequestError where the result of a call is none of a call that is kept, and would be taken for another's.
+def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
+    """Raise RequestError where a new result is of no call that is known, and would be taken for another call's.
 
     A client that sends the history itself may have shortened it: its results are told as a text.
     """
-    calls = {call.get("id") for message in messages for call in calls_of(message)}
-    named = (message.get("tool_call_id") for message in messages if message.get("role") == "tool")
+    calls = {call.get("id") for message in (*before, *new) for call in calls_of(message)}
+    named = (message.get("tool_call_id") for message in new if message.get("role") == "tool")
     if (unknown := next((call_id for call_id in named if call_id not in calls), None)) is not None:
         raise RequestError(
             f"No tool call found for function call output with call_id {str(unknown)[:80]!r}. Give each output the "
