@@ -224,9 +224,11 @@ def _message_named(request: web.Request, conversation: Conversation) -> KeptMess
 
 async def _conversation(request: web.Request, then: str) -> Conversation:
     """Return all of the caller's conversation. Raises NotFound, StoreOpening, and Conflict while it is answered."""
-    conversation = await asked(request, request.app[SHARED].store.conversations.read)
-    await refuse_running(request, conversation.row, then)
-    return conversation
+    shared = request.app[SHARED]
+    row = await asked(request, shared.store.conversations.find)
+    await refuse_running(request, row, then)
+    async with shared.recording.locks.beside_answers(row.id):  # in the midst of its deletion a part of it is left
+        return await asked(request, shared.store.conversations.read)
 
 
 async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat]:
