@@ -22,7 +22,7 @@ from elbowroom.context.ledger import RAW, Archived, Chain, archive_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
 from elbowroom.store.questions import Conversations
-from elbowroom.tokens.count import MOST_LETTERS, left_of
+from elbowroom.tokens.count import MOST_LETTERS, VALUE_LETTERS, left_of
 
 log = logging.getLogger(__name__)
 OPENING_SECONDS: Final = 30.0
@@ -116,9 +116,10 @@ class Recording:
         """The tasks that look for conversations, each with the recorder of its turn."""
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
-        """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
+        """Return a request as its conversation is looked for; the loop goes on while much that is new is read."""
         said = request.caller.keeps_as, request.caller.chat_id, target.name, request.messages, request.caller.origin
-        if left_of(MOST_LETTERS, request.messages) > 0:
+        new, known = Chain.new_in(request.caller.keeps_as, target.name, request.messages), len(request.messages)
+        if left_of(MOST_LETTERS - VALUE_LETTERS * known, new) > 0:
             return Asked.of(*said)
         return await asyncio.to_thread(Asked.of, *said)
 
