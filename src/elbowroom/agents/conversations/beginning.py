@@ -89,9 +89,9 @@ class Asked:
         """Tell whether it may go on with a conversation that has other keys, since it was begun with one raw model."""
         return self.has_answer and RAW in self.agent and not self.goes_on_in(known)
 
-    def with_one_model(self) -> "Asked":
-        """Return it with the keys that it has in such a conversation."""
-        said = [node.message for node in self.nodes]
+    def with_one_model(self, most: int | None = None) -> "Asked":
+        """Return it with the keys that it has in such a conversation, or so many messages of its beginning."""
+        said = [node.message for node in self.nodes[:most]]
         return Asked.of(self.owner, self.name, self.agent, said, self.origin, of_one_model=True)
 
 
@@ -232,10 +232,12 @@ class Recording:
         """
         known = await self._known_by_its_keys(conversations, asked)
         if known is not None and asked.may_be_of_one_model(known):
-            earlier = await asyncio.to_thread(asked.with_one_model)
-            found = await self._known_by_its_keys(conversations, earlier)
-            if found is not None and earlier.goes_on_in(found):
-                return earlier, found
+            begun = asked.with_one_model(asked.common + 1)  # what has any of its keys has those before it
+            found = await self._known_by_its_keys(conversations, begun)
+            if found is not None and begun.goes_on_in(found):
+                earlier = await asyncio.to_thread(asked.with_one_model)
+                if (found := await self._known_by_its_keys(conversations, earlier)) is not None:
+                    return earlier, found
         return asked, known
 
     async def _known_by_its_keys(self, conversations: Conversations, asked: Asked) -> Known | None:
