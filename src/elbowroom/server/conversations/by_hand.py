@@ -30,15 +30,15 @@ FIRST_WORDS: Final = 120
 OWN_FIELDS: Final = frozenset({"focus", "preview", "summary"})
 
 
-def add_by_hand_routes(app: web.Application, base: str, end: str) -> None:
+def add_by_hand_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     one = f"{base}conversations/{{id:[^/]+}}"
-    app.router.add_post(f"{one}/compact{end}", compact_conversation)
-    app.router.add_post(f"{one}/compact/undo{end}", undo_compaction)
-    app.router.add_put(f"{one}/summary{end}", edit_summary)
-    app.router.add_put(f"{one}/messages/{{message:[^/]+}}/pin{end}", pin_message)
-    app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/pin{end}", unpin_message)
-    app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/recalled/{{number:[0-9]{{1,4}}}}{end}", forget_passage)
+    router.add_post(f"{one}/compact{end}", compact_conversation)
+    router.add_post(f"{one}/compact/undo{end}", undo_compaction)
+    router.add_put(f"{one}/summary{end}", edit_summary)
+    router.add_put(f"{one}/messages/{{message:[^/]+}}/pin{end}", pin_message)
+    router.add_delete(f"{one}/messages/{{message:[^/]+}}/pin{end}", unpin_message)
+    router.add_delete(f"{one}/messages/{{message:[^/]+}}/recalled/{{number:[0-9]{{1,4}}}}{end}", forget_passage)
 
 
 @dataclass(frozen=True, slots=True)
