@@ -153,7 +153,7 @@ class Histories:
             for end in ends_of(messages, BACK):
                 if (likely := self._known.get(end)) is not None and tried < ENDS_KNOWN:
                     tried += 1
-                    if _begin_alike(likely.messages, messages, end[0]):
+                    if likely.messages is messages or _begin_alike(likely.messages, messages, end[0]):
                         shared, known = end[0], likely
                         break
             if known is not None and shared == len(messages) == len(known.messages):
@@ -193,6 +193,8 @@ def ends_of(messages: Sequence[Message], most: int) -> Iterator[End]:
 def _begin_alike(known: Sequence[Message], messages: Sequence[Message], length: int) -> bool:
     """Tell whether two histories have the same first messages: of the same kinds, with their keys in the same order."""
     differ = [*map(operator.is_not, known[:length], messages)]
+    if not any(differ):
+        return len(known) >= length
     ones, others = [*compress(known, differ)], [*compress(messages, differ)]
     try:
         if len(known) < length or ones != others:

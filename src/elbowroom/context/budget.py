@@ -7,7 +7,6 @@ Before a request the occupancy is (P + reserve) / window, while the answer strea
 cost F is the part that no compaction can free: system, tools, pinned messages, reserve.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -89,7 +88,7 @@ class Budget:
     @property
     def compacts_at(self) -> int:
         """Return the size of the smallest prompt that is compacted: with room for its reply it is at the trigger."""
-        return bisect_left(range(self.window), self.trigger, key=self.occupied)
+        return max(0, self.room(0, self.trigger))
 
     def room(self, prompt: int, target: int) -> int:
         """Return how many tokens may come to a prompt until it takes `target` with its reserve, less than 0 if it does.

@@ -48,9 +48,11 @@ class Chain:
         `agent` is an agent's id, the name of a raw model, or empty until somebody has answered. With `of_one_model` a
         raw model has a seed of its own, as in conversations that were begun before all of them shared one.
         """
-        seed_of = RAW if RAW in agent and not of_one_model else agent
-        key = hashlib.blake2b(json_form([VERSION, owner, seed_of]).encode(), digest_size=KEY_BYTES).digest()
-        seed, open_calls, history = key.hex(), OpenCalls(), HISTORIES.of(messages)
+        seed, open_calls, history = (
+            seed_of(owner, agent, of_one_model=of_one_model),
+            OpenCalls(),
+            HISTORIES.of(messages),
+        )
         keys: list[str] = history.known((cls, seed))  # empty where a message is the system's
         spoken = 0
         for message, known in zip(history.messages, keys, strict=False):
@@ -68,6 +70,12 @@ class Chain:
             keys.append(key.hex())
         history.keep((cls, seed), keys)
         return cls(tuple(filter(None, keys)), tuple(compress(count(1), keys)), seed, open_calls)
+
+    @classmethod
+    def new_in(cls, owner: str, agent: str, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages at the end of a history for which no key has been made yet."""
+        history = HISTORIES.of(messages)
+        return history.messages[len(history.known((cls, seed_of(owner, agent)))) :]
 
     def followed_by(self, message: Message) -> str:
         """Return the key that the chain would end with if this message came next."""
@@ -145,6 +153,12 @@ class LedgerRows(Protocol):
 
     async def save(self, entry: Entry, made_from: Sequence[Message]) -> None:
         """Keep an entry; the outputs of tools that these messages refer to are kept as long as it is."""
+
+
+def seed_of(owner: str, agent: str, *, of_one_model: bool = False) -> str:
+    """Return the key before the first message of a chain."""
+    named = RAW if RAW in agent and not of_one_model else agent
+    return hashlib.blake2b(json_form([VERSION, owner, named]).encode(), digest_size=KEY_BYTES).hexdigest()
 
 
 def archive_of(chain: Chain, messages: Sequence[Message]) -> list[Archived]:

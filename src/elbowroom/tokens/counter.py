@@ -194,8 +194,9 @@ class TokenCounter:
         self._anchors.observe(keys, raw, usage)
         if answer:
             family = await self._family_counter()
-            size = await asyncio.to_thread(family.count_text, answer) + END_OF_TURN
-            said = {"role": "assistant", "content": answer}
+            is_quick = len(answer) <= INLINE_CHARACTERS
+            size = family.count_text(answer) if is_quick else await asyncio.to_thread(family.count_text, answer)
+            size, said = size + END_OF_TURN, {"role": "assistant", "content": answer}
             self._anchors.observe_answer(keys, said, raw, size, usage, template_strips_reasoning=has_reasoning)
         return None
 

@@ -172,8 +172,8 @@ def test_demands_by_family_take_any_model(model: str) -> None:
 @pytest.mark.parametrize(
     ("contents", "expected"),
     [
-        (["word"] * 499, True),
-        (["word"] * 500, False),
+        (["word"] * 999, True),
+        (["word"] * 1000, False),
         (["word " * 190_000], True),
         (["word " * 200_000], False),
         ([[{"type": "text", "text": "word " * 200_000}]], False),

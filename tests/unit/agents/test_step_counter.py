@@ -58,7 +58,7 @@ async def test_what_was_measured_is_not_counted_again_when_it_is_sent() -> None:
 
 @pytest.mark.parametrize(
     "messages",
-    [[USER] * MANY, [{"role": "assistant", "content": "", "tool_calls": [{"id": "c"}] * MANY}]],
+    [[USER] * 2 * MANY, [{"role": "assistant", "content": "", "tool_calls": [{"id": "c"}] * MANY}]],
     ids=["messages", "calls"],
 )
 @pytest.mark.parametrize("asked", ["its size", "what is sent", "its form"])

@@ -103,8 +103,8 @@ def test_memory_is_bounded_and_holds_no_text() -> None:
     for number in range(50):
         known.remember(PartlyRead(f"secret {number}" * 100), [Beginning(100, 120, 7), Beginning(200, 220, 9)])
     assert len(known) == 10
-    assert known.longest_in("secret 49" * 100)[0] == Beginning(200, 220, 9)
-    assert known.longest_in("secret 4" * 100)[0].length == 0
+    assert known.last_in("secret 49" * 100)[0] == Beginning(200, 220, 9)
+    assert known.last_in("secret 4" * 100)[0].length == 0
     assert "secret" not in repr(vars(known))
 
 
@@ -115,5 +115,5 @@ def test_the_longest_beginning_is_found_among_lookalikes() -> None:
     for tokens, text in enumerate(texts):
         known.remember(PartlyRead(text), [Beginning(300, 310, tokens), Beginning(500, 510, 100 + tokens)])
     for tokens, text in enumerate(texts):
-        assert known.longest_in(text)[0] == Beginning(500, 510, 100 + tokens)
-        assert known.longest_in(text[:400])[0] == Beginning(300, 310, tokens)
+        assert known.last_in(text)[0] == Beginning(500, 510, 100 + tokens)
+        assert known.last_in(text[:400])[0] == Beginning(300, 310, tokens)

@@ -22,7 +22,7 @@ from elbowroom.context.ledger import RAW, Archived, Chain, archive_of
 from elbowroom.context.seam import without_notices
 from elbowroom.context.transcript import Message
 from elbowroom.store.questions import Conversations
-from elbowroom.tokens.count import MOST_LETTERS, left_of
+from elbowroom.tokens.count import MOST_LETTERS, VALUE_LETTERS, left_of
 
 log = logging.getLogger(__name__)
 OPENING_SECONDS: Final = 30.0
@@ -89,9 +89,9 @@ class Asked:
         """Tell whether it may go on with a conversation that has other keys, since it was begun with one raw model."""
         return self.has_answer and RAW in self.agent and not self.goes_on_in(known)
 
-    def with_one_model(self) -> "Asked":
-        """Return it with the keys that it has in such a conversation."""
-        said = [node.message for node in self.nodes]
+    def with_one_model(self, most: int | None = None) -> "Asked":
+        """Return it with the keys that it has in such a conversation, or so many messages of its beginning."""
+        said = [node.message for node in self.nodes[:most]]
         return Asked.of(self.owner, self.name, self.agent, said, self.origin, of_one_model=True)
 
 
@@ -116,9 +116,10 @@ class Recording:
         """The tasks that look for conversations, each with the recorder of its turn."""
 
     async def asked(self, target: Target, request: ChatRequest) -> Asked:
-        """Return a request as its conversation is looked for; the loop goes on while a long one is read."""
+        """Return a request as its conversation is looked for; the loop goes on while much that is new is read."""
         said = request.caller.keeps_as, request.caller.chat_id, target.name, request.messages, request.caller.origin
-        if left_of(MOST_LETTERS, request.messages) > 0:
+        new, known = Chain.new_in(request.caller.keeps_as, target.name, request.messages), len(request.messages)
+        if left_of(MOST_LETTERS - VALUE_LETTERS * known, new) > 0:
             return Asked.of(*said)
         return await asyncio.to_thread(Asked.of, *said)
 
@@ -231,10 +232,12 @@ class Recording:
         """
         known = await self._known_by_its_keys(conversations, asked)
         if known is not None and asked.may_be_of_one_model(known):
-            earlier = await asyncio.to_thread(asked.with_one_model)
-            found = await self._known_by_its_keys(conversations, earlier)
-            if found is not None and earlier.goes_on_in(found):
-                return earlier, found
+            begun = asked.with_one_model(asked.common + 1)  # what has any of its keys has those before it
+            found = await self._known_by_its_keys(conversations, begun)
+            if found is not None and begun.goes_on_in(found):
+                earlier = await asyncio.to_thread(asked.with_one_model)
+                if (found := await self._known_by_its_keys(conversations, earlier)) is not None:
+                    return earlier, found
         return asked, known
 
     async def _known_by_its_keys(self, conversations: Conversations, asked: Asked) -> Known | None:

@@ -207,7 +207,7 @@ ORPHANS: Final = (
 )
 TEMPLATES_KEPT: Final = 64
 MANY: Final = 500
-"""Messages or calls from which on a history is brought into its form in a thread."""
+"""Calls, or pairs of messages, from which on a history is brought into its form in a thread."""
 LETTERS_A_PART: Final = 2_000
 """Letters of a text that take as long as a part: a million of them are worked on in a thread."""
 
@@ -241,7 +241,7 @@ class HistoryCounters:
 
 def is_short(messages: Sequence[Message]) -> bool:
     """Tell whether a history can be worked on in the event loop: it has few messages, calls and parts, none long."""
-    left = MANY if len(messages) < MANY else 0
+    left = MANY - len(messages) // 2
     for message in messages:
         if left <= 0:
             break

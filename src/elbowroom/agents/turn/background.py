@@ -16,7 +16,7 @@ from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import Compaction, is_of_person
 from elbowroom.context.outputs import material_in, wholes_in
 from elbowroom.context.planner import BEFORE_REQUEST
-from elbowroom.context.transcript import Message, calls_of, text_of, written
+from elbowroom.context.transcript import Message, calls_of, text_of, written, written_size
 
 log = logging.getLogger(__name__)
 USUAL_TURNS: Final = (9, 10)
@@ -70,11 +70,16 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
     budget, messages = manager.budget, manager.history.messages
     answered, flush = sending.answered(reply), sending.fit.flush()
     least = flush.due_at(messages) if flush is not None else budget.trigger
+
+    def may_pass(more: int) -> bool:
+        return budget.occupied(min(answered + more, budget.window)) >= least or bool(manager.history.taken_in)
+
     # A turn is expected to take half of what is between target and trigger at most, which is no more than a quarter.
-    may_pass = budget.occupied(min(answered + budget.trigger // 4, budget.window)) >= least
-    if not (may_pass or manager.history.taken_in):
+    if not may_pass(budget.trigger // 4):
         return None
     turn = long_turn(messages, sending.counter.text, budget)
+    if not may_pass(written_size(turn)):  # each token has at least a byte
+        return None
     expected = partial(expected_question, messages)
     # Of its output only the visible text counts here, which is no more than all: thoughts are in no later prompt.
     shown, more = (

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
+from elbowroom.agents.prompt import is_short
 from elbowroom.agents.request import ChatRequest, parse_chat_request
 from elbowroom.caches import HISTORIES
 from elbowroom.context.canonical import read_ahead
@@ -34,7 +35,7 @@ async def with_caller(request: web.Request, chat: ChatRequest) -> ChatRequest:
     side_requests, headers = request.app[SETTINGS].current().settings.server.side_requests, request.headers
     owner = owner_of(request, chat.body)
     known = partial(caller_of, headers, chat, owner, knows_side_requests=side_requests)
-    caller = await at_leisure(request, known)
+    caller = known() if is_short(chat.messages) else await asyncio.to_thread(known)
     return replace(chat, caller=replace(caller, known_by=known_by(request, owner)))
 
 

@@ -39,7 +39,7 @@ class SegmentCounter:
         """Return how many tokens a text takes, special tokens recognised and none added."""
         if len(text) < LONG or not self._longest_cut:
             return sum(self._sizes(text, self.spans(text)))
-        known, read = self._beginnings.longest_in(text)
+        known, read = self._beginnings.last_in(text)
         spans = self.spans(text, known.length)
         sizes = self._sizes(text, spans)
         before = list(accumulate(sizes, initial=known.tokens))
@@ -128,17 +128,22 @@ class KnownBeginnings:
     def __len__(self) -> int:
         return len(self._known)
 
-    def longest_in(self, text: str) -> tuple[Beginning, PartlyRead]:
-        """Return the longest known beginning of a text, or an empty one, and the text hashed up to it."""
+    def last_in(self, text: str) -> tuple[Beginning, PartlyRead]:
+        """Return the known beginning of a text that was used last, or an empty one, and the text hashed up to it.
+
+        Of one prompt that is the longest, since that is remembered last.
+        """
+        read = PartlyRead(text)
         with self._lock:
             known = self._known.values()
-        likely = {one.seen for tail, one in known if one.seen <= len(text) and tail == _tail(text, one.seen)}
-        read = PartlyRead(text)
-        for end in sorted(likely, reverse=True):
-            key = read.hash_to(end)
+        for each in reversed(known):
+            tail, one = each
+            if one.seen > len(text) or tail != _tail(text, one.seen):
+                continue
+            key = read.hash_to(one.seen)
             with self._lock:
-                if (entry := self._known.get(key)) is not None:
-                    return entry[1], read
+                if self._known.get(key) is each:  # else it is another text that ends alike
+                    return one, read
         return Beginning(0, 0, 0), read
 
     def remember(self, read: PartlyRead, beginnings: Iterable[Beginning]) -> None:
