@@ -105,7 +105,7 @@ class Reminder:
             return []
         times = await self._times({each.message for each in pointed})
         dated = [replace(each, at=times.get(each.message)) for each in pointed]
-        said = "\n".join([others, message, *await self.recall.forgotten()])
+        said = "\n".join([others, message, *await self.recall.entries.forgotten(self.recall.chain)])
         return await asyncio.to_thread(chosen, dated, said, room, size_of)
 
     async def _times(self, places: Iterable[int]) -> Mapping[int, float]:
