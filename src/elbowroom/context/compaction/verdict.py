@@ -1,6 +1,5 @@
 """Judges a compaction by code alone: what of the conversation the shorter one still holds."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from elbowroom.context.compaction.coverage import Coverage, sentences_of
 from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
 from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.outcome import Verdict
-from elbowroom.context.transcript import Group, Message, called, calls_of, text_of
+from elbowroom.context.transcript import Group, Message, called, calls_of, object_in, text_of
 
 OWN_FIGURES: Final = re.compile(
     r"tool_output_cache(?:_grep)?|recall_conversation|\(\d+ steps? (?:is|are) not listed\.\)|"
@@ -110,8 +109,5 @@ def all_said(messages: Sequence[Message]) -> str:
 
 
 def _values(arguments: str) -> str:
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    return " ".join(map(str, given.values())) if isinstance(given, dict) else arguments
+    given = object_in(arguments)
+    return arguments if given is None else " ".join(map(str, given.values()))
