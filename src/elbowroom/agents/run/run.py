@@ -54,8 +54,8 @@ from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
 from elbowroom.errors import ElbowroomError, RequestError
-from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import AgentSettings
+from elbowroom.tokens.files import whole_characters
 
 for _built_late in (Response, ResponseCompletedEvent):
     _built_late.model_rebuild()  # now, in a thread: pydantic would do so at the first use, on the event loop
