@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import hdrs, web
 
 from elbowroom.agents.catalog import Catalog, Target, why_no_answer
+from elbowroom.agents.dry_run import check_managed
 from elbowroom.agents.request import NOBODY
 from elbowroom.errors import Conflict, ElbowroomError, ModelNotFound, ModelUnavailable, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
@@ -158,12 +159,7 @@ async def _model(name: Any, catalog: Catalog, loaded: Sequence[tuple[Provider, M
         provider, info = loaded[0]
         return Target(f"{provider.id}/{info.id}", provider, info.id)
     target = await catalog.resolve(name)
-    if not target.provider.manages_context:
-        raise RequestError(
-            f"The provider {target.provider.id!r} is passed through as it is: set manage_context = true to have its "
-            "conversations compacted.",
-            param="model",
-        )
+    check_managed(target)
     await _check_there(target)
     # Only the model matters: instructions of an agent would stand in front of each written conversation.
     return Target(f"{target.provider.id}/{target.model}", target.provider, target.model)
