@@ -10,7 +10,7 @@ from elbowroom.context.compaction.coverage import Coverage, sentences_of
 from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
 from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.outcome import Verdict
-from elbowroom.context.transcript import Group, Message, called, calls_of, object_in, text_of
+from elbowroom.context.transcript import Group, Message, called, calls_of, object_in, text_of, uses_in
 
 OWN_FIGURES: Final = re.compile(
     r"tool_output_cache(?:_grep)?|recall_conversation|\(\d+ steps? (?:is|are) not listed\.\)|"
@@ -87,16 +87,9 @@ def identifiers_in(told: str) -> set[str]:
 
 def unpaired(prompt: Sequence[Message]) -> int:
     """Return how many calls have no result right after them, and how many results no call before them."""
-    waiting: set[str] = set()
-    strange = 0
-    for message in prompt:
-        if message.get("role") == "tool":
-            strange += str(message.get("tool_call_id")) not in waiting
-            waiting.discard(str(message.get("tool_call_id")))
-        else:
-            strange += len(waiting)
-            waiting = {str(call.get("id")) for call in calls_of(message)}
-    return strange + len(waiting)
+    uses = list(uses_in(prompt))
+    results = sum(message.get("role") == "tool" for message in prompt)
+    return len(uses) + results - 2 * sum(use.result is not None for use in uses)
 
 
 def all_said(messages: Sequence[Message]) -> str:
