@@ -46,6 +46,7 @@ NOTE: Final = re.compile(
 LONGEST_TARGET: Final = 100
 LONGEST_DEED: Final = 60
 LONGEST_BEGINNING: Final = 60
+LONGEST_FAILURE: Final = 200
 LONGEST_VALUE: Final = 40
 LEAST_LINE: Final = 24
 PATHS: Final = ("path", "file_path", "filepath", "filename", "file")
@@ -157,10 +158,10 @@ def failure_of(kind: ToolKind, arguments: str, text: str) -> str | None:
     return failure_in(_unwrapped(text).text, only_reads=only_reads(arguments)) or error
 
 
-def brief_failure(text: str, longest: int) -> str:
+def brief_failure(text: str) -> str:
     """Return in one line what says most of a failure: of an output the lines that tell it, else its beginning."""
     told = (line for line in lines_that_fail(_unwrapped(text).text) if line.strip())
-    return one_line(" / ".join(line.strip() for line in told) or text, longest)
+    return one_line(" / ".join(line.strip() for line in told) or text, LONGEST_FAILURE)
 
 
 def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
@@ -284,14 +285,14 @@ def outcome_of_tests(text: str) -> str:
     return ", ".join(f"{number} {what}" for what, number in counts.items())
 
 
-def _beginning_of(text: str, longest: int = LONGEST_BEGINNING) -> str:
+def _beginning_of(text: str) -> str:
     """Return the first line of a result's own words that says something."""
     own = _unwrapped(text).text
     if own == text and (broken := BROKEN_ENVELOPE.match(text)):
-        own = text[broken.end() :][: 8 * longest].replace("\\\\n", "\n").replace("\\n", "\n")
+        own = text[broken.end() :][: 8 * LONGEST_BEGINNING].replace("\\\\n", "\n").replace("\\n", "\n")
     own = own.lstrip()
-    first = own[: 4 * longest].partition("\n")[0]
-    return one_line(first if len(first.strip()) >= LEAST_LINE else own, longest)
+    first = own[: 4 * LONGEST_BEGINNING].partition("\n")[0]
+    return one_line(first if len(first.strip()) >= LEAST_LINE else own, LONGEST_BEGINNING)
 
 
 def size_of_result(text: str) -> str:
