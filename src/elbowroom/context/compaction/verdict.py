@@ -88,7 +88,7 @@ def identifiers_in(told: str) -> set[str]:
 def unpaired(prompt: Sequence[Message]) -> int:
     """Return how many calls have no result right after them, and how many results no call before them."""
     uses = list(uses_in(prompt))
-    results = sum(message.get("role") == "tool" for message in prompt)
+    results = sum(1 for message in prompt if message.get("role") == "tool")
     return len(uses) + results - 2 * sum(use.result is not None for use in uses)
 
 
