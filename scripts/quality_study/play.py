@@ -171,7 +171,7 @@ async def play(
     summarised = Summarised(Agent(pruner, lambda: known, tokens))
     budget = Budget(on.window)
     history: list[Message] = []
-    unsent, compacted = 0, 0
+    unsent, compacted, begun = 0, 0, len(on.compactions.rungs)
     size = fixed = size_of_tools(on.tools)
     for messages, now in conversation.turns(on.window):
         known = now
@@ -188,7 +188,7 @@ async def play(
             seen, chats, fresh = len(on.compactions.rungs), len(on.studio.chats), unsent
             size, unsent = await on.send(history), 0
             rungs = on.compactions.rungs[seen:]
-            before, compacted = compacted, compacted + len(rungs)
+            before, compacted = compacted, len(on.compactions.rungs) - begun  # with those of what was looked for since
             if rungs:
                 summarised.compact(size - fixed)
             if any(before < count <= compacted for count in counts):
@@ -199,8 +199,9 @@ async def play(
                 texts += await recalled(on, history, lost_in(prompt, known))
                 invented = frozenset(agent.invented)
                 reread = max(0, read - fresh)
+                rung = on.compactions.rungs[-1]
                 without = (tuple(summarised.messages), frozenset(summarised.agent.invented))
-                yield Looked(compacted, rungs[-1], prompt, size, history, known, texts, reread, invented, *without)
+                yield Looked(compacted, rung, prompt, size, history, known, texts, reread, invented, *without)
             if compacted >= counts[-1]:
                 return
 

@@ -304,9 +304,9 @@ class Coverage:
 
 
 def _frame_of(unit: Unit, common: Set[str]) -> Hashable:
-    """Return what a unit has in common with those that differ from it in figures and rare words alone."""
+    """Return what a unit has in common with those that differ in figures and rare words alone, whoever says them."""
     if frame := unit.words & common:
-        return unit.speaker, frozenset(frame), len(unit.words)
+        return frozenset(frame), len(unit.words)
     return unit.text.encode("utf-8", "surrogatepass").translate(None, DIGITS)
 
 

@@ -128,6 +128,15 @@ def test_a_line_of_a_log_weighs_less_than_a_sentence_of_its_own() -> None:
     assert "- Tool: the key is under pot 4417" in lines
 
 
+def test_a_line_of_a_log_weighs_less_whoever_says_it() -> None:
+    """A line that a person has pasted out of a log counts among those that a tool has shown."""
+    log = [f"row {number} took {number * 7} ms" for number in range(100, 140)]
+    [pasted] = groups_of("row 417 took 2919 ms and then it stopped", role="user")
+    other = groups_of(*(f"{line} and then it stopped" for line in log), role="tool")
+    lines = quoted((*other, pasted, *groups_of("the key is under pot 4417", role="assistant")), len, 45)
+    assert lines == ["- Assistant: the key is under pot 4417"]
+
+
 def test_names_that_nobody_else_says_make_no_line_of_a_log_worth_more() -> None:
     """Lines that differ from many in their names and figures alone leave room to one of a form of its own."""
     names = ("".join(pair) for pair in product(("tuz", "kap", "lbn", "sio", "web", "cfr"), repeat=2))
