@@ -8,8 +8,10 @@ import fnmatch
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from aiohttp import web_app
@@ -50,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("quick", settings.get_profile("long"), max_examples=20, derandomize=True)
     settings.load_profile("quick" if config.option.markexpr == "not long" else "long")
     config.pluginmanager.register(SkipRule(), "skip-rule")
+    signal.signal(signal.SIGINT, _interrupted)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -72,6 +75,14 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
         return (yield)
     finally:
         web_app._cached_build_middleware.cache_clear()
+
+
+def _interrupted(*_: Any) -> NoReturn:
+    """Do as Python's own handler does, which asyncio would exchange for each test.
+
+    In doing so `signal` writes down, in vain, all that the test's fixtures have returned.
+    """
+    raise KeyboardInterrupt
 
 
 def _is_listed(test: str) -> bool:

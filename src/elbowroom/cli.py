@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -94,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     address = argparse.ArgumentParser(add_help=False)
     address.add_argument("--host", help="the address to listen on (default: server.host, 127.0.0.1)")
     address.add_argument("--port", type=int, help="the port to listen on (default: server.port, 2345)")
+    place = argparse.ArgumentParser(add_help=False)
+    place.add_argument("--host", help="the address that elbowroom listens on (default: server.host, 127.0.0.1)")
+    place.add_argument("--port", type=_port, help="the port that it listens on (default: server.port, 2345)")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", parents=[file, common, address], help="run the server")
@@ -116,16 +120,23 @@ def _parser() -> argparse.ArgumentParser:
     autostart.add_argument("--print", action="store_true", help="show what `on` would write, and write nothing")
     autostart.add_argument("--force", action="store_true", help="replace or remove what somebody else wrote or changed")
     autostart.set_defaults(run=_autostart)
-    add_status(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_memories(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_users(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_store(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_connect(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_obsidian(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_doctor(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_mcp(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
-    add_quality(commands.add_parser, [file, address], lambda options: (_path(options), _is_named(options)), _flags)
+    add_status(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_memories(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_users(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_store(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_connect(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_obsidian(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_doctor(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_mcp(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
+    add_quality(commands.add_parser, [file, place], lambda options: (_path(options), _is_named(options)), _flags)
     return parser
+
+
+def _port(text: str) -> int:
+    """Return the port of a server that runs. Raises ArgumentTypeError."""
+    if text.isdecimal() and 0 < int(text) < 65_536:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no port that a server listens on: take one from 1 to 65535")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -212,16 +223,21 @@ async def _print_count(loaded: LoadedSettings, model: str, text: str) -> None:
     """Count with the provider of the model, which has to run; no model is loaded."""
     from elbowroom.agents.catalog import Catalog
     from elbowroom.agents.dry_run import count_input
+    from elbowroom.agents.offered import SettingsToolbox
+    from elbowroom.agents.turn import RunSettings, Shared
     from elbowroom.providers.registry import Providers
     from elbowroom.providers.upstream import open_session
+    from elbowroom.store import open_in_memory
 
-    async with open_session() as http:
-        providers = Providers(http, os.environ)
-        try:
-            target = await Catalog(loaded.settings.agents, providers.of(loaded)).resolve(model)
-            sized = await count_input(target, text)
-        finally:
-            await providers.aclose()
+    store = open_in_memory()
+    tools = SettingsToolbox(lambda: loaded, os.environ, store.memories)
+    async with open_session() as http, AsyncExitStack() as closing:
+        providers, shared = Providers(http, os.environ), Shared.over(store, tools)
+        for opened in (providers, store, tools, shared):
+            closing.push_async_callback(opened.aclose)
+        catalog = Catalog(loaded.settings.agents, providers.of(loaded))
+        settings = RunSettings.under(loaded.settings, catalog, shared)
+        sized = await count_input(await catalog.resolve(model), text, settings)
     count = sized.count
     off = f", at most {count.error_bound} off in 95 of 100 cases" if count.error_bound else ""
     share = f"; {count.tokens * 100 // sized.window} % of the window of {sized.window}" if sized.window else ""
@@ -248,7 +264,8 @@ def _config(options: argparse.Namespace) -> int:
     if options.what == "show" and loaded.settings.store.agents == "database":
         print(AGENTS_ELSEWHERE, file=sys.stderr)
     if options.what == "check":
-        print(f"{path}: {'all settings are accepted' if path.exists() else 'not there; the defaults are used'}.")
+        accepted = "all settings are accepted, but for the warnings" if loaded.warnings else "all settings are accepted"
+        print(f"{path}: {accepted if path.exists() else 'not there; the defaults are used'}.")
     return 0
 
 

@@ -94,6 +94,13 @@ class ElbowroomError(Exception):
         return {"type": "error", "error": {"type": kind, "message": self.message}}
 
 
+def what_failed(error: BaseException) -> str:
+    """Return what an error says, one of the system without its number, and with the file that it names."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error) or type(error).__name__
+    return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+
+
 def is_panic(error: BaseException) -> bool:
     """Tell whether an error is a panic of a library written in Rust, which is no Exception."""
     return type(error).__name__ == "PanicException"

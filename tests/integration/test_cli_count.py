@@ -18,11 +18,18 @@ Result = tuple[int, str, str]
 
 
 async def count(
-    folder: Path, studio: SimulatedLMStudio, file: str, model: str = RAW, *, stdin: bytes = b"", **variables: str
+    folder: Path,
+    studio: SimulatedLMStudio,
+    file: str,
+    model: str = RAW,
+    *,
+    agent: str = AGENT,
+    stdin: bytes = b"",
+    **variables: str,
 ) -> Result:
     """Run the command with this LM Studio; return the exit code and what it says to stdout and stderr."""
     settings = folder / "settings.toml"
-    settings.write_text(settings_for(studio.base_url, agents=AGENT), encoding="utf-8")
+    settings.write_text(settings_for(studio.base_url, agents=agent), encoding="utf-8")
     command = ("count", "--config", str(settings), "--model", model, file)
     done = await asyncio.to_thread(run_with_input, stdin, folder, *command, **variables)
     return done.returncode, done.stdout, done.stderr
@@ -73,6 +80,23 @@ async def test_an_agents_instructions_count(tmp_path: Path) -> None:
     tokens = SimulatedTokenizer().count_tokens(messages)
     async with loaded() as studio:
         assert await count(tmp_path, studio, write(tmp_path, CHAT), "writer") == (0, says(tokens, "engine"), "")
+
+
+async def test_an_agents_tools_count(tmp_path: Path) -> None:
+    """They are part of the prompt as well, and may be chosen by name; a name that nobody offers is an error."""
+    tools = 'tools = ["save_memory", "search_memory"]'
+    chosen = {**CHAT, "tool_choice": {"type": "function", "function": {"name": "save_memory"}}}
+    async with loaded() as studio:
+        settings = {"agent": f"{AGENT}{tools}\n[memory]\nenabled = true\n"}
+        plain, all_of_them, one = [
+            await count(tmp_path, studio, write(tmp_path, body), "writer", **given)
+            for body, given in ((CHAT, {}), (CHAT, settings), (chosen, settings))
+        ]
+        tokens = [int(out.split()[0]) for _, out, _ in (plain, one, all_of_them)]
+        assert tokens == sorted({*tokens})
+        code, out, error = await count(tmp_path, studio, write(tmp_path, chosen), "writer")
+    assert (code, out) == (1, "")
+    assert "'save_memory'" in error
 
 
 async def test_standard_input(tmp_path: Path) -> None:

@@ -84,6 +84,16 @@ async def test_no_server(tmp_path: Path) -> None:
     assert errors == ""
 
 
+@pytest.mark.parametrize("options", [(), ("--port", "0"), ("--port", "99999")])
+def test_a_port_that_no_server_has(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Nobody is asked at port 0: the error says that it has to be named."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[server]\nport = 0\n", encoding="utf-8")
+    done = run(tmp_path, "status", "--config", str(settings), *options)
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    assert ("--port" in done.stderr, ":0" in done.stderr) == (True, False)
+
+
 async def test_the_token_comes_from_the_settings(tmp_path: Path) -> None:
     """From the file or the variable that they name; with another one the person reads what to do."""
     settings = settings_for("http://127.0.0.1:9", server='token = "env:FERRY_TOKEN"')

@@ -321,19 +321,26 @@ async def test_nothing_is_changed_while_an_answer_runs(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def held(owner: type[Any], name: str) -> AsyncIterator[asyncio.Event]:
-    """Hold each call of a method where it begins, until the end of the block; the event tells that one has begun."""
-    has_begun, goes_on, method = asyncio.Event(), asyncio.Event(), getattr(owner, name)
+async def held(owner: type[Any], name: str, *, at_end: bool = False) -> AsyncIterator[asyncio.Event]:
+    """Hold each call of a method where it begins or ends, until the end of the block; the event tells of the first."""
+    is_held, goes_on, method = asyncio.Event(), asyncio.Event(), getattr(owner, name)
+
+    async def hold() -> None:
+        is_held.set()
+        await goes_on.wait()
 
     async def holding(self: Any, *given: Any) -> Any:
-        has_begun.set()
-        await goes_on.wait()
+        if at_end:
+            result = await method(self, *given)
+            await hold()
+            return result
+        await hold()
         return await method(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, holding)
         try:
-            yield has_begun
+            yield is_held
         finally:
             goes_on.set()
 
@@ -361,17 +368,18 @@ async def test_an_answer_that_begins_meanwhile_is_noted_after_the_change(tmp_pat
                 assert kept[-1]["parent"] is not None
 
 
-async def test_a_change_of_what_is_being_deleted_finds_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_lost_messages", [False, True])
+async def test_a_change_of_what_is_being_deleted_finds_nothing(tmp_path: Path, *, has_lost_messages: bool) -> None:
     """Each waits for the deletion, is told that the conversation is gone, and brings nothing of it back."""
     async with kept_log(tmp_path) as log:
         message = await log.id_of(QUESTION)
         await log.compact()
-        async with held(SqlConversations, "delete_some") as has_begun:
+        async with held(SqlConversations, "delete_some", at_end=has_lost_messages) as is_held:
             deleting = asyncio.create_task(log.call("DELETE", ""))
-            await has_begun.wait()
+            await is_held.wait()
             changing = [
                 asyncio.create_task(log.call(method, path.format(message), body))
-                for method, path, body in CHANGES_IN_HAND.values()
+                for method, path, body in (*CHANGES, CHANGES_IN_HAND["rename"])
             ]
             done, _ = await asyncio.wait(changing, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
             assert not done

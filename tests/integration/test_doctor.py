@@ -26,6 +26,7 @@ from elbowroom.doctor.examination import CHECKS, as_text, clean
 from elbowroom.doctor.subject import Finding, Subject, is_healthy
 from elbowroom.elsewhere import look
 from elbowroom.logs.redaction import Redactor
+from elbowroom.settings.doubts import NEW_TOKEN
 from elbowroom.store import only_process
 
 KEY = "sk-lm-abcdefgh:12345678901234567890"
@@ -92,6 +93,19 @@ async def test_broken_settings(tmp_path: Path) -> None:
     assert found[0].severity == "fail"
     assert "server.port" in found[0].what + found[1].what
     assert "config check" in found[1].remedy
+
+
+async def test_a_token_that_is_missing(tmp_path: Path) -> None:
+    """One finding has all of the command that makes one."""
+    (found,) = [one for one in await examined(tmp_path, "[server]\nhost = '0.0.0.0'\n") if one.check == "settings"]
+    assert f'export ELBOWROOM_TOKEN="$({NEW_TOKEN})"' in found.what
+
+
+async def test_a_port_of_each_start_s_own(studio: SimulatedLMStudio, tmp_path: Path) -> None:
+    """No address with port 0 is told: nothing is ever there."""
+    findings = await examined(tmp_path, settings_for(studio.base_url, agents=AGENT))
+    assert any("the address that each start prints" in found.what for found in findings)
+    assert not any(":0" in found.what for found in findings)
 
 
 async def test_an_unknown_key(studio: SimulatedLMStudio, tmp_path: Path) -> None:

@@ -117,13 +117,13 @@ async def test_health_can_only_be_read(tmp_path: Path, method: str, aiohttp_clie
 async def test_health_survives_a_broken_settings_file(tmp_path: Path, aiohttp_client: AiohttpClient) -> None:
     """A settings file that becomes nonsense leaves the last good one in force, and `/health` says so until it is right.
 
-    The name is empty where all of the file is wrong.
+    Where all of the file is wrong it is named by its own name, without its folder.
     """
     served = await aiohttp_client(elbowroom(tmp_path, settings_for(NOBODY)))
     assert await health(served) == {"lmstudio": False}
     (tmp_path / SETTINGS).write_text("[server\nport =", encoding="utf-8")
     async with served.get("/health") as response:
-        assert (await response.json())["wrong_settings"] == [""]
+        assert (await response.json())["wrong_settings"] == [SETTINGS]
     (tmp_path / SETTINGS).write_text(settings_for(NOBODY), encoding="utf-8")
     assert await health(served) == {"lmstudio": False}
 

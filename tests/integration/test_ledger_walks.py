@@ -166,9 +166,9 @@ async def walked(folder: Path, seed: int, steps: int, *, background: bool, long_
 @pytest.mark.parametrize(
     ("steps", "background", "long_answers"),
     [
-        pytest.param(60, False, 0.0, id="in the turn-short answers"),
+        pytest.param(40, False, 0.0, id="in the turn-short answers"),
         pytest.param(100, False, 0.2, id="in the turn-long answers too", marks=pytest.mark.long),
-        pytest.param(60, True, 0.0, id="behind the answer-short answers"),
+        pytest.param(40, True, 0.0, id="behind the answer-short answers"),
         pytest.param(100, True, 0.2, id="behind the answer-long answers too", marks=pytest.mark.long),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from long_chats import SIZED_FOR, TALKS, TURNS, Talk, chat_run
 from simulated_time import run_in_simulated_time
 
-SHORT = 60
+SHORT = 40
 LONGEST = 1.5
 """How many times as long as in a window without a bottom a person waits at most."""
 

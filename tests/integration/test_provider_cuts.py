@@ -84,7 +84,14 @@ def chunked(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-@pytest.mark.parametrize("head", [UNTIL_CLOSED, WITH_LENGTH, CHUNKED], ids=["until closed", "with length", "chunked"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(UNTIL_CLOSED, id="until closed"),
+        pytest.param(WITH_LENGTH, id="with length", marks=pytest.mark.long),
+        pytest.param(CHUNKED, id="chunked", marks=pytest.mark.long),
+    ],
+)
 async def test_a_stream_cut_at_every_byte_is_never_a_success(head: bytes) -> None:
     """Before the finish_reason is there, every cut is a failure, and what was said before it is a true beginning."""
     async with cut_endpoint() as (cutter, endpoint):

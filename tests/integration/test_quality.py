@@ -11,7 +11,7 @@ MOST_LOST = 3.0
 
 @pytest.mark.parametrize(
     "pruner",
-    [pytest.param(each, marks=() if each in ("faithful", "garbage") else pytest.mark.long) for each in AGENTS],
+    [pytest.param(each, marks=() if each == "faithful" else pytest.mark.long) for each in AGENTS],
 )
 async def test_no_figure_falls(pruner: str) -> None:
     """The short form of `scripts/quality` measures what the document says, within three points, for each agent."""

@@ -15,8 +15,8 @@ from serving import serve, settings_for
 from elbowroom.demo import SimulatedLMStudio, SimulatedModel
 
 AT_ONCE = 10
-QUICK = range(4)
-LONG = [range(4, 50), *(range(start, start + 50) for start in range(50, 1000, 50))]
+QUICK = range(2)
+LONG = [range(2, 50), *(range(start, start + 50) for start in range(50, 1000, 50))]
 
 
 @pytest.mark.parametrize("seeds", [QUICK, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in LONG)], ids=str)

@@ -250,11 +250,20 @@ async def test_another_model_goes_on(tmp_path: Path) -> None:
             assert len((await listed.json())["data"]) == 1
 
 
-async def test_allowed_tools_with_odd_names_are_left_out(pair: Pair) -> None:
-    """A name that is no text allows no tool, and is no mistake of the server."""
-    served, _ = pair
-    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"name": ["f"]}]}
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]},
+        {"type": "allowed_tools", "mode": "auto", "tools": [{"name": ["f"]}]},
+        {"type": "allowed_tools", "mode": "required", "tools": []},
+        {"type": "function", "name": "g"},
+    ],
+)
+async def test_a_choice_of_tools_that_nobody_offers(pair: Pair, choice: dict[str, Any]) -> None:
+    """It is a 400 that lists the tools; the model is not asked."""
+    served, studio = pair
     tools = [{"type": "function", "name": "f", "parameters": {}}]
-    body = {"model": "writer", "input": "x", "tools": tools, "tool_choice": choice}
-    async with served.http.post(f"{served.url}/v1/responses", json=body) as response:
-        assert response.status == 200
+    refused = await send(served, model="writer", input="x", tools=tools, tool_choice=choice)
+    assert (refused["status_code"], refused["error"]["param"]) == (400, "tool_choice")
+    assert refused["error"]["message"].endswith("name one of these: f.")
+    assert not studio.chats

@@ -9,6 +9,9 @@ from chatting import RAW_MODEL, elbowroom_with_studio
 from responding import send
 from serving import Served
 
+from elbowroom.demo import Script
+from elbowroom.demo import ToolCall as SimulatedCall
+
 Json = dict[str, Any]
 
 ASK: Json = {"role": "user", "content": "What grows?"}
@@ -56,6 +59,27 @@ async def test_model_reads_every_result(
     assert "interrupted" not in sent
     told = [record.getMessage() for record in caplog.records if "answer no call" in record.getMessage()]
     assert [line.split(": ")[1].split(" ")[0] for line in told] == [str(orphans)] * bool(orphans)
+
+
+async def test_response_with_the_output_of_another_call(tmp_path: Path) -> None:
+    """Where the server keeps the calls, an output of none of them is a 400 that names it, and no model is asked."""
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue(Script(SimulatedCall("look", {"at": "beds"})), "Oats.")
+        first = await send(served, model="writer", input="What grows?", tools=tools)
+        said: Json = {"model": "writer", "tools": tools, "previous_response_id": first["id"]}
+        output = {"type": "function_call_output", "call_id": "call_of_nobody", "output": "RESULT"}
+        refused = await send(served, input=[output], **said)
+        assert (refused["status_code"], refused["error"]["param"]) == (400, "input")
+        assert refused["error"]["message"].startswith(
+            "No tool call found for function call output with call_id 'call_of_nobody'."
+        )
+        assert len(studio.chats) == 1
+        alone = await send(served, model="writer", input=[ASK, output])  # kept, and no reason to refuse what follows
+        going_on = await send(served, model="writer", input="And?", previous_response_id=alone["id"])
+        assert going_on["status"] == "completed"
+        right = {**output, "call_id": first["output"][-1]["call_id"]}
+        assert (await send(served, input=[right], **said))["status"] == "completed"
 
 
 @pytest.mark.fault("result without a call", "first", "so it does in Responses")

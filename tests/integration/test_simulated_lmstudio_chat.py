@@ -185,6 +185,12 @@ async def test_max_tokens_ends_the_answer_with_length() -> None:
             {"tool_choice": {"type": "function", "function": {"name": "f"}}},
             "Invalid tool_choice type: 'object'. Supported string values: none, auto, required",
         ),
+        ({"stop": 5}, "'stop' must be a string or an array of strings"),
+        ({"stop": [1]}, "'stop' must be a string or an array of strings"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,"}]}]},
+            "'image_url' must be an object with a 'url'",
+        ),
     ],
 )
 async def test_refused_parameters_get_a_bare_string(more: dict[str, Any], message: str) -> None:

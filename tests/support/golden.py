@@ -439,8 +439,6 @@ def _cut(text: str) -> str:
 
 def text_of_journey(name: str, *, in_full: bool = False) -> str:
     """Return what a journey made, as text."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
     try:
         told = asyncio.run(played(one(name)))
     except Exception as error:  # noqa: BLE001  # which may not go from one process to another
@@ -467,7 +465,9 @@ def differences(name: str) -> list[str]:
 
 
 def _warm_up() -> None:
-    """Load what the first requests of a process load, so that each journey finds the same."""
+    """Load what the first requests of a process load, so that each journey finds the same, and say nothing of it."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     for name in ("chatml talk", "chatml talk whole", "raw responses"):
         text_of_journey(name)
 

@@ -1,9 +1,11 @@
 """A real elbowroom on a port of its own, in front of whatever upstream a test has."""
 
 import json
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from own_tools import Given, toolbox_of
 from elbowroom.server.app import create_app, create_runner
 from elbowroom.server.state import SHARED, Timing
 from elbowroom.settings.live import LiveSettings
+from elbowroom.store.lock import prepare_file
+from elbowroom.store.sql.dialect import create_engines
+from elbowroom.store.sql.schema import make_tables
+from elbowroom.store.store import database_path
 from elbowroom.store.write_behind import Patience
 
 SETTINGS = "settings.toml"
@@ -98,12 +104,31 @@ def elbowroom(
     timing: Timing | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> web.Application:
-    """Return elbowroom with this settings file, ready to be served by `aiohttp_client`; its data stay in the folder."""
+    """Return elbowroom with this settings file, ready to be served by `aiohttp_client`; its data stay in the folder.
+
+    Its store is an empty one that is there already: to make the tables takes longer than to open it.
+    """
     path = folder / SETTINGS
     path.write_text(settings, encoding="utf-8")
     environ = {"ELBOWROOM_DATA_DIR": str(folder), **(environ or {})}
-    app = create_app(
-        LiveSettings(path, environ, {}), toolbox=toolbox and toolbox_of(toolbox), timing=timing, environ=environ
-    )
+    live = LiveSettings(path, environ, {})
+    app = create_app(live, toolbox=toolbox and toolbox_of(toolbox), timing=timing, environ=environ)
     app[SHARED].store.patience = Patience(asking=60.0)  # a busy machine opens a database slowly
+    store = database_path(live.current().settings.store, environ)
+    if store is not None and store.parent == folder and not store.exists():
+        prepare_file(store)
+        store.write_bytes(empty_store())
     return app
+
+
+@cache
+def empty_store() -> bytes:
+    """Return the file of a store in which nothing was ever said."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "empty.db")
+        engines = create_engines(path, 1)
+        with engines[1].begin() as connection:
+            make_tables(connection)
+        for engine in engines:
+            engine.dispose()
+        return path.read_bytes()

@@ -67,7 +67,15 @@ async def count_request(
     return SizedRequest(sized.count, info.loaded_context)
 
 
-async def count_input(target: Target, text: str) -> SizedRequest:
+async def count_offered(target: Target, request: ChatRequest, settings: RunSettings) -> SizedRequest:
+    """Count the prompt of a request as it would be sent, with all that its model can call."""
+    offered = await offered_unasked(target, request, settings)
+    choice = target.agent.client_tools if target.agent else settings.client_tools
+    histories = settings.shared.histories
+    return await count_request(target, offered.request, offered.specs, histories, fits_tools=choice == "auto")
+
+
+async def count_input(target: Target, text: str, settings: RunSettings) -> SizedRequest:
     """Count the content of a file: a chat request, a list of messages, or else a bare text."""
     try:
         value = json.loads(text)
@@ -76,7 +84,7 @@ async def count_input(target: Target, text: str) -> SizedRequest:
     if isinstance(value, list) and value and all(isinstance(item, dict) and "role" in item for item in value):
         value = {"messages": value}
     if isinstance(value, dict) and "messages" in value:
-        return await count_request(target, parse_chat_request({**value, "model": target.name}))
+        return await count_offered(target, parse_chat_request({**value, "model": target.name}), settings)
     info = await _info_of(target)
     counter = await target.provider.counter(info)
     return SizedRequest(await counter.count_text(text), info.loaded_context)

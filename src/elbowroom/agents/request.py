@@ -155,16 +155,28 @@ def parse_chat_request(body: Any) -> ChatRequest:
 def _allowed(
     tools: tuple[dict[str, Any], ...], fields: dict[str, Any]
 ) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-    """Return only the tools that the choice of tools allows, and its mode as the choice: local engines know no more."""
+    """Return only the tools that the choice of tools allows, and its mode as the choice: local engines know no more.
+
+    Where it allows none of them it stays: an agent may have one of its own by such a name.
+    """
     choice = fields.get("tool_choice")
-    match choice.get("allowed_tools") if isinstance(choice, dict) else None:
-        case {"mode": "auto" | "required" as mode, "tools": list() as named}:
-            names = {tool_name(tool) for tool in named if isinstance(tool, dict)} - {None}
-            allowed = tuple(tool for tool in tools if tool_name(tool) in names)
-            rest = {name: value for name, value in fields.items() if name != "tool_choice"}
-            return allowed, {**rest, "tool_choice": mode} if allowed else rest
+    if not isinstance(choice, dict) or "allowed_tools" not in choice or (chosen := chosen_tools(choice)) is None:
+        return tools, fields
+    names, mode = chosen
+    allowed = tuple(tool for tool in tools if tool_name(tool) in names)
+    return allowed, {**fields, "tool_choice": mode} if allowed else fields
+
+
+def chosen_tools(choice: Any) -> tuple[list[str], str] | None:
+    """Return the names of the functions that a choice of tools allows, and its mode; None where it names none."""
+    match choice:
+        case {"type": "function", "function": {"name": str() as name}}:
+            return [name], "required"
+        case {"allowed_tools": {"mode": "auto" | "required" as mode, "tools": list() as allowed}}:
+            found = (tool_name(tool) for tool in allowed if isinstance(tool, dict))
+            return [each for each in found if isinstance(each, str)], mode
         case _:
-            return tools, fields
+            return None
 
 
 def own_request(model: str, messages: Sequence[dict[str, Any]]) -> ChatRequest:

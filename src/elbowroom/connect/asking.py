@@ -5,7 +5,7 @@ import json
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, what_failed
 
 PATIENCE_SECONDS: Final = 10.0
 
@@ -26,7 +26,7 @@ def asked(address: str, token: str, path: str, otherwise: str, *, method: str = 
         answer = connection.getresponse()
         return _read(address, answer.status, answer.read())
     except (OSError, http.client.HTTPException) as error:
-        raise ElbowroomError(f"No elbowroom answers at {address} ({error}){otherwise}") from error
+        raise ElbowroomError(f"No elbowroom answers at {address} ({what_failed(error)}){otherwise}") from error
     finally:
         connection.close()
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from elbowroom.connect.client import Part
 from elbowroom.connect.json_text import with_values
 from elbowroom.elsewhere import read_plain
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, what_failed
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.files import not_saved, put_in_place, take_over, write_new
 
@@ -37,7 +37,9 @@ class Records:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise ElbowroomError(f"What was set up before cannot be read from {self.file}: {error}.") from error
+            raise ElbowroomError(
+                f"What was set up before cannot be read from {self.file}: {what_failed(error)}."
+            ) from error
         return found if isinstance(found, dict) else {}
 
     def put(self, name: str, row: Mapping[str, Any]) -> None:
@@ -49,9 +51,15 @@ class Records:
         self._write({known: row for known, row in self.rows().items() if known != name})
 
     def _write(self, rows: Mapping[str, Any]) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.touch(mode=0o600)  # it may hold the key of a connection
-        self.file.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.touch(mode=0o600)  # it may hold the key of a connection
+            self.file.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        except OSError as error:
+            raise ElbowroomError(
+                f"{self.file} cannot be written: {what_failed(error)}. Without it --undo does not know what was here "
+                "before: check its folder, and run this again."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

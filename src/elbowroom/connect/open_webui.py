@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, what_failed
 
 PATIENCE_SECONDS: Final = 20.0
 CONFIG, UPDATE, MODELS = "/openai/config", "/openai/config/update", "/api/v1/configs/models"
@@ -115,7 +115,10 @@ class OpenWebUI:
             answer = connection.getresponse()
             return self._read(answer.status, answer.read(), path)
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise ElbowroomError(f"Open WebUI does not answer at {self.url}: {error}.") from error
+            raise ElbowroomError(
+                f"Open WebUI does not answer at {self.url} ({what_failed(error)}). Start it, or say "
+                "where it is with --url."
+            ) from error
         finally:
             connection.close()
 

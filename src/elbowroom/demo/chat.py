@@ -54,7 +54,7 @@ def _ready_made(reply: Reply) -> web.Response:
 def _check_abilities(messages: list[dict[str, Any]], instance: Instance) -> None:
     if instance.model.type == "embedding":
         raise refusals.plain(f"Model {instance.id!r} is an embedding model: it cannot chat.")
-    if has_images(messages) and not instance.model.vision:
+    if images(messages) and not instance.model.vision:
         raise refusals.plain(refusals.NO_IMAGES)
 
 
@@ -130,6 +130,11 @@ def check_chat(body: dict[str, Any]) -> None:
         raise refusals.plain("'messages' field is required and must be an array of message objects")
     if not messages:
         raise refusals.plain("'messages' array must not be empty")
+    if not all(isinstance(part.get("image_url"), dict) for part in images(messages)):
+        raise refusals.plain("'image_url' must be an object with a 'url'")
+    stop = body.get("stop")
+    if stop is not None and not all(isinstance(one, str) for one in (stop if isinstance(stop, list) else [stop])):
+        raise refusals.plain("'stop' must be a string or an array of strings")
     tools = body.get("tools")
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
         raise refusals.plain("'tools' must be an array of tool objects")
@@ -143,11 +148,11 @@ def check_chat(body: dict[str, Any]) -> None:
         raise refusals.plain(refusals.JSON_OBJECT)
 
 
-def has_images(messages: list[dict[str, Any]]) -> bool:
-    """Tell whether a message has an image in it."""
+def images(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the parts of messages that are images."""
     contents = (message.get("content") for message in messages)
     parts = (part for content in contents if isinstance(content, list) for part in content)
-    return any(isinstance(part, dict) and part.get("type") == "image_url" for part in parts)
+    return [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
 
 
 async def resolve(

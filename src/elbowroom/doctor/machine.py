@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import socket
 import sys
@@ -65,7 +66,7 @@ def judge_time(now: float) -> list[Finding]:
 
 def wrong_settings(error: SettingsError, path: str) -> list[Finding]:
     """Return the findings about settings that cannot be used at all."""
-    lines = [line for line in error.message.splitlines() if line.strip()]
+    lines = re.sub(r"\n\s+", " ", error.message).splitlines()  # what is indented goes on
     remedy = "Correct it; `elbowroom config check` says whether it is accepted. Most other checks wait for that."
     return [
         Finding("fail", SETTINGS, line.removeprefix(f"{path}: "), path, remedy if line is lines[-1] else "")
@@ -309,6 +310,8 @@ def judge_origins(server: ServerSettings) -> list[Finding]:
 
 
 def _reach(server: ServerSettings, *, has_token: bool, has_container: bool) -> tuple[str, str, str]:
+    if not server.port:
+        return "Programs reach elbowroom at the address that each start prints.", "", ""
     if not is_loopback(server.host):
         return f"Other machines reach elbowroom with the token at port {server.port}.", "", ""
     what = f"Programs on this machine reach elbowroom at {own_address(server.host, server.port)}/v1."

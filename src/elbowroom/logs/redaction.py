@@ -20,7 +20,7 @@ LEAST_LETTERS: Final = 4
 SURROUNDED_BELOW: Final = 8
 """Shorter values are removed where they stand alone, not inside words."""
 NAMES: Final = r"(?:(?:api|access|secret)[_-]?key|token|secret|passw(?:or)?d|authorization|credential)s?"
-EXCEPT: Final = r"(?!\*{8}|(?:Bearer|Basic)\b|env:|file:|[\d.]+(?![^\s'\",;&)\]}<\\]))"
+EXCEPT: Final = r"(?!\*{8}|(?:Bearer|Basic)\b|env:|file:|\$\(|[\d.]+(?![^\s'\",;&)\]}<\\]))"
 SIGN: Final = r"(?:['\"]?\s?=\s?['\"]?|['\"]?:\s?['\"]|:)"
 VALUE: Final = r"[^\s'\",;&)\]}<\\]{4,}"
 PATTERNS: Final = (

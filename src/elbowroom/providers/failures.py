@@ -27,6 +27,7 @@ from elbowroom.errors import (
     UpstreamRejected,
     UpstreamTimeout,
     UpstreamUnreachable,
+    what_failed,
 )
 
 EXCERPT: Final = 300
@@ -77,7 +78,7 @@ def connection_failure(error: Exception, source: Source) -> UpstreamError:
         return UpstreamUnreachable(f"{source.url} is not an address that can be reached: {error}.")
     if isinstance(error, aiohttp.ClientResponseError):
         return UpstreamError(f"What answers at {source.url} does not speak HTTP. Put the right address into base_url.")
-    return StreamCut(f"{source.name} at {source.url} closed the connection before it answered ({error}).")
+    return StreamCut(f"{source.name} at {source.url} closed the connection before it answered ({what_failed(error)}).")
 
 
 def failure_of_response(status: int, body: bytes, headers: Mapping[str, str], source: Source) -> ElbowroomError:

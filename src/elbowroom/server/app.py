@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from functools import cache
 from types import FrameType
 from typing import Final
 
@@ -24,6 +25,7 @@ from elbowroom.providers.seen import FILE_NAME, SeenModels
 from elbowroom.providers.upstream import open_session
 from elbowroom.server.chat import chat_completions, input_tokens
 from elbowroom.server.conversations import (
+    SEARCHES,
     add_by_hand_routes,
     add_cancel_route,
     add_conversation_routes,
@@ -35,7 +37,7 @@ from elbowroom.server.conversations import (
 from elbowroom.server.doctor import add_doctor_route
 from elbowroom.server.guard import HEALTH, READY, RULES, for_owner, guard, rules_of
 from elbowroom.server.mcp import add_mcp_routes
-from elbowroom.server.messages import add_message_routes
+from elbowroom.server.messages import DIAGNOSES, Diagnoses, add_message_routes
 from elbowroom.server.metrics import COUNTED, Metrics, add_metrics_route
 from elbowroom.server.middleware import LARGE_BODIES, LargeBodies, complete_headers, report_requests
 from elbowroom.server.models import AHEAD, TokenizersAhead, health, list_models, ready, show_model
@@ -46,7 +48,7 @@ from elbowroom.server.passing import add_passed_routes
 from elbowroom.server.people import add_people_routes
 from elbowroom.server.quality import add_quality_routes
 from elbowroom.server.request import MAX_BODY_BYTES
-from elbowroom.server.responses import add_item_routes, add_response_routes
+from elbowroom.server.responses import BACKGROUND, BackgroundResponses, add_item_routes, add_response_routes
 from elbowroom.server.settings import add_lmstudio_routes, add_settings_routes
 from elbowroom.server.state import (
     CATALOG,
@@ -111,6 +113,9 @@ def create_app(
     )
     app[AHEAD] = TokenizersAhead()
     app[LARGE_BODIES] = LargeBodies()
+    app[SEARCHES] = {}
+    app[BACKGROUND] = BackgroundResponses()
+    app[DIAGNOSES] = Diagnoses()
     app[STARTED] = int(time.time())
 
     def warm_up() -> None:
@@ -145,34 +150,43 @@ def create_app(
 
 
 def _add_routes(app: web.Application, live: LiveSettings, environ: Mapping[str, str]) -> None:
-    app.router.add_get(HEALTH, health)
-    app.router.add_get(READY, ready)
-    app.router.add_get("/api/logs", for_owner(show_logs))
+    for resource in _shared_routes():
+        app.router.register_resource(resource)
     add_live_route(app)
-    add_metrics_route(app)
-    add_lmstudio_routes(app)
-    app.router.add_get(f"{BASE}models{END}", list_models)
-    app.router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
-    app.router.add_post(f"{BASE}chat/completions{END}", chat_completions)
-    app.router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
-    add_by_hand_routes(app, BASE, END)
-    add_cancel_route(app, BASE, END)
-    add_conversation_routes(app, BASE, END)
-    add_queue_routes(app, BASE, END)
-    add_search_route(app, BASE, END)
     add_mcp_routes(app)
-    add_kept_routes(app, BASE, END)
     add_settings_routes(app, live, environ)
-    add_obsidian_routes(app)
     add_quality_routes(app)
     add_pairing_routes(app)
-    add_people_routes(app)
     add_doctor_route(app)
-    add_response_routes(app, BASE, END)
-    add_item_routes(app, BASE, END)
-    add_message_routes(app, BASE, END)
-    add_passed_routes(app, BASE, END)
     add_page_routes(app)
+
+
+@cache
+def _shared_routes() -> list[web.AbstractResource]:
+    """Return the routes that hold nothing of an application: made once, for it takes as long as the rest of a start."""
+    router = web.Application().router
+    router.add_get(HEALTH, health)
+    router.add_get(READY, ready)
+    router.add_get("/api/logs", for_owner(show_logs))
+    add_metrics_route(router)
+    add_lmstudio_routes(router)
+    router.add_get(f"{BASE}models{END}", list_models)
+    router.add_get(f"{BASE}models/{{id:.+?}}{END}", show_model)
+    router.add_post(f"{BASE}chat/completions{END}", chat_completions)
+    router.add_post(f"{BASE}chat/completions/input_tokens{END}", input_tokens)
+    add_by_hand_routes(router, BASE, END)
+    add_cancel_route(router, BASE, END)
+    add_conversation_routes(router, BASE, END)
+    add_queue_routes(router, BASE, END)
+    add_search_route(router, BASE, END)
+    add_kept_routes(router, BASE, END)
+    add_obsidian_routes(router)
+    add_people_routes(router)
+    add_response_routes(router, BASE, END)
+    add_item_routes(router, BASE, END)
+    add_message_routes(router, BASE, END)
+    add_passed_routes(router, BASE, END)
+    return list(router.resources())
 
 
 def create_runner(app: web.Application) -> web.AppRunner:

@@ -8,8 +8,7 @@ from aiohttp import web
 
 from elbowroom.agents.answering import answer, relay, relay_stream
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.dry_run import SizedRequest, count_request
-from elbowroom.agents.offered import offered_unasked
+from elbowroom.agents.dry_run import SizedRequest, count_offered
 from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.turn import Shared
 from elbowroom.context.compaction import Seal
@@ -74,11 +73,7 @@ async def counted(request: web.Request, target: Target, chat: ChatRequest) -> we
 
 async def sized(request: web.Request, target: Target, chat: ChatRequest) -> SizedRequest:
     """Return how large the prompt of a chat is, with all that its model can call."""
-    settings = run_settings_of(request.app, chat.caller, target)
-    offered = await offered_unasked(target, chat, settings)
-    choice = target.agent.client_tools if target.agent else settings.client_tools
-    histories = request.app[SHARED].histories
-    return await count_request(target, offered.request, offered.specs, histories, fits_tools=choice == "auto")
+    return await count_offered(target, chat, run_settings_of(request.app, chat.caller, target))
 
 
 async def seal_of(request: web.Request, target: Target, body: Mapping[str, Any]) -> Seal:

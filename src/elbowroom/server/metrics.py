@@ -308,9 +308,9 @@ class _Both:
 COUNTED: web.AppKey[Metrics] = web.AppKey("COUNTED", Metrics)
 
 
-def add_metrics_route(app: web.Application) -> None:
+def add_metrics_route(router: web.UrlDispatcher) -> None:
     """Add the route."""
-    app.router.add_get(METRICS, for_roles(show_metrics, "owner"))
+    router.add_get(METRICS, for_roles(show_metrics, "owner"))
 
 
 async def show_metrics(request: web.Request) -> web.Response:

@@ -116,7 +116,7 @@ async def health(request: web.Request) -> web.Response:
     states = await asyncio.gather(*(_state(provider) for provider in providers.values()))
     status, code = ("stopping", 503) if request.app[SHARED].running.is_closed else ("ok", 200)
     told = {"status": status, "version": __version__, "store": request.app[SHARED].store.state, "providers": states}
-    wrong = {"wrong_settings": [name for name, _ in live.wrong]} if live.wrong else {}
+    wrong = {"wrong_settings": [name or live.path.name for name, _ in live.wrong]} if live.wrong else {}
     return web.json_response({**told, **wrong}, status=code)
 
 

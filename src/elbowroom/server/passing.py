@@ -89,10 +89,10 @@ async def _size(prompt: Any, counter: Counter) -> int:
     return count.tokens + count.error_bound + FIRST_TOKEN
 
 
-def add_passed_routes(app: web.Application, base: str, end: str) -> None:
+def add_passed_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add the routes; `base` is the prefix and `end` the suffix of each route."""
-    app.router.add_post(f"{base}embeddings{end}", embeddings)
-    app.router.add_post(f"{base}completions{end}", completions)
+    router.add_post(f"{base}embeddings{end}", embeddings)
+    router.add_post(f"{base}completions{end}", completions)
 
 
 async def embeddings(request: web.Request) -> web.Response:

@@ -19,14 +19,14 @@ LONGEST_NAME: Final = 80
 ACTS_SHOWN: Final = 100
 
 
-def add_people_routes(app: web.Application) -> None:
+def add_people_routes(router: web.UrlDispatcher) -> None:
     """Add the routes."""
-    app.router.add_get(ROUTE, for_owner(list_people))
-    app.router.add_post(ROUTE, for_owner(add_person))
-    app.router.add_patch(f"{ROUTE}/{{id}}", for_owner(change_person))
-    app.router.add_delete(f"{ROUTE}/{{id}}", for_owner(revoke_person))
-    app.router.add_post(f"{ROUTE}/{{id}}/token", for_owner(renew_token))
-    app.router.add_get("/api/acts", for_owner(list_acts))
+    router.add_get(ROUTE, for_owner(list_people))
+    router.add_post(ROUTE, for_owner(add_person))
+    router.add_patch(f"{ROUTE}/{{id}}", for_owner(change_person))
+    router.add_delete(f"{ROUTE}/{{id}}", for_owner(revoke_person))
+    router.add_post(f"{ROUTE}/{{id}}/token", for_owner(renew_token))
+    router.add_get("/api/acts", for_owner(list_acts))
 
 
 async def note(request: web.Request, did: Did, what: str, keys: Sequence[str] = ()) -> None:

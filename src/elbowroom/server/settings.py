@@ -303,13 +303,13 @@ def _model(kind: str, info: ModelInfo, windows: LearnedWindows) -> dict[str, Any
     }
 
 
-def add_lmstudio_routes(app: web.Application) -> None:
+def add_lmstudio_routes(router: web.UrlDispatcher) -> None:
     """Add LM Studio's own routes, which have no base address before them."""
-    app.router.add_get(MODELS, list_downloaded)
-    app.router.add_post(f"{MODELS}/load", for_roles(load, *MANAGERS))
-    app.router.add_post(f"{MODELS}/unload", for_roles(unload, *MANAGERS))
-    app.router.add_post(f"{MODELS}/download", for_roles(download, *MANAGERS))
-    app.router.add_get(f"{MODELS}/download/status/{{job_id}}", download_status)
+    router.add_get(MODELS, list_downloaded)
+    router.add_post(f"{MODELS}/load", for_roles(load, *MANAGERS))
+    router.add_post(f"{MODELS}/unload", for_roles(unload, *MANAGERS))
+    router.add_post(f"{MODELS}/download", for_roles(download, *MANAGERS))
+    router.add_get(f"{MODELS}/download/status/{{job_id}}", download_status)
 
 
 async def list_downloaded(request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """What handlers find in the application."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from aiohttp import web
@@ -78,23 +78,11 @@ def run_settings_of(app: web.Application, caller: Caller, target: Target | None 
     A temporary chat is kept in memory, and nobody remembers it.
     """
     settings, shared = app[SETTINGS].current().settings, app[SHARED]
-    memory = settings.memory
     shared.admission.max_waiting = settings.server.max_waiting
     shared.running.most_of_one = settings.server.chats_at_once
+    run = RunSettings.under(settings, app[CATALOG].get(), shared)
     if caller.is_temporary and shared.temporary is not None:
-        shared, memory = shared.temporary, memory.model_copy(update={"enabled": False})
-    run = RunSettings(
-        compaction=settings.compaction,
-        catalog=app[CATALOG].get(),
-        client_tools=settings.server.client_tools,
-        tool_output=settings.tool_output,
-        tool_events=settings.server.tool_events,
-        calls_in_text=settings.server.calls_in_text,
-        task_history=settings.server.task_history,
-        memory=memory,
-        shared=shared,
-        compaction_of=settings.compaction_of if settings.models else None,
-    )
+        run = replace(run, shared=shared.temporary, memory=settings.memory.model_copy(update={"enabled": False}))
     return run.of(target) if target is not None and settings.models else run
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from elbowroom.errors import ElbowroomError, NotFound
+from elbowroom.errors import ElbowroomError, NotFound, what_failed
 from elbowroom.settings.doubts import own_address, reached_host
 from elbowroom.settings.fields import expanded
 from elbowroom.settings.load import LoadedSettings
@@ -41,8 +41,15 @@ class Place:
 
     @classmethod
     def of(cls, loaded: LoadedSettings, environ: Mapping[str, str], user: str = "") -> "Place":
-        """Return the place of the server on this machine that these settings are for."""
+        """Return the place of the server on this machine that these settings are for.
+
+        Raises ElbowroomError where they do not tell.
+        """
         server = loaded.settings.server
+        if not server.port:
+            raise ElbowroomError(
+                "server.port = 0: each start takes another free port. Name the one that it printed, with --port."
+            )
         return cls.here(server.host, server.port, server.token.reveal(loaded.folder, environ), user)
 
 
@@ -102,7 +109,7 @@ def ask(place: Place) -> Snapshot:
             raise ElbowroomError(f"What listens at {place.address} does not answer.") from error
         if isinstance(error, ConnectionRefusedError):
             return Snapshot(place.address)
-        raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
+        raise ElbowroomError(f"The server at {place.address} cannot be asked: {what_failed(error)}.") from error
     finally:
         connection.close()
 
@@ -143,7 +150,7 @@ def ask_once(place: Place, path: str, method: str = "GET", body: Fields | None =
     except ConnectionRefusedError:
         return None
     except (OSError, http.client.HTTPException) as error:
-        raise ElbowroomError(f"The server at {place.address} cannot be asked: {error}.") from error
+        raise ElbowroomError(f"The server at {place.address} cannot be asked: {what_failed(error)}.") from error
     finally:
         connection.close()
     if status == 401:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, what_failed
 from elbowroom.settings.load import Flags, load_settings
 from elbowroom.status.asking import Place, check_name, other_token, request_json
 
@@ -58,8 +58,8 @@ def called(place: Place, name: str, written: Mapping[str, Any]) -> str:
         status, answer = request_json(connection, place, f"/api/recall/{quote(name, safe='')}", "POST", dict(written))
     except (OSError, http.client.HTTPException) as error:
         raise ElbowroomError(
-            f"No elbowroom answers at {place.address} ({error}). Start it with `elbowroom serve`, or name where it is "
-            "with --host and --port."
+            f"No elbowroom answers at {place.address} ({what_failed(error)}). Start it with `elbowroom serve`, or name "
+            "where it is with --host and --port."
         ) from error
     finally:
         connection.close()

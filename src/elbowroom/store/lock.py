@@ -1,5 +1,6 @@
 """The files of a database: for one process only, readable by their owner only, what is wrong, and set aside."""
 
+import errno
 import logging
 import os
 import secrets
@@ -13,7 +14,7 @@ from typing import Final, Literal
 
 from filelock import FileLock, Timeout
 
-from elbowroom.errors import ElbowroomError
+from elbowroom.errors import ElbowroomError, what_failed
 
 log = logging.getLogger(__name__)
 LOG: Final = "-wal"
@@ -116,7 +117,9 @@ def only_process(database: Path | None) -> Iterator[None]:
         lock.release()
         raise ElbowroomError(_taken(database)) from None
     except OSError as error:
-        log.warning("%s cannot be locked (%s): make sure that no second elbowroom uses it.", database, error)
+        log.warning(
+            "%s cannot be locked (%s): make sure that no second elbowroom uses it.", database, what_failed(error)
+        )
     try:
         yield
     finally:
@@ -253,7 +256,10 @@ def _lock_beside(database: Path) -> FileLock:
 
 
 def _make_folder(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError as error:  # as a file
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from error
 
 
 def _free_name(path: Path, name: str) -> Path:

@@ -10,7 +10,7 @@ from pickle import PickleError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from elbowroom.context.observations import Observations
-from elbowroom.errors import in_own_words
+from elbowroom.errors import in_own_words, what_failed
 from elbowroom.store.backlog import Backlog
 from elbowroom.store.base import UNKNOWN, StoreBusy, StoreDamaged, StoreUnavailable, TrackedTasks
 from elbowroom.store.identity import StoreReplaced
@@ -389,7 +389,7 @@ class WriteBehindStore:
             log.error(
                 "The store %s does not work: %s. Chats go on; what is to be kept is in memory until it works again. %s",
                 self._name,
-                error,
+                what_failed(error),
                 remedy,
             )
             self._tell(FAILS.format(why=error.plainly if isinstance(error, StoreUnavailable) else UNKNOWN))

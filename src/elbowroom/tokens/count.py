@@ -1,7 +1,8 @@
 """A count of tokens, and the protocols of the ways to get one."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from elbowroom.errors import ElbowroomError
@@ -100,6 +101,8 @@ class RenderingCounter(Counter, Protocol):
 
 LISTS: Final = (list, tuple)
 CONTAINERS: Final = (*LISTS, dict, Mapping)
+PLAIN: Final = (int, float, NoneType)
+"""What takes little beside its place, and would be asked at length whether it is a mapping."""
 MOST_LETTERS: Final = 100_000
 """Letters of a JSON value from which on it is worked on in a thread, so that others have their turn meanwhile."""
 
@@ -109,17 +112,13 @@ def left_of(room: int, value: Any) -> int:
 
     What is larger than some room is worked on in a thread, so that the event loop goes on.
     """
-    levels: list[Iterator[Any]] = [iter((value,))]
-    while levels and room > 0:
-        for item in levels[-1]:
-            if isinstance(item, str):
-                room -= len(item)
-            elif isinstance(item, CONTAINERS):  # a number takes little beside its place
-                room -= VALUE_LETTERS * len(item)
-                levels.append(iter(item if isinstance(item, LISTS) else item.values()))
-                break
-            if room <= 0:
-                break
-        else:
-            levels.pop()
+    waiting = [value]
+    while waiting and room > 0:
+        item = waiting.pop()
+        if isinstance(item, str):
+            room -= len(item)
+        elif not isinstance(item, PLAIN) and isinstance(item, CONTAINERS):
+            room -= VALUE_LETTERS * len(item)
+            if room > 0:
+                waiting.extend(item if isinstance(item, LISTS) else item.values())
     return room

@@ -153,7 +153,7 @@ ONE_FILE = settings(deadline=None, suppress_health_check=[HealthCheck.function_s
 @example(changes=ENDED_AND_GROWN, stops=0, fails=True)
 @example(changes=BEGUN_IN_NO_TURN, stops=4, fails=False)
 @example(changes=BEGUN_IN_NO_TURN, stops=2, fails=True)
-@settings(ONE_FILE, max_examples=12, derandomize=True)
+@settings(ONE_FILE, max_examples=5, derandomize=True)
 async def test_all_stores_do_the_same(stored: OwnConversations, changes: list[Change], stops: int, fails: bool) -> None:
     """Whatever is noted in whatever order, also where the file refuses it from some point on, for a while."""
     await check_all_stores_do_the_same(stored, changes, stops, fails)

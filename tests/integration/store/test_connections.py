@@ -128,7 +128,7 @@ async def test_a_disk_that_fails_is_told_once(
         await database.do(add)
     await database.aclose()
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        "The disk does not take what was written; a power cut would take it back: [Errno 5] Input/output error"
+        "The disk does not take what was written; a power cut would take it back: Input/output error"
     ]
 
 

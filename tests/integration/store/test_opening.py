@@ -330,7 +330,7 @@ asyncio.run(use(Path(sys.argv[1])))
 
 @pytest.mark.fault("read-only folder", "first", "what was kept is read")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
-@pytest.mark.parametrize("only", ["folder", "file", "both"])
+@pytest.mark.parametrize("only", ["folder", "file", pytest.param("both", marks=pytest.mark.long)])
 async def test_a_folder_or_file_without_the_right_to_write(only: str) -> None:
     """In a read-only folder, or with a read-only file, earlier conversations are there; the log says so once."""
     with tempfile.TemporaryDirectory() as name:

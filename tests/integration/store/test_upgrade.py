@@ -79,8 +79,9 @@ from pathlib import Path
 from elbowroom.store.sql.database import Database
 
 async def main():
-    database = await Database.open(Path(sys.argv[1]))
-    await database.aclose()
+    for _ in range(2):
+        database = await Database.open(Path(sys.argv[1]))
+        await database.aclose()
 
 asyncio.run(main())
 sys.exit("alembic" in sys.modules)
@@ -285,8 +286,7 @@ async def test_a_file_of_a_newer_elbowroom_is_refused_in_words(tmp_path: Path) -
 def test_new_and_current_files_are_opened_without_alembic(tmp_path: Path) -> None:
     """Its import takes a third of a second, which only the first start on an older file costs; a new one needs none."""
     command = [sys.executable, "-c", ALEMBIC_IS_LOADED, str(tmp_path / "elbowroom.db")]
-    codes = [subprocess.run(command, check=False, capture_output=True).returncode for _ in range(2)]
-    assert codes == [0, 0]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 async def test_upgrades_leave_logging_and_the_terminal_alone(

@@ -79,7 +79,8 @@ def test_client_over_agent(defaults: dict[str, Any], sent: dict[str, Any], expec
 )
 def test_forced_choice(step: int, choice: Any, kept: bool) -> None:
     """A forced choice of a tool holds for the first step."""
-    assert ("tool_choice" in body_of(step, tool_choice=choice)) == kept
+    tools = [{"type": "function", "function": {"name": "a"}}]
+    assert ("tool_choice" in body_of(step, tools=tools, tool_choice=choice)) == kept
 
 
 @pytest.mark.parametrize(("named", "offered"), [("a", ["a"]), ("b", ["b"])])
@@ -91,13 +92,49 @@ def test_named_function_is_the_only_one_on_offer(named: str, offered: list[str])
     assert body["tool_choice"] == "required"
 
 
+def allowing(*names: str, mode: str = "auto") -> dict[str, Any]:
+    """Return the choice of these tools and no others."""
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [function(name) for name in names]}}
+
+
+def function(name: str) -> dict[str, Any]:
+    """Return a tool with this name, which also chooses it."""
+    return {"type": "function", "function": {"name": name}}
+
+
 @pytest.mark.parametrize("step", [1, 2])
-def test_function_that_is_not_on_offer(step: int) -> None:
-    """The first step is refused with the names there are: the model would be forced to call one nobody has chosen."""
-    tools = [{"type": "function", "function": {"name": name}} for name in ("a", "b")]
-    given: dict[str, Any] = {"tools": tools, "tool_choice": {"type": "function", "function": {"name": "c"}}}
+@pytest.mark.parametrize("choice", [function("c"), allowing("c"), allowing("c", mode="required")])
+def test_function_that_is_not_on_offer(step: int, choice: Any) -> None:
+    """The first step is refused with the names there are: the model would call one that nobody has chosen, or none."""
+    tools = [function(name) for name in ("a", "b")]
     with pytest.raises(RequestError, match=r"'c', but there is no such tool.*: a, b") if step == 1 else nullcontext():
-        assert body_of(step, **given)["tools"] == tools
+        assert {"name": "c"} not in body_of(step, tools=tools, tool_choice=choice).get("tools", ())
+
+
+@pytest.mark.parametrize("choice", [function("c"), allowing("c")])
+def test_choice_without_tools(choice: Any) -> None:
+    """It is refused as well, in elbowroom's words."""
+    with pytest.raises(RequestError, match=r"'c', but there is no such tool\. Send it\.$"):
+        body_of(tool_choice=choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "offered", "mode"),
+    [
+        (allowing("a", "c"), ["own", "a"], "auto"),
+        (allowing("a", mode="required"), ["own", "a"], "required"),
+        (allowing("own", mode="required"), ["own"], "required"),
+        (function("own"), ["own"], "required"),
+    ],
+)
+def test_allowed_tools(choice: Any, offered: list[str], mode: str) -> None:
+    """Of the client's tools only those are on offer that the choice allows; it may name the agent's own too."""
+    request = parse_chat_request(
+        {"model": "writer", "messages": [USER], "tools": [function("a"), function("b")], "tool_choice": choice}
+    )
+    body = step_body(request, "tiny", {}, [USER], [function("own"), *request.tools], step=1)
+    assert [tool["function"]["name"] for tool in body["tools"]] == offered
+    assert body["tool_choice"] == mode
 
 
 @pytest.mark.parametrize(("stop", "kept"), [("", False), ("END", True), ([], True), (["", "END"], True)])

@@ -57,6 +57,7 @@ def test_secrets_are_known_by_what_surrounds_them(text: str) -> None:
         "Set server.token, or remove the line.",
         "This elbowroom asks for its token: send it as Authorization: Bearer <token>.",
         "export LM_API_TOKEN=<token> ; or switch it off",
+        """export ELBOWROOM_TOKEN="$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')\"""",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:

@@ -5,6 +5,7 @@ from itertools import islice
 
 import pytest
 from informal import APART, Informal, all_informal
+from spread_variants import sample
 
 from elbowroom.context.transcript import Message
 from elbowroom.quality.conversations import Known
@@ -26,7 +27,11 @@ def test_the_languages() -> None:
     assert languages == dict.fromkeys(("Arabic", "Chinese", "French", "Hindi", "Russian", "Spanish"), 2)
 
 
-@pytest.mark.parametrize("conversation", all_informal(), ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "conversation",
+    sample(all_informal(), *{each.language: each for each in all_informal()}.values()),
+    ids=lambda each: each.name,
+)
 def test_the_whole_conversation_has_everything(conversation: Informal) -> None:
     """A prompt of all that was said is graded with all of it: every value stands beside its name, old ones too."""
     history, known = played(conversation)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from elbowroom.agents.request import ChatRequest, tool_name
+from elbowroom.agents.request import ChatRequest, chosen_tools, tool_name
 from elbowroom.agents.tools import ToldMemories
 from elbowroom.context.compaction import naming_tool
 from elbowroom.context.transcript import SYSTEM_ROLES
@@ -119,26 +119,27 @@ def step_body(
     if step > 1 and not (request.by_name and len(tools) == 1) and fields.get("tool_choice") not in ("auto", "none"):
         fields.pop("tool_choice", None)
     body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}
-    if tools:
-        body |= _offered(tools, fields.get("tool_choice"))
+    if tools or isinstance(fields.get("tool_choice"), Mapping):
+        body |= _offered(tools, fields.get("tool_choice"), request.body.get("tools") or ())
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
     return body
 
 
-def _offered(tools: Sequence[Mapping[str, Any]], choice: Any) -> dict[str, Any]:
-    """Return the tools as a field of the body, and the choice with it where that names a function."""
-    match choice:
-        case {"type": "function", "function": {"name": str() as name}}:
-            if named := [tool for tool in tools if tool_name(dict(tool)) == name]:
-                return {"tools": named, "tool_choice": "required"}
-            known = ", ".join(filter(None, (tool_name(dict(tool)) for tool in tools)))
-            raise RequestError(
-                f"tool_choice names {name[:64]!r}, but there is no such tool. Send it, or name one of these: {known}.",
-                param="tool_choice",
-            )
-        case _:
-            return {"tools": list(tools)}
+def _offered(tools: Sequence[Mapping[str, Any]], choice: Any, sent: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the tools as a field of the body, and the choice with it where that names functions.
+
+    `sent` are all tools of the client.
+    """
+    if (chosen := chosen_tools(choice)) is None:
+        return {"tools": list(tools)}
+    names, mode = chosen
+    if named := [tool for tool in tools if tool_name(dict(tool)) in names]:
+        return {"tools": named, "tool_choice": mode}
+    known = ", ".join(dict.fromkeys(filter(None, (tool_name(dict(tool)) for tool in (*tools, *sent)))))
+    told = ", ".join(repr(name[:64]) for name in names) or "nothing"
+    instead = f", or name one of these: {known}" if known else ""
+    raise RequestError(f"tool_choice names {told}, but there is no such tool. Send it{instead}.", param="tool_choice")
 
 
 def without_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:

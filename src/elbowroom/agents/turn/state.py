@@ -24,7 +24,14 @@ from elbowroom.context.ledger import Entry
 from elbowroom.context.memories import Memory
 from elbowroom.context.observations import Observations
 from elbowroom.context.reuse import SentPrompts
-from elbowroom.settings.model import ClientTools, CompactionSettings, MemorySettings, TaskHistory, ToolOutputSettings
+from elbowroom.settings.model import (
+    ClientTools,
+    CompactionSettings,
+    MemorySettings,
+    Settings,
+    TaskHistory,
+    ToolOutputSettings,
+)
 from elbowroom.store import ALONE, Servers, Store, open_temporary
 from elbowroom.store.questions import Conversations
 
@@ -203,6 +210,22 @@ class RunSettings:
     calls_in_text: bool = True
     task_history: TaskHistory = "ends"
     compaction_of: Callable[[str, str], CompactionSettings] | None = None
+
+    @classmethod
+    def under(cls, settings: Settings, catalog: Catalog, shared: Shared) -> Self:
+        """Return what all settings say about a run."""
+        return cls(
+            compaction=settings.compaction,
+            catalog=catalog,
+            client_tools=settings.server.client_tools,
+            tool_output=settings.tool_output,
+            tool_events=settings.server.tool_events,
+            calls_in_text=settings.server.calls_in_text,
+            task_history=settings.server.task_history,
+            memory=settings.memory,
+            shared=shared,
+            compaction_of=settings.compaction_of if settings.models else None,
+        )
 
     def of(self, target: Target) -> Self:
         """Return the settings for another model than that of the request."""

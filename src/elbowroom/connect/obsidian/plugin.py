@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from elbowroom.elsewhere import read_plain
-from elbowroom.errors import Conflict, ElbowroomError
+from elbowroom.errors import Conflict, ElbowroomError, what_failed
 from elbowroom.settings.files import give_to_owner_of, not_saved, take_over, write_new
 
 ID: Final = "elbowroom"
@@ -47,7 +47,7 @@ def packaged() -> Mapping[str, bytes]:
         return {name: (folder / name).read_bytes() for name in FILES}
     except OSError as error:
         raise ElbowroomError(
-            f"This elbowroom was installed without the plugin ({error}). Install elbowroom again."
+            f"This elbowroom was installed without the plugin ({what_failed(error)}). Install elbowroom again."
         ) from error
 
 

@@ -14,10 +14,11 @@ from elbowroom.server.conversations.live import (
 )
 from elbowroom.server.conversations.locks import changing, hold
 from elbowroom.server.conversations.queue import add_queue_routes
-from elbowroom.server.conversations.routes import add_conversation_routes, whole_number
+from elbowroom.server.conversations.routes import SEARCHES, add_conversation_routes, whole_number
 from elbowroom.server.conversations.search import add_search_route, hits_in
 
 __all__ = [
+    "SEARCHES",
     "add_by_hand_routes",
     "add_cancel_route",
     "add_conversation_routes",

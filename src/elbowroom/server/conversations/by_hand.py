@@ -30,15 +30,15 @@ FIRST_WORDS: Final = 120
 OWN_FIELDS: Final = frozenset({"focus", "preview", "summary"})
 
 
-def add_by_hand_routes(app: web.Application, base: str, end: str) -> None:
+def add_by_hand_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     one = f"{base}conversations/{{id:[^/]+}}"
-    app.router.add_post(f"{one}/compact{end}", compact_conversation)
-    app.router.add_post(f"{one}/compact/undo{end}", undo_compaction)
-    app.router.add_put(f"{one}/summary{end}", edit_summary)
-    app.router.add_put(f"{one}/messages/{{message:[^/]+}}/pin{end}", pin_message)
-    app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/pin{end}", unpin_message)
-    app.router.add_delete(f"{one}/messages/{{message:[^/]+}}/recalled/{{number:[0-9]{{1,4}}}}{end}", forget_passage)
+    router.add_post(f"{one}/compact{end}", compact_conversation)
+    router.add_post(f"{one}/compact/undo{end}", undo_compaction)
+    router.add_put(f"{one}/summary{end}", edit_summary)
+    router.add_put(f"{one}/messages/{{message:[^/]+}}/pin{end}", pin_message)
+    router.add_delete(f"{one}/messages/{{message:[^/]+}}/pin{end}", unpin_message)
+    router.add_delete(f"{one}/messages/{{message:[^/]+}}/recalled/{{number:[0-9]{{1,4}}}}{end}", forget_passage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +224,11 @@ def _message_named(request: web.Request, conversation: Conversation) -> KeptMess
 
 async def _conversation(request: web.Request, then: str) -> Conversation:
     """Return all of the caller's conversation. Raises NotFound, StoreOpening, and Conflict while it is answered."""
-    conversation = await asked(request, request.app[SHARED].store.conversations.read)
-    await refuse_running(request, conversation.row, then)
-    return conversation
+    shared = request.app[SHARED]
+    row = await asked(request, shared.store.conversations.find)
+    await refuse_running(request, row, then)
+    async with shared.recording.locks.beside_answers(row.id):  # in the midst of its deletion a part of it is left
+        return await asked(request, shared.store.conversations.read)
 
 
 async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat]:

@@ -22,11 +22,11 @@ HARMLESS: Final[Mapping[str, str]] = {
 }
 
 
-def add_kept_routes(app: web.Application, base: str, end: str) -> None:
+def add_kept_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route under /v1."""
-    app.router.add_get(f"{base}tool_outputs/{{ref:[^/]+}}{end}", show_output)
-    app.router.add_get("/api/memories", for_own_page(list_memories))
-    app.router.add_delete("/api/memories/{id}", for_own_page(forget_memory))
+    router.add_get(f"{base}tool_outputs/{{ref:[^/]+}}{end}", show_output)
+    router.add_get("/api/memories", for_own_page(list_memories))
+    router.add_delete("/api/memories/{id}", for_own_page(forget_memory))
 
 
 async def show_output(request: web.Request) -> web.StreamResponse:

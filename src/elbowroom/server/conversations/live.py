@@ -132,9 +132,9 @@ class Wish:
         return cls(queue == "clear", grace)
 
 
-def add_cancel_route(app: web.Application, base: str, end: str) -> None:
+def add_cancel_route(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add the route; `base` is its prefix and `end` its suffix."""
-    app.router.add_post(f"{base}conversations/{{id}}/cancel{end}", cancel_conversation)
+    router.add_post(f"{base}conversations/{{id}}/cancel{end}", cancel_conversation)
 
 
 async def cancel_conversation(request: web.Request) -> web.Response:

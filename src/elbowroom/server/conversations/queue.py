@@ -21,13 +21,13 @@ LONGEST_KEY: Final = 255
 MODES: Final[dict[str, QueueMode]] = {"steer": "steer", "follow_up": "follow_up"}
 
 
-def add_queue_routes(app: web.Application, base: str, end: str) -> None:
+def add_queue_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     queue = f"{base}conversations/{{id:[^/]+}}/queue"
-    app.router.add_post(f"{queue}{end}", add_message)
-    app.router.add_get(f"{queue}{end}", list_messages)
-    app.router.add_delete(f"{queue}{end}", clear_queue)
-    app.router.add_delete(f"{queue}/{{message:[^/]+}}{end}", remove_message)
+    router.add_post(f"{queue}{end}", add_message)
+    router.add_get(f"{queue}{end}", list_messages)
+    router.add_delete(f"{queue}{end}", clear_queue)
+    router.add_delete(f"{queue}/{{message:[^/]+}}{end}", remove_message)
 
 
 async def add_message(request: web.Request) -> web.Response:

@@ -57,18 +57,17 @@ SEARCHES: web.AppKey[dict[str, "asyncio.Future[list[ConversationRow]]"]] = web.A
 """The searches that are under way, by their owners."""
 
 
-def add_conversation_routes(app: web.Application, base: str, end: str) -> None:
+def add_conversation_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
-    app[SEARCHES] = {}
     one = f"{base}conversations/{{id:[^/]+}}"
-    app.router.add_get(f"{base}conversations{end}", list_conversations)
-    app.router.add_get(SAVED, for_own_page(show_saved))
-    app.router.add_get(f"{one}{end}", show_conversation)
-    app.router.add_patch(f"{one}{end}", rename_conversation)
-    app.router.add_delete(f"{one}{end}", delete_conversation)
-    app.router.add_get(f"{one}/messages{end}", list_messages)
-    app.router.add_get(f"{one}/messages/{{message:[^/]+}}{end}", show_message)
-    app.router.add_get(f"{one}/export{end}", export_conversation)
+    router.add_get(f"{base}conversations{end}", list_conversations)
+    router.add_get(SAVED, for_own_page(show_saved))
+    router.add_get(f"{one}{end}", show_conversation)
+    router.add_patch(f"{one}{end}", rename_conversation)
+    router.add_delete(f"{one}{end}", delete_conversation)
+    router.add_get(f"{one}/messages{end}", list_messages)
+    router.add_get(f"{one}/messages/{{message:[^/]+}}{end}", show_message)
+    router.add_get(f"{one}/export{end}", export_conversation)
 
 
 async def list_conversations(request: web.Request) -> web.Response:

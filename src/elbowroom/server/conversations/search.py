@@ -22,9 +22,9 @@ USUAL_HITS = 10
 MOST_HITS = 50
 
 
-def add_search_route(app: web.Application, base: str, end: str) -> None:
+def add_search_route(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add the route; `base` is its prefix and `end` its suffix."""
-    app.router.add_get(f"{base}conversations/{{id:[^/]+}}/search{end}", search_conversation)
+    router.add_get(f"{base}conversations/{{id:[^/]+}}/search{end}", search_conversation)
 
 
 async def search_conversation(request: web.Request) -> web.Response:

@@ -28,12 +28,11 @@ from elbowroom.server.request import at_leisure, conversation_name, read_request
 from elbowroom.server.state import CATALOG, SHARED, run_settings_of
 
 
-def add_message_routes(app: web.Application, base: str, end: str) -> None:
+def add_message_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
-    app[DIAGNOSES] = Diagnoses()
-    app.router.add_post(f"{base}messages{end}", create_message)
-    app.router.add_post(f"{base}messages/count_tokens{end}", count_tokens)
-    app.router.add_get("/api/hello", say_hello)
+    router.add_post(f"{base}messages{end}", create_message)
+    router.add_post(f"{base}messages/count_tokens{end}", count_tokens)
+    router.add_get("/api/hello", say_hello)
 
 
 @dataclass(frozen=True, slots=True)

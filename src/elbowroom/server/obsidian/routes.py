@@ -39,11 +39,11 @@ MOST_BYTES: Final = 65_536
 Planned = Callable[[Vault, Path], Plan]
 
 
-def add_obsidian_routes(app: web.Application) -> None:
+def add_obsidian_routes(router: web.UrlDispatcher) -> None:
     """Add the routes."""
-    app.router.add_get(ROUTE, for_owner(show))
-    app.router.add_post(f"{ROUTE}/install", for_owner(install))
-    app.router.add_post(f"{ROUTE}/remove", for_owner(remove))
+    router.add_get(ROUTE, for_owner(show))
+    router.add_post(f"{ROUTE}/install", for_owner(install))
+    router.add_post(f"{ROUTE}/remove", for_owner(remove))
 
 
 async def show(request: web.Request) -> web.Response:

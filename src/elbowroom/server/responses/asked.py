@@ -14,7 +14,7 @@ from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import ChatRequest, CompactionRequest
 from elbowroom.agents.turn import Shared
 from elbowroom.context.compaction import Seal
-from elbowroom.context.transcript import Message, as_dicts
+from elbowroom.context.transcript import Message, as_dicts, calls_of
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import seal_of, unsealed
 from elbowroom.server.conversations import hold
@@ -110,6 +110,8 @@ async def read_messages(
     places = compactions_in(items)
     if not places:
         new = await at_leisure(request, lambda: messages_of(items))
+        if before:
+            _check_results(new, before)
         return [*as_dicts(before), *new], bool(new)
     seal = await seal_for()
     for place in places[:-1]:
@@ -119,6 +121,21 @@ async def read_messages(
     earlier = [*before, *await at_leisure(request, lambda: messages_of(items[:last]))]
     later = await at_leisure(request, lambda: messages_of(items[last + 1 :], last + 1))
     return [*as_dicts([*beside_compaction(earlier, compacted), *compacted]), *later], True
+
+
+def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
+    """Raise RequestError where a new result is of no call that is known, and would be taken for another call's.
+
+    A client that sends the history itself may have shortened it: its results are told as a text.
+    """
+    calls = {call.get("id") for message in (*before, *new) for call in calls_of(message)}
+    named = (message.get("tool_call_id") for message in new if message.get("role") == "tool")
+    if (unknown := next((call_id for call_id in named if call_id not in calls), None)) is not None:
+        raise RequestError(
+            f"No tool call found for function call output with call_id {str(unknown)[:80]!r}. Give each output the "
+            "call_id of its call, as the response before or the conversation has it.",
+            param="input",
+        )
 
 
 async def _before(request: web.Request, owner: str, asked: ResponsesRequest) -> KeptResponse | KeptConversation | None:

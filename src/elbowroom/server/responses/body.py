@@ -213,15 +213,11 @@ def _compaction(value: Any) -> CompactionRequest | None:
 
 def _chat_fields(body: dict[str, Any], tools: Toolset) -> dict[str, Any]:
     fields = {name: value for name, value in body.items() if name not in OWN_FIELDS and name != "messages"}
-    choice = _tool_choice(body.get("tool_choice"), tools)
-    if isinstance(choice, tuple):
-        choice, allowed = choice
-        tools = tools.only(allowed)
     reasoning = body.get("reasoning") or {}
     given = {
         "max_tokens": body.get("max_output_tokens"),
         "tools": tools.specs or None,
-        "tool_choice": choice if tools.tools else None,
+        "tool_choice": _tool_choice(body.get("tool_choice"), tools),
         "reasoning_effort": reasoning.get("effort"),
         "response_format": _response_format(body.get("text") or {}),
         "user": body.get("user"),
@@ -238,14 +234,15 @@ def _check_kind(value: Any, kinds: tuple[type, ...], name: str) -> None:
 
 
 def _tool_choice(choice: Any, tools: Toolset) -> Any:
-    """Return the tool choice in the form of a chat; for allowed tools, also their names."""
+    """Return the tool choice in the form of a chat."""
     match choice:
         case None | "auto" | "none" | "required":
-            return choice
+            return choice if tools.tools else None
         case {"type": "function" | "custom", "name": str()} | {"type": "local_shell" | "apply_patch"}:
-            return {"type": "function", "function": {"name": tools.name_of(choice)}}
+            return tools.named(choice)[0]
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list() as allowed}:
-            return mode, [tool.get("name") or tool.get("type") for tool in allowed if isinstance(tool, dict)]
+            named = [function for tool in allowed if isinstance(tool, dict) for function in tools.named(tool)]
+            return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named}}
         case _:
             pass
     raise RequestError(

@@ -36,15 +36,15 @@ NOTHING_KEPT: Final = (
 REASONING: Final = "reasoning"
 
 
-def add_item_routes(app: web.Application, base: str, end: str) -> None:
+def add_item_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
     one = f"{base}conversations/{{id:[^/]+}}"
-    app.router.add_post(f"{base}conversations{end}", create_conversation)
-    app.router.add_post(f"{one}{end}", describe_conversation)
-    app.router.add_get(f"{one}/items{end}", list_items)
-    app.router.add_post(f"{one}/items{end}", add_items)
-    app.router.add_get(f"{one}/items/{{item:[^/]+}}{end}", show_item)
-    app.router.add_delete(f"{one}/items/{{item:[^/]+}}{end}", delete_item)
+    router.add_post(f"{base}conversations{end}", create_conversation)
+    router.add_post(f"{one}{end}", describe_conversation)
+    router.add_get(f"{one}/items{end}", list_items)
+    router.add_post(f"{one}/items{end}", add_items)
+    router.add_get(f"{one}/items/{{item:[^/]+}}{end}", show_item)
+    router.add_delete(f"{one}/items/{{item:[^/]+}}{end}", delete_item)
 
 
 async def create_conversation(request: web.Request) -> web.Response:

@@ -23,7 +23,6 @@ from elbowroom.server.responses.asked import Asked, read_asked, refuse_running
 from elbowroom.server.responses.background import (
     BACKGROUND,
     BackgroundResponse,
-    BackgroundResponses,
     new_turn,
 )
 from elbowroom.server.responses.compacting import compact_response, compacted
@@ -38,17 +37,16 @@ USUAL_ITEMS: Final = 20
 MOST_ITEMS: Final = 100
 
 
-def add_response_routes(app: web.Application, base: str, end: str) -> None:
+def add_response_routes(router: web.UrlDispatcher, base: str, end: str) -> None:
     """Add all routes; `base` is the prefix and `end` the suffix of each route."""
-    app[BACKGROUND] = BackgroundResponses()
     one = f"{base}responses/{{id:[^/]+}}"
-    app.router.add_post(f"{base}responses{end}", create_response)
-    app.router.add_post(f"{base}responses/input_tokens{end}", count_response)
-    app.router.add_post(f"{base}responses/compact{end}", compact_response)
-    app.router.add_get(f"{one}{end}", show_response)
-    app.router.add_get(f"{one}/input_items{end}", list_input_items)
-    app.router.add_delete(f"{one}{end}", delete_response)
-    app.router.add_post(f"{one}/cancel{end}", cancel_response)
+    router.add_post(f"{base}responses{end}", create_response)
+    router.add_post(f"{base}responses/input_tokens{end}", count_response)
+    router.add_post(f"{base}responses/compact{end}", compact_response)
+    router.add_get(f"{one}{end}", show_response)
+    router.add_get(f"{one}/input_items{end}", list_input_items)
+    router.add_delete(f"{one}{end}", delete_response)
+    router.add_post(f"{one}/cancel{end}", cancel_response)
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:

@@ -4,7 +4,7 @@ A tool of the type `custom` takes one text, a `namespace` holds further tools, `
 arguments that OpenAI documents. Tools that OpenAI's servers run are left out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -90,15 +90,11 @@ class Toolset:
         """Return the tools as a chat lists them."""
         return [{"type": "function", "function": tool.spec} for tool in self.tools.values()]
 
-    def only(self, names: Iterable[Any]) -> "Toolset":
-        """Return the tools with these names, as the client or as the model knows them."""
-        allowed = {name for name in names if isinstance(name, str)}
-        return Toolset({name: tool for name, tool in self.tools.items() if {name, tool.name} & allowed}, self.left_out)
-
-    def name_of(self, choice: Mapping[str, Any]) -> str:
-        """Return the name by which the model knows a tool that the client has chosen."""
+    def named(self, choice: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the tools that the client has chosen by a name, in the form in which a chat names them."""
         name = choice.get("name") or choice.get("type")
-        return next((known for known, tool in self.tools.items() if name in (known, tool.name)), str(name))
+        names = [known for known, tool in self.tools.items() if name in (known, tool.name)] or [str(name)]
+        return [{"type": "function", "function": {"name": each}} for each in names]
 
     def kind_of(self, call: ToolCall) -> Kind:
         """Return the kind of the tool that is called; an unknown one is a function."""

@@ -100,6 +100,8 @@ class SqlConversations(AskedConversations):
     `server` is which of the servers that share it this one is, empty for the only one.
     """
 
+    _is_rehearsed = False
+
     def __init__(self, database: Database, server: str = "") -> None:
         self.database = database
         self._server = server
@@ -109,8 +111,7 @@ class SqlConversations(AskedConversations):
         """Mark as interrupted all that a process which has stopped was saying, and put back what it had taken."""
         if self._server:
             connection.execute(renewing(self._server))
-        for statement in interrupting(of_dead if self._server else None):
-            connection.execute(statement)
+        execute_all(connection, [(each, [{}]) for each in interrupting(of_dead if self._server else None)])
 
     @housekeeping
     def delete_some(self, connection: Connection, conversation: str) -> bool:
@@ -122,12 +123,14 @@ class SqlConversations(AskedConversations):
         return delete_messages(connection, conversation)
 
     async def rehearse(self) -> None:
-        """Write a turn and take it back: the first time takes long, and nothing that is said is to wait for it.
+        """Write a turn and take it back: a process's first takes long, and nothing that is said is to wait for it.
 
         Where it cannot be written, because another process writes for example, words will meet that and tell it.
         """
-        with suppress(StoreUnavailable):
-            await self.database.do(self._rehearse)
+        if not SqlConversations._is_rehearsed:
+            with suppress(StoreUnavailable):
+                await self.database.do(self._rehearse)
+                SqlConversations._is_rehearsed = True
 
     async def write(self, changes: Sequence[KeptChange], number: int = 0, server: str = "") -> None:
         """Write changes in order, all or nothing; those that refer to nothing, or that are refused, are left out.

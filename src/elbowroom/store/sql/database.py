@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from elbowroom.errors import what_failed
 from elbowroom.store.base import SCHEMA_VERSION, StoreDamaged, StoreUnavailable, retrieved
 from elbowroom.store.identity import OwnFile, StoreReplaced
 from elbowroom.store.lock import (
@@ -327,7 +328,9 @@ class Database:
                 self._file.note_log()
         except OSError as error:
             if not self._is_disk_failing:
-                log.warning("The disk does not take what was written; a power cut would take it back: %s", error)
+                log.warning(
+                    "The disk does not take what was written; a power cut would take it back: %s", what_failed(error)
+                )
             self._is_disk_failing = True
 
     def _try(self, change: Callable[[Connection], object]) -> None:

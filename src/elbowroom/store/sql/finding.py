@@ -165,6 +165,8 @@ def some_of_index(connection: Connection, ids: Sequence[str]) -> list[IndexedCon
 
 
 def _indexed(connection: Connection, rows: Sequence[Row[*tuple[Any, ...]]]) -> list[IndexedConversation]:
+    if not rows:
+        return []
     given = {"ids": [row.id for row in rows]}
     heard, turned = _grouped(connection, _KEYS, given), _grouped(connection, _TURNS, given)
     return [_indexed_one(row, heard[row.id], turned[row.id]) for row in rows]

@@ -143,15 +143,17 @@ def conversation_row(row: Row[Any]) -> ConversationRow:
     )
 
 
+_QUEUE: Final = (
+    select(queue)
+    .outerjoin(turns, turns.c.id == queue.c.turn)
+    .where(turns.c.status.is_(None) | (turns.c.status == "streaming"))
+    .order_by(queue.c.number)
+)
+
+
 def read_queue(connection: Connection) -> list[QueuedMessage]:
     """Return all messages that wait, in order; those too that a turn has taken which goes on."""
-    statement = (
-        select(queue)
-        .outerjoin(turns, turns.c.id == queue.c.turn)
-        .where(turns.c.status.is_(None) | (turns.c.status == "streaming"))
-        .order_by(queue.c.number)
-    )
-    return queued(connection.execute(statement))
+    return queued(connection.execute(_QUEUE))
 
 
 Said = tuple[Row[Any], Message, str, Mapping[str, Any] | None]

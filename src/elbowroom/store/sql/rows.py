@@ -33,6 +33,9 @@ MOST_ROOMS_IN_MEMORY: Final = 1000
 USED_SINCE: Final = select(ledger_entries.c.key, ledger_entries.c.last_used).where(
     ledger_entries.c.last_used > bound("last_used", ledger_entries.c.last_used.type)
 )
+KEYS: Final = select(ledger_entries.c.key)
+"""The keys alone are in an index: reading another column would read all that was compacted."""
+LAST_USE: Final = select(func.max(ledger_entries.c.last_used))
 UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 """What reading raises where another program has written into the database."""
 
@@ -82,9 +85,9 @@ class SqlLedger:
 
     @reading
     def _load(self, connection: Connection) -> None:
-        # The keys alone are in an index: reading another column would read all that was compacted.
-        self.last_used = dict.fromkeys(connection.scalars(select(ledger_entries.c.key)))
-        self._loaded = connection.scalar(select(func.max(ledger_entries.c.last_used))) or 0.0
+        self.last_used = dict.fromkeys(key for (key,) in selected(connection, KEYS, [{}]))
+        [[last_use]] = selected(connection, LAST_USE, [{}])
+        self._loaded = last_use or 0.0
 
     @reading
     def _find(self, connection: Connection, keys: Sequence[str]) -> list[Entry]:

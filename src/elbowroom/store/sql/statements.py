@@ -1,6 +1,7 @@
 """The SQL that writes changes of conversations; a statement that refers to nothing does nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -287,7 +288,10 @@ USED_BY_TURN: Final = (
 )
 
 
-def interrupting(is_left: Callable[[ColumnElement[Any]], ColumnElement[bool]] | None = None) -> list[Update | Delete]:
+@cache
+def interrupting(
+    is_left: Callable[[ColumnElement[Any]], ColumnElement[bool]] | None = None,
+) -> Sequence[Update | Delete]:
     """Return statements that mark as interrupted what a stopped process has left, and put back what it had taken.
 
     Where several share the database, `is_left` tells in SQL whether the server that a column names has stopped.

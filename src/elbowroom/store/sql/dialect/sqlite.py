@@ -17,7 +17,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState, QueuePool
 from sqlalchemy.util import LRUCache
 
-from elbowroom.store.base import StoreDamaged, StoreUnavailable
+from elbowroom.errors import what_failed
+from elbowroom.store.base import UNKNOWN, StoreDamaged, StoreUnavailable
 from elbowroom.store.lock import LOG, has_log
 from elbowroom.store.sql.dialect.words import waits_for_disk
 
@@ -232,4 +233,5 @@ def unavailable(error: BaseException | None) -> StoreUnavailable:
         return StoreDamaged(str(error))
     number = error.errno if isinstance(error, OSError) else None
     plainly = SAID_PLAINLY.get(code) or NUMBERS_SAID_PLAINLY.get(number or 0)
-    return StoreUnavailable(str(error), plainly) if plainly else StoreUnavailable(str(error))
+    told = what_failed(error) if error is not None else UNKNOWN
+    return StoreUnavailable(told, plainly) if plainly else StoreUnavailable(told)
