@@ -1,6 +1,5 @@
 """The answer to one request, over all steps of its run, and one reply of a model within it."""
 
-import asyncio
 import json
 import re
 import secrets
@@ -177,15 +176,6 @@ Sink = Callable[[Sequence[AnswerEvent]], Awaitable[None]]
 
 class ClientLeft(Exception):
     """The client has closed its connection, or has left its answer unread for too long; sinks raise it."""
-
-
-def read_failure(task: "asyncio.Task[Any]") -> None:
-    """Take note of how a task has ended that nobody waits for any more; as a callback of the task.
-
-    A client that leaves ends it by ClientLeft, say, which asyncio would else report as never retrieved.
-    """
-    if not task.cancelled():
-        task.exception()
 
 
 async def tell_nobody(events: Sequence[AnswerEvent]) -> None:

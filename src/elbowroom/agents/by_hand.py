@@ -17,6 +17,8 @@ from elbowroom.agents.turn import (
     RunSettings,
     Shared,
     Standing,
+    last_came_back,
+    let_go,
     put_in_words,
     standing_summary,
     take_back,
@@ -86,9 +88,9 @@ async def _forgotten(target: Target, chat: ChatRequest, settings: RunSettings, w
     """Let passages go that came back last: all of one message, the one of a number, or those with these words."""
     recall = await _recall_of(target, chat, settings)
     async with recall.lock():
-        key, passages = await recall.last_came_back()
+        key, passages = await last_came_back(recall)
         numbers = [number for number, each in enumerate(passages, 1) if _is_meant(words, number, each)]
-        gone = await recall.forget(key, numbers)
+        gone = await let_go(recall, key, numbers)
     if gone:
         return f"Forgotten, and never brought back in this conversation: {_in_short(gone)}"
     if not passages:
@@ -257,7 +259,7 @@ async def forget(chat: KeptChat, key: str, number: int) -> Passage:
     """Let a passage that came back with the message of this key go, for good. Raises NotFound."""
     recall = await chat.recall()
     async with recall.lock():
-        gone = await recall.forget(key, [number])
+        gone = await let_go(recall, key, [number])
     if not gone:
         raise NotFound(f"No passage {number} came back with this message.")
     return gone[0]

@@ -153,6 +153,11 @@ def check_compacts(target: Target, settings: RunSettings) -> None:
     """Raise RequestError where nothing of this target's conversations is ever compacted."""
     if not settings.compaction.enabled:
         raise RequestError("Compaction is switched off: set compaction.enabled = true to use it.")
+    check_managed(target)
+
+
+def check_managed(target: Target) -> None:
+    """Raise RequestError where this target's provider is passed through as it is."""
     if not target.provider.manages_context:
         raise RequestError(
             f"The provider {target.provider.id!r} is passed through as it is: set manage_context = true to have its "

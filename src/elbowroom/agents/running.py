@@ -189,8 +189,8 @@ class Running:
     most `most_of_one` answers run at a time, with 0 any number.
     """
 
-    def __init__(self, most_of_one: int = 0) -> None:
-        self.most_of_one = most_of_one
+    def __init__(self) -> None:
+        self.most_of_one = 0
         self._answers: list[RunningAnswer] = []
         self._is_empty = asyncio.Event()
         self._is_empty.set()

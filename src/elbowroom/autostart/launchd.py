@@ -35,18 +35,12 @@ class LaunchAgent(TextFile):
     """A property list in `~/Library/LaunchAgents`; `user` is the number of the person's account."""
 
     def __init__(self, service: Service, home: Path, user: int, run: Run, pause: float = 1.0) -> None:
-        super().__init__(home / "Library" / "LaunchAgents" / f"{LABEL}.plist")
         self._log = home / "Library" / "Logs" / "elbowroom.log"
-        self.text = agent_text(service, self._log)
+        super().__init__(home / "Library" / "LaunchAgents" / f"{LABEL}.plist", agent_text(service, self._log))
         self._session = f"gui/{user}"
         self._target = f"{self._session}/{LABEL}"
         self._run = run
         self._pause = pause
-
-    @property
-    def where(self) -> str:
-        """Return the path of the property list."""
-        return str(self.path)
 
     @property
     def advice(self) -> str:
@@ -61,19 +55,11 @@ class LaunchAgent(TextFile):
                 "Mac and run this there. `elbowroom autostart on --print` shows the agent."
             )
 
-    def installed(self) -> str | None:
-        """Return the installed property list, None if there is none."""
-        return self.read()
-
-    def is_same(self, installed: str) -> bool:
-        """Tell whether the installed text equals the one to write."""
-        return installed == self.text
-
     def install(self) -> None:
         """Write and load the property list; a changed one is loaded again."""
         is_loaded = self._is_loaded()
-        if self.read() != self.text:
-            self.write(self.text)
+        if self.installed() != self.text:
+            self.write()
             if is_loaded:
                 self._unload()
                 is_loaded = False

@@ -115,12 +115,18 @@ class Starter(Protocol):
 
 
 class TextFile:
-    """The file with the text, of systems that use one."""
+    """The file with the `text`, of systems that use one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str) -> None:
         self.path = path
+        self.text = text
 
-    def read(self) -> str | None:
+    @property
+    def where(self) -> str:
+        """Return its path."""
+        return str(self.path)
+
+    def installed(self) -> str | None:
         """Return its content, None if it does not exist. Raises ElbowroomError."""
         try:
             return self.path.read_bytes().decode("utf-8", "replace")
@@ -133,11 +139,15 @@ class TextFile:
         """Tell whether elbowroom wrote the text, and nobody changed it since."""
         return is_as_written(installed)
 
-    def write(self, text: str) -> None:
+    def is_same(self, installed: str) -> bool:
+        """Tell whether the installed text equals the one to write."""
+        return installed == self.text
+
+    def write(self) -> None:
         """Write the file atomically. Raises ElbowroomError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            put_in_place(self.path, text.encode(), lambda fresh: fresh.chmod(0o644))
+            put_in_place(self.path, self.text.encode(), lambda fresh: fresh.chmod(0o644))
         except OSError as error:
             raise ElbowroomError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 

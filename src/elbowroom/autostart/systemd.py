@@ -58,14 +58,8 @@ class SystemdUnit(TextFile):
     def __init__(self, service: Service, environ: Mapping[str, str], home: Path, run: Run) -> None:
         config = environ.get("XDG_CONFIG_HOME", "")
         folder = Path(config) if Path(config).is_absolute() else home / ".config"  # the XDG rule: others are ignored
-        super().__init__(folder / "systemd" / "user" / UNIT)
-        self.text = unit_text(service)
+        super().__init__(folder / "systemd" / "user" / UNIT, unit_text(service))
         self._run = run
-
-    @property
-    def where(self) -> str:
-        """Return the path of the unit."""
-        return str(self.path)
 
     @property
     def advice(self) -> str:
@@ -85,19 +79,11 @@ class SystemdUnit(TextFile):
         if not said.is_done:
             raise ElbowroomError(NOT_RUNNING.format(reason=said.reason.rstrip(".")))
 
-    def installed(self) -> str | None:
-        """Return the installed unit, None if there is none."""
-        return self.read()
-
-    def is_same(self, installed: str) -> bool:
-        """Tell whether the installed unit equals the one to write."""
-        return installed == self.text
-
     def install(self) -> None:
         """Write, enable and start the unit; a changed one is restarted."""
-        is_new = self.read() != self.text
+        is_new = self.installed() != self.text
         if is_new:
-            self.write(self.text)
+            self.write()
         run_or_fail(self._run, [*SYSTEMCTL, "daemon-reload"], f"{self.path} is written, but systemd does not read it.")
         run_or_fail(self._run, [*SYSTEMCTL, "enable", UNIT], f"{self.path} is written, but cannot be enabled.")
         run_or_fail(

@@ -24,7 +24,7 @@ from elbowroom.context.transcript import (
     text_in,
     text_of,
 )
-from elbowroom.providers.base import whole_characters
+from elbowroom.tokens.files import whole_characters
 
 LINE_END: Final = re.compile(r"\r\n|\r|\n")
 MARKS: Final = re.compile(r"([\\`*{}\[\]<>#|~$%=!&@]|(?<![^\W_])_|_(?![^\W_]))")

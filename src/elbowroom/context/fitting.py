@@ -215,12 +215,12 @@ def cut_results(
     whole: Sequence[Message],
     shown: Sequence[Message],
     size_of: SizeOf,
-    bytes_of: Callable[[str], int | None] | None = None,
+    outputs: Outputs | None,
 ) -> Tell | None:
     """Return the notice of those results at the end of a history that the model does not get whole, None without any.
 
-    `whole` is the history as it came in, `shown` as the model gets it. `bytes_of` returns the size of the whole result
-    of which a view came in, None for other texts.
+    `whole` is the history as it came in, `shown` as the model gets it. `outputs` know the size of the whole result of
+    which a view came in.
     """
     names = {use.result: use.name for use in uses_in(shown)}
     cut: list[str] = []
@@ -229,10 +229,8 @@ def cut_results(
         if new.get("role") == "assistant":
             break
         text = text_of(new)
-        size, most = (
-            size_in_bytes(text),
-            (bytes_of(text) if bytes_of is not None else None) or size_in_bytes(text_of(old)),
-        )
+        size, kept = size_in_bytes(text), outputs.whole_bytes(text) if outputs is not None else None
+        most = kept or size_in_bytes(text_of(old))
         if new.get("role") == "tool" and most > size:
             tokens = size_of(text)
             after += tokens
@@ -356,8 +354,7 @@ class Shortener:
                 yield from self._take_results(self.outputs)
             if not is_small:
                 yield from self._shorten_results()
-            bytes_of = self.outputs.whole_bytes if self.outputs is not None else None
-            cut = cut_results(whole, self._history.messages, self.size_of, bytes_of)
+            cut = cut_results(whole, self._history.messages, self.size_of, self.outputs)
             if cut is not None:
                 log.info("%s", cut.text)
                 yield cut

@@ -85,14 +85,15 @@ def masked_instead(
         for masking, after in zip(maskings[enough:], afters[enough:], strict=True)
     ]
     mask = gentlest(ways, tools.engine, sizes.step)
-    found, *deeper = maskings[enough + ways.index(mask) :]
-    shorter = masked(messages, found.masks)
-    after = budget.occupied((yield from counted([*shorter, *expected])))
-    if decision.is_firm and after > decision.target and deeper:
-        found = deeper[-1]
+    first, *deeper = maskings[enough + ways.index(mask) :]
+    for found in (first, *deeper[-1:]):
         shorter = masked(messages, found.masks)
         after = budget.occupied((yield from counted([*shorter, *expected])))
-    if after >= budget.trigger or (decision.is_firm and after > decision.target):
+        if not decision.is_firm or after <= decision.target:
+            break
+    else:
+        return None
+    if after >= budget.trigger:
         return None
     for_summary = decision.target - budget.occupied((yield from counted(history.smallest())))
     room = budget.trigger - decision.target

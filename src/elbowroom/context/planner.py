@@ -326,8 +326,9 @@ class Planner:
         if not decision.asks_pruner:
             return None, False
         outcome = yield from self.shrink(purpose, decision, expected())
-        is_planned = isinstance(outcome, Compaction) and outcome.rung in ("plan", "retry")
-        return (outcome, True) if is_planned and isinstance(outcome, Compaction) else (None, False)
+        if isinstance(outcome, Compaction) and outcome.rung in ("plan", "retry"):
+            return outcome, True
+        return None, False
 
     def _showing(
         self, whole: Prompt, purpose: Purpose, turn: Message, expected: Callable[[], Message], *, has_more: bool

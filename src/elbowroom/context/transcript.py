@@ -347,6 +347,15 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def object_in(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that a text is; None for any other text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def is_json_object(text: str) -> bool:
     """Tell whether every JSON parser takes the text for an object; Python's own is more generous than most."""
     try:

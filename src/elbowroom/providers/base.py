@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from elbowroom.tokens.counter import TokenCounter
+from elbowroom.tokens.files import whole_characters
 
 
 class TextDelta(msgspec.Struct, frozen=True, gc=False):
@@ -262,15 +263,6 @@ class Halves:
         """Return what stands for a half that has waited in vain."""
         held, self.held = self.held, ""
         return whole_characters(held)
-
-
-def whole_characters(text: str) -> str:
-    """Join the halves of split characters, and replace halves without the other half, which no encoder takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 @dataclass(slots=True)

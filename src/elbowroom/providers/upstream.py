@@ -13,9 +13,10 @@ import msgspec
 
 from elbowroom.errors import ContextOverflow, ElbowroomError, StreamCut, UpstreamError, UpstreamTimeout
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.providers.base import ModelInfo, whole_characters
+from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
 from elbowroom.tokens.count import VALUE_LETTERS, left_of
+from elbowroom.tokens.files import whole_characters
 
 CONNECT_SECONDS: Final = 1.5
 FIRST_BYTE_SECONDS = 1800.0  # a large prompt on a slow machine is read for many minutes

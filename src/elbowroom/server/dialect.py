@@ -1,6 +1,5 @@
 """One way from a request to its answer for chats, responses and messages: a dialect says how the answer is written."""
 
-import json
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,7 +7,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from elbowroom.agents.answer import Answer, AnswerEvent, Sink, ToolCall
+from elbowroom.agents.answer import Answer, AnswerEvent, Sink
 from elbowroom.agents.answering import Begun
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
@@ -93,12 +92,3 @@ def text_in(value: Mapping[str, Any], name: str, where: str) -> str:
 def content_of(parts: Sequence[Mapping[str, Any]]) -> str | Sequence[Mapping[str, Any]]:
     """Return parts as the content of a chat's message: as one text where nothing but text is among them."""
     return "\n".join(part["text"] for part in parts) if all(part["type"] == "text" for part in parts) else parts
-
-
-def arguments_of(call: ToolCall) -> dict[str, Any] | None:
-    """Return the arguments of a call as an object; None where they are none."""
-    try:
-        given = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return None
-    return given if isinstance(given, dict) else None

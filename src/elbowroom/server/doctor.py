@@ -5,9 +5,10 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from elbowroom.agents.running import ServerStopping
+from elbowroom.server.event_stream import unkept
 from elbowroom.server.guard import for_paired
 from elbowroom.server.state import ENVIRONMENT, SETTINGS
 
@@ -39,9 +40,7 @@ class DoctorRoute:
         if running.cancelled():
             raise ServerStopping
         findings = running.result()
-        return web.json_response(
-            {"data": [_described(found) for found in findings]}, headers={hdrs.CACHE_CONTROL: "no-store"}
-        )
+        return unkept({"data": [_described(found) for found in findings]})
 
     async def end(self, app: web.Application) -> None:
         """End the examination, since the server ends."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from elbowroom.agents.answer import ClientLeft
 from elbowroom.errors import ElbowroomError, is_panic
@@ -35,6 +35,11 @@ async def json_answer(answer: Mapping[str, Any], headers: Mapping[str, str] | No
     # As a file it is sent piece by piece.
     body = text if len(text) < LARGE_BYTES else io.BytesIO(text)
     return web.Response(body=body, headers=headers, content_type="application/json", charset="utf-8")
+
+
+def unkept(value: Mapping[str, Any], status: int = 200) -> web.Response:
+    """Return an answer with a JSON object that no cache keeps."""
+    return web.json_response(value, status=status, headers={hdrs.CACHE_CONTROL: "no-store"})
 
 
 class Encoder(Protocol[Event_contra, Result_contra]):

@@ -4,10 +4,11 @@ import logging
 import time
 from typing import Any, Final
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from elbowroom.connect.pairing import ROUTE, VALID_SECONDS, PairingCode
 from elbowroom.errors import NotFound, RequestError
+from elbowroom.server.event_stream import unkept
 from elbowroom.server.guard import CLAIM, check_may_pair, for_owner, person_of
 from elbowroom.server.people import note
 from elbowroom.server.request import read_json
@@ -40,7 +41,7 @@ class PairingRoutes:
     async def make_code(self, request: web.Request) -> web.Response:
         """Make a code; one that was made before is not valid any more."""
         expires, self._person = int(time.time()) + VALID_SECONDS, person_of(request)
-        return _answer({"code": self._code.make(), "expires": expires}, 201)
+        return unkept({"code": self._code.make(), "expires": expires}, 201)
 
     async def claim(self, request: web.Request) -> web.Response:
         """Pair the program that sends the code with whoever made it, and answer with its token, told only now.
@@ -57,14 +58,14 @@ class PairingRoutes:
         paired, token = await people.pair(self._person, name)
         await people.note(self._person, "added", f"paired {name}")
         log.info("%s was paired.", paired.name)
-        return _answer({"token": token, "id": paired.id, "name": paired.name}, 201)
+        return unkept({"token": token, "id": paired.id, "name": paired.name}, 201)
 
 
 async def list_devices(request: web.Request) -> web.Response:
     """List what is paired, the one paired last first."""
     paired = await request.app[SHARED].store.people.all(["paired"])
     shown = ("id", "name", "created", "last_used")
-    return _answer({"data": [{name: token.described[name] for name in shown} for token in paired]})
+    return unkept({"data": [{name: token.described[name] for name in shown} for token in paired]})
 
 
 async def revoke(request: web.Request) -> web.Response:
@@ -92,7 +93,3 @@ def _name(body: dict[str, Any]) -> str:
     if not line.strip(JOINER):
         raise RequestError("name has to have a letter that can be seen.", param="name")
     return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1].rstrip()}…"
-
-
-def _answer(value: dict[str, Any], status: int = 200) -> web.Response:
-    return web.json_response(value, status=status, headers={hdrs.CACHE_CONTROL: "no-store"})

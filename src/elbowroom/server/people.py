@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from elbowroom.errors import NotFound, RequestError, TokenNeeded
+from elbowroom.server.event_stream import unkept
 from elbowroom.server.guard import RULES, for_owner, person_of
 from elbowroom.server.request import read_json
 from elbowroom.server.state import SHARED
@@ -45,7 +46,7 @@ def keys_of(patch: Mapping[str, Any], before: str = "") -> Iterator[str]:
 async def list_people(request: web.Request) -> web.Response:
     """List people and programs that speak for people, the newest first."""
     tokens = await request.app[SHARED].store.people.all(ROLES)
-    return _answer({"data": [token.described for token in tokens]})
+    return unkept({"data": [token.described for token in tokens]})
 
 
 async def add_person(request: web.Request) -> web.Response:
@@ -60,7 +61,7 @@ async def add_person(request: web.Request) -> web.Response:
         raise TokenNeeded
     made, token = await request.app[SHARED].store.people.add(name.strip(), role)
     await note(request, "added", f"{role} {made.name}")
-    return _answer({"token": token, **made.described}, 201)
+    return unkept({"token": token, **made.described}, 201)
 
 
 async def change_person(request: web.Request) -> web.Response:
@@ -70,7 +71,7 @@ async def change_person(request: web.Request) -> web.Response:
     if changed is None:
         raise _nobody()
     await note(request, "changed", f"{role} {changed.name}", ["role"])
-    return _answer(changed.described)
+    return unkept(changed.described)
 
 
 async def renew_token(request: web.Request) -> web.Response:
@@ -80,7 +81,7 @@ async def renew_token(request: web.Request) -> web.Response:
         raise _nobody()
     made, token = renewed
     await note(request, "changed", f"{made.role} {made.name}", ["token"])
-    return _answer({"token": token, **made.described}, 201)
+    return unkept({"token": token, **made.described}, 201)
 
 
 async def revoke_person(request: web.Request) -> web.Response:
@@ -99,7 +100,7 @@ async def list_acts(request: web.Request) -> web.Response:
         {"at": int(act.at), "by": act.person or None, "did": act.did, "what": act.what, "keys": act.keys}
         for act in acts
     ]
-    return _answer({"data": shown})
+    return unkept({"data": shown})
 
 
 async def _read(request: web.Request) -> dict[str, Any]:
@@ -118,7 +119,3 @@ def _role_of(body: Mapping[str, Any], usual: Role | None) -> Role:
 
 def _nobody() -> NotFound:
     return NotFound("Nobody has a token with this id; it may have been revoked already.", code="no_such_user")
-
-
-def _answer(value: dict[str, Any], status: int = 200) -> web.Response:
-    return web.json_response(value, status=status, headers={hdrs.CACHE_CONTROL: "no-store"})

@@ -4,11 +4,12 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from elbowroom.agents.offered import SettingsToolbox
 from elbowroom.elsewhere import WORK_SECONDS, look
 from elbowroom.errors import NotFound
+from elbowroom.server.event_stream import unkept
 from elbowroom.server.guard import for_paired
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ class VaultRoutes:
 
     async def show(self, request: web.Request) -> web.Response:
         """List the changes of all agents that are not undone, the newest first. Raises NotFound without a vault."""
-        return _answer({"data": await asyncio.to_thread(self._newest)})
+        return unkept({"data": await asyncio.to_thread(self._newest)})
 
     async def undo(self, request: web.Request) -> web.Response:
         """Undo one change. Raises NoSuchChange, Moved where a note has changed since, and NotFound without a vault."""
         notes = await asyncio.to_thread(self._notes)
         told = await look(notes.vault.root, lambda: notes.undo_change(request.match_info["id"]), WORK_SECONDS)
-        return _answer({"id": request.match_info["id"], "told": told})
+        return unkept({"id": request.match_info["id"], "told": told})
 
     def _newest(self) -> list[dict[str, Any]]:
         return [_described(entry) for entry in islice(self._notes().journal.newest(), MOST_LISTED)]
@@ -62,7 +63,3 @@ def _described(entry: "Entry") -> dict[str, Any]:
         "when": entry.when,
         "notes": list(dict.fromkeys(paths)),
     }
-
-
-def _answer(value: dict[str, Any]) -> web.Response:
-    return web.json_response(value, headers={hdrs.CACHE_CONTROL: "no-store"})

@@ -209,7 +209,7 @@ def _is_there(root: Path, folder: str) -> bool:
     """Tell whether the vault has this folder, whatever the case of its letters."""
     here = [root]
     for name in folder.split("/"):
-        here = [found for parent in here for found in _folders_in(parent) if _folded(found.name) == _folded(name)]
+        here = [found for parent in here for found in _folders_in(parent) if folded(found.name) == folded(name)]
     return bool(here)
 
 
@@ -220,7 +220,8 @@ def _folders_in(parent: Path) -> list[Path]:
         return []
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return a name as folders compare it that tell no capitals from small letters."""
     return unicodedata.normalize("NFC", name).casefold()
 
 

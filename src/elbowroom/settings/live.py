@@ -11,11 +11,12 @@ from elbowroom.settings.keys import Key, Problem, wrong_settings
 from elbowroom.settings.load import (
     Flags,
     LoadedSettings,
-    load_settings,
     overrides,
+    read_file,
     settings_of,
     usable_settings,
     usable_settings_of,
+    with_agents,
 )
 from elbowroom.settings.shared import AgentList, SharedAgents
 
@@ -119,8 +120,8 @@ class LiveSettings:
 
     def _read_again(self, *, must_exist: bool) -> None:
         try:
-            loaded = self._loaded_anew(must_exist=must_exist)
-            self._check_what_stays_open(loaded)
+            written = read_file(self._path, must_exist=must_exist)
+            loaded = self.would_be(with_agents(written, self._agents.rows if self._agents else None))
         except SettingsError as error:
             self.wrong = error.fields if isinstance(error, WrongSettings) else (("", error.message),)
             log.error("The changed settings are wrong; the last good ones stay in force.\n%s", error)  # noqa: TRY400
@@ -137,16 +138,6 @@ class LiveSettings:
         self._loaded, self.wrong = loaded, loaded.left_out
         if self.when_changed:
             self.when_changed()
-
-    def _loaded_anew(self, *, must_exist: bool) -> LoadedSettings:
-        """Return the settings of the file; raises SettingsError for what is wrong now and was not left out before."""
-        agents, given = self._agents.rows if self._agents else None, (self._path, self._environ, self._flags)
-        try:
-            return load_settings(*given, must_exist=must_exist, agents=agents)
-        except WrongSettings as error:
-            if not {*error.fields} <= {*self._loaded.left_out}:
-                raise
-            return usable_settings(*given, must_exist=must_exist, agents=agents)
 
     def _check_what_stays_open(self, loaded: LoadedSettings) -> None:
         """Refuse to remove the token while the server still listens to other machines, whatever host the file names."""

@@ -52,40 +52,25 @@ class LoadedSettings:
         return self.path.parent
 
 
-def load_settings(
-    path: Path,
-    environ: Mapping[str, str],
-    flags: Flags,
-    *,
-    must_exist: bool = False,
-    agents: Sequence[Mapping[str, Any]] | None = None,
-) -> LoadedSettings:
+def load_settings(path: Path, environ: Mapping[str, str], flags: Flags, *, must_exist: bool = False) -> LoadedSettings:
     """Read the file, apply the environment and the flags, and check the result.
 
-    `flags` maps keys such as `("server", "port")` to values; None means that the flag was not given. `agents` take the
-    place of those in the file.
+    `flags` maps keys such as `("server", "port")` to values; None means that the flag was not given.
 
     Raises SettingsError, which names the place, the key, the value and what is accepted.
     """
-    written = _read_file(path, must_exist=must_exist)
-    return settings_of(with_agents(written, agents), path, environ, flags)
+    return settings_of(read_file(path, must_exist=must_exist), path, environ, flags)
 
 
 def usable_settings(
-    path: Path,
-    environ: Mapping[str, str],
-    flags: Flags,
-    *,
-    must_exist: bool = False,
-    agents: Sequence[Mapping[str, Any]] | None = None,
+    path: Path, environ: Mapping[str, str], flags: Flags, *, must_exist: bool = False
 ) -> LoadedSettings:
     """Read the settings as `load_settings` does, and leave out what is wrong in the file, which is told.
 
     Raises SettingsError where the file is no TOML, where what is wrong is no part of it, and where leaving it out would
     open the server.
     """
-    written = _read_file(path, must_exist=must_exist)
-    return usable_settings_of(with_agents(written, agents), path, environ, flags)
+    return usable_settings_of(read_file(path, must_exist=must_exist), path, environ, flags)
 
 
 def usable_settings_of(
@@ -160,7 +145,8 @@ def parse_file(content: bytes, path: Path) -> dict[str, Any]:
         raise SettingsError(f"The settings file {path} is not valid TOML: {error}.") from None
 
 
-def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
+def read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
+    """Return the content of the settings file, nothing where there is none. Raises SettingsError."""
     try:
         return parse_file(path.read_bytes(), path)
     except FileNotFoundError:

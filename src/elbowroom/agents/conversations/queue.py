@@ -15,7 +15,7 @@ from elbowroom.agents.running import RunningAnswer
 from elbowroom.caches import Recent
 from elbowroom.context.conversation import Change, Queued, QueuedMessage, QueueDropped, QueueMode, QueueTaken
 from elbowroom.context.outputs import one_line
-from elbowroom.context.transcript import Message, text_of
+from elbowroom.context.transcript import Message, as_json, size_in_bytes, text_of
 from elbowroom.errors import BodyTooLarge, ContextOverflow, ElbowroomError, RequestError, UpstreamRejected
 
 STEER: Final[frozenset[QueueMode]] = frozenset({"steer"})
@@ -300,7 +300,7 @@ class MessageQueue:
                 self._waiting.setdefault(item.conversation, []).append(item)
 
     def _made(self, conversation: str, message: Message, mode: QueueMode, key: str = "") -> QueuedMessage:
-        size = _bytes_of(message)
+        size = size_in_bytes(as_json(message))
         if size > MOST_BYTES:
             raise BodyTooLarge(f"A message of {size:,} bytes is more than the {MOST_BYTES:,} that may wait in a queue.")
         return QueuedMessage(_id_of(conversation, key), conversation, message, mode, self._clock())
@@ -348,10 +348,6 @@ def _id_of(conversation: str, key: str) -> str:
         return f"qmsg_{secrets.token_hex(ID_BYTES)}"
     named = json.dumps([conversation, key]).encode()
     return f"qmsg_{hashlib.blake2b(named, digest_size=ID_BYTES).hexdigest()}"
-
-
-def _bytes_of(message: Message) -> int:
-    return len(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 @dataclass(slots=True)

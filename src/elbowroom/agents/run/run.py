@@ -42,7 +42,7 @@ from openai.types.responses import (
 )
 from openai.types.responses.response_reasoning_item import Summary
 
-from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall, read_failure
+from elbowroom.agents.answer import Answer, AnswerGuard, Notice, Reply, Sink, ToolCall
 from elbowroom.agents.broken_json import levels
 from elbowroom.agents.conversations import HANDED_OVER
 from elbowroom.agents.offered import NO_ARGUMENTS, Handoff, NamedAgent, Offered, RunAgent, offered_to
@@ -54,8 +54,9 @@ from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn import RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
 from elbowroom.errors import ElbowroomError, RequestError
-from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import AgentSettings
+from elbowroom.store.base import retrieved
+from elbowroom.tokens.files import whole_characters
 
 for _built_late in (Response, ResponseCompletedEvent):
     _built_late.model_rebuild()  # now, in a thread: pydantic would do so at the first use, on the event loop
@@ -114,7 +115,7 @@ async def _run_to_the_end(first: SdkAgent, calls: ToolCalls) -> None:
     finally:
         result.cancel()
         if (loop := result.run_loop_task) is not None:
-            loop.add_done_callback(read_failure)
+            loop.add_done_callback(retrieved)
             await asyncio.wait([loop], timeout=ENDING_SECONDS)
         await calls.ended()  # for which the SDK does not wait
         vars(result).update(_sandbox_cleanup=None, run_loop_task=None)  # which know the result, with all that was said

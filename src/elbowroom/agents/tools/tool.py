@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from elbowroom.agents.answer import Answer, ToolCall, name_in_lm_studio, read_failure
+from elbowroom.agents.answer import Answer, ToolCall, name_in_lm_studio
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.request import Caller
 from elbowroom.context.compaction import summary_of_calls
@@ -25,6 +25,7 @@ from elbowroom.context.outputs import one_line
 from elbowroom.context.transcript import Message, Transcript, as_json
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.model import ToolKind
+from elbowroom.store.base import retrieved
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +226,7 @@ async def result_of(tool: ServerTool, written: str, seconds: float | None = None
         takes = ", ".join(tool.parameters.get("properties") or ()) or "nothing"
         return _failed(f"the arguments are not a JSON object. {tool.name} takes: {takes}.")
     task = asyncio.ensure_future(tool.call(arguments))
-    task.add_done_callback(read_failure)
+    task.add_done_callback(retrieved)
     try:
         await asyncio.wait([task], timeout=None if tool.limits_itself else seconds)
         if not task.done():

@@ -4,6 +4,7 @@ from elbowroom.agents.turn.asking import Asking
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.entries import Entries
 from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.forgetting import last_came_back, let_go
 from elbowroom.agents.turn.gauge import note_fill
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.agents.turn.standing import Standing, put_in_words, standing_summary, take_back
@@ -23,6 +24,8 @@ __all__ = [
     "Shared",
     "Standing",
     "Turn",
+    "last_came_back",
+    "let_go",
     "note_fill",
     "put_in_words",
     "standing_summary",

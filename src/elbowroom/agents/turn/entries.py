@@ -60,6 +60,11 @@ class Entries:
         note = [{"role": "user", "content": note_of(passages)}] if passages else []
         self.keep(key_of_note(key), [*note, *said], Written(0, 0, 0, NOTED), ())
 
+    async def forgotten(self, chain: Chain) -> list[str]:
+        """Return the passages that the person never wants to come back in a conversation."""
+        found = await self.noted([key_of_forgotten(chain)])
+        return [text_of(message) for messages in found.values() for message in messages]
+
     async def part_answered(self, key: str) -> str | None:
         """Return what a pruning agent has answered about a part; None where that is not known."""
         found = (await self.noted([key])).get(key)

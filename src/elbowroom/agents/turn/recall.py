@@ -1,20 +1,19 @@
 """Recalls the compactions of earlier turns."""
 
 import logging
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.request import Caller
 from elbowroom.agents.tools.recall import Past
-from elbowroom.agents.turn.entries import Entries, key_of_forgotten
+from elbowroom.agents.turn.entries import Entries
 from elbowroom.agents.turn.keeping import Keeping
 from elbowroom.agents.turn.state import CompactionLock, CompactionNotes
 from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import is_summary_message
 from elbowroom.context.conversation import KeptTurn
 from elbowroom.context.ledger import (
-    NOTED,
     PRUNED,
     SHORTENED,
     UNCHANGED,
@@ -25,8 +24,7 @@ from elbowroom.context.ledger import (
 )
 from elbowroom.context.prompt import Item, Prompt, items_of, recalled, stands_for
 from elbowroom.context.put_back import Expanded, expanded
-from elbowroom.context.transcript import Message, text_of
-from elbowroom.context.unasked import Passage, note_in, note_of, with_note, without_note
+from elbowroom.context.transcript import Message
 
 log = logging.getLogger(__name__)
 MUCH_LARGER: Final = (5, 4)
@@ -73,39 +71,7 @@ class Recall:
     @property
     def recalled_place(self) -> int:
         """Return the place in the chain up to which that compaction stands; -1 where none was recalled."""
-        return self._found[0] if self._found is not None else -1
-
-    async def forgotten(self) -> list[str]:
-        """Return the passages that the person never wants to come back in this conversation."""
-        found = await self.entries.noted([key_of_forgotten(self.chain)])
-        return [text_of(message) for messages in found.values() for message in messages]
-
-    async def forget(self, key: str, numbers: Container[int]) -> list[Passage]:
-        """Let passages, by their numbers from 1 on, no longer stand with the message of this key, nor come back again.
-
-        Return those that did stand there.
-        """
-        passages = (await self.entries.came_back([key])).get(key, ())
-        gone = [each for number, each in enumerate(passages, 1) if number in numbers]
-        if not gone:
-            return []
-        left = [each for each in passages if each not in gone]
-        before = (await self.entries.notes_of([key])).get(key, "")
-        self.entries.keep_note(key, left)
-        async for _, entry in self.entries.of(self.chain):
-            if any(note_in(message) == before for message in entry.messages):
-                messages = [_noted_anew(each, before, left) for each in entry.messages]
-                self.entries.keep(entry.key, messages, entry.written, self.of_client)
-        unwanted = [*await self.forgotten(), *(each.text for each in gone)]
-        said = [{"role": "user", "content": text} for text in dict.fromkeys(unwanted)]
-        self.entries.keep(key_of_forgotten(self.chain), said, Written(0, 0, 0, NOTED), ())
-        await self.entries.notes.saved()
-        return gone
-
-    async def last_came_back(self) -> tuple[str, Sequence[Passage]]:
-        """Return the key of the last message with which passages came back, and these; empty where none did."""
-        found = await self.entries.came_back(self.chain.keys)
-        return next(((key, found[key]) for key in reversed(self.chain.keys) if found.get(key)), ("", ()))
+        return _place_of(self._found)
 
     async def pins(self) -> dict[str, Message]:
         """Return the client's messages that the person has pinned, by their keys."""
@@ -144,10 +110,9 @@ class Recall:
         found = await self._fitting(budget, size, waits=waits)
         if found is not None:
             self._found, self.keeping.replaces = found, found[1]
+            self._came_back = await self.entries.notes_of(self.chain.keys[found[0] + 1 :])
         elif self._turns:
             return prompt, False  # it has been put back already
-        if found is not None:
-            self._came_back = await self.entries.notes_of(self.chain.keys[found[0] + 1 :])
         prompt = self._begun(prompt, await self._put_back(self._found))
         if found is not None and self._kept is not None and found[1].rung not in (PRUNED, SHORTENED):
             self._kept.reused(found[1].before, found[1].after)
@@ -177,7 +142,7 @@ class Recall:
         if not count or prompt.has_taken_in_own or len(prompt.of_client) != len(prompt.base):
             return None
         less = self._turns[(count + 1) // 2 :]
-        return self._begun(prompt, self._expanded(less, self._found) if less else Expanded(self.items))
+        return self._begun(prompt, self._expanded(less, self._found))
 
     async def _fitting(self, budget: Budget, size: Measured, *, waits: bool) -> tuple[int, Entry] | None:
         half, found = budget.window // 2, list[tuple[int, Entry]]()
@@ -235,14 +200,13 @@ class Recall:
         turns: Sequence[KeptTurn] = ()
         if self._kept is not None and len(self.chain.keys) > 1:
             try:
-                turns = await self._kept.hidden(self.chain, found[0] if found is not None else -1)
+                turns = await self._kept.hidden(self.chain, _place_of(found))
             except Exception:
                 log.exception("What an agent has read in a conversation cannot be put back.")
-        return self._expanded(turns, found) if turns else Expanded(self.items)
+        return self._expanded(turns, found)
 
     def _expanded(self, turns: Sequence[KeptTurn], found: tuple[int, Entry] | None) -> Expanded:
-        place = found[0] if found is not None else -1
-        return expanded(self.items, self.chain, place, turns)
+        return expanded(self.items, self.chain, _place_of(found), turns) if turns else Expanded(self.items)
 
     def _begun(self, prompt: Prompt, whole: Expanded) -> Prompt:
         """Return the prompt that begins with the compaction that was found, followed by these messages."""
@@ -271,12 +235,8 @@ class Recall:
         return last is not None and last.get("role") == spoken[-1].message.get("role") and stands
 
 
-def _noted_anew(message: Message, note: str, passages: Sequence[Passage]) -> Message:
-    """Return a message that has this note with these passages instead; any other one as it is."""
-    if note_in(message) != note:
-        return message
-    plain = without_note(message)
-    return with_note(plain, note_of(passages)) if passages else plain
+def _place_of(found: tuple[int, Entry] | None) -> int:
+    return found[0] if found is not None else -1
 
 
 def _messages(items: Sequence[Item]) -> list[Message]:

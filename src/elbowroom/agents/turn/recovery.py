@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from elbowroom.agents.answer import Notice, Sink, read_failure
+from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.prompt import LEAST_GUESS, LEAST_LESSON, LearnedWindows, PromptSize
 from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message
@@ -28,6 +28,7 @@ from elbowroom.errors import (
 )
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.providers.lmstudio import find_model
+from elbowroom.store.base import retrieved
 from elbowroom.tokens.counter import Truncation, media_in
 from elbowroom.tokens.images import images_in
 
@@ -225,7 +226,7 @@ def _usable(overflow: ContextOverflow, prompt: int) -> int:
 async def ready_model(provider: Provider, model: str, tell: Sink) -> ModelInfo:
     """Return the model, loaded, with the window that it has now. Raises what the provider's `ready` raises."""
     ready = asyncio.ensure_future(provider.ready(model))
-    ready.add_done_callback(read_failure)
+    ready.add_done_callback(retrieved)
     try:
         done, _ = await asyncio.wait([ready], timeout=QUIET_SECONDS)
         if done or not await _is_loading(provider, model):

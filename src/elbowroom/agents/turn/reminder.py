@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from elbowroom.agents.answer import Notice, Sink, read_failure
+from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.agents.tools.recall import PastIndex, PastMessage
 from elbowroom.agents.turn.recall import Recall
@@ -17,6 +17,7 @@ from elbowroom.context.observations import Observations
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import text_of
 from elbowroom.context.unasked import Found, Passage, chosen, note_of, pointed_at, told_days
+from elbowroom.store.base import retrieved
 
 log = logging.getLogger(__name__)
 INDEX_SECONDS: Final = 1.0
@@ -47,7 +48,7 @@ class Reminder:
             return
         self._searched = gone
         self._searching = asyncio.create_task(asyncio.to_thread(self._found_among, gone))
-        self._searching.add_done_callback(read_failure)
+        self._searching.add_done_callback(retrieved)
 
     async def reminded(self, prompt: Prompt, room: int, size_of: SizeOf) -> Prompt:
         """Return the prompt with what its last message is about in so many tokens; a chat never fails for that."""
@@ -105,7 +106,7 @@ class Reminder:
             return []
         times = await self._times({each.message for each in pointed})
         dated = [replace(each, at=times.get(each.message)) for each in pointed]
-        said = "\n".join([others, message, *await self.recall.forgotten()])
+        said = "\n".join([others, message, *await self.recall.entries.forgotten(self.recall.chain)])
         return await asyncio.to_thread(chosen, dated, said, room, size_of)
 
     async def _times(self, places: Iterable[int]) -> Mapping[int, float]:

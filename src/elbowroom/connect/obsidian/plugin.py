@@ -11,7 +11,7 @@ from functools import partial
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from elbowroom.elsewhere import read_plain
 from elbowroom.errors import Conflict, ElbowroomError, what_failed
@@ -56,10 +56,10 @@ def version_of(manifest: bytes) -> str:
     return _told_by(manifest, "version")
 
 
-def _told_by(manifest: bytes, key: str) -> str:
-    """Return a text of a manifest, empty where it has none."""
+def _told_by(content: bytes, key: str) -> str:
+    """Return a text that an object in JSON has under a key, empty where it has none."""
     try:
-        value = json.loads(manifest)
+        value = json.loads(content)
     except (ValueError, RecursionError):
         return ""
     told = value.get(key) if isinstance(value, dict) else None
@@ -156,12 +156,7 @@ class PluginFolder:
 
     def address(self) -> str | None:
         """Return the address in the plugin's settings; None where they have none."""
-        try:
-            value: Any = json.loads(self._read(DATA) or b"")
-        except (ValueError, RecursionError):
-            return None
-        address = value.get("address") if isinstance(value, dict) else None
-        return address if isinstance(address, str) and address.isprintable() else None
+        return _told_by(self._read(DATA) or b"", "address") or None
 
     def removing(self, *, with_data: bool) -> list[Change]:
         """Return what takes the files away; the plugin's settings only if that is wanted."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from elbowroom.elsewhere import LOOK_SECONDS, NotAnswering, glance, read_plain
 from elbowroom.errors import ElbowroomError, RequestError
+from elbowroom.settings.doubts import folded
 from elbowroom.settings.fields import expanded
 
 USUAL: Final = ".obsidian"
@@ -140,7 +141,7 @@ def chosen_vault(known: KnownVaults, named: str) -> Vault:
 
 
 def _by_name(known: KnownVaults, named: str) -> Vault | None:
-    for same in (str, _folded):
+    for same in (str, folded):
         found = [vault for vault in known.vaults if same(vault.name) == same(named)]
         if len(found) == 1:
             return found[0]
@@ -157,10 +158,6 @@ def _by_path(known: KnownVaults, named: str) -> Vault:
         there = f" Obsidian knows these:{_listed(known.vaults)}" if known.vaults else ""
         raise ElbowroomError(" ".join([*known.problems, f"There is no vault and no folder {named}."]) + there)
     return next((vault for vault in known.vaults if os.path.realpath(vault.folder) == real), Vault(folder))
-
-
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _listed(vaults: Sequence[Vault]) -> str:

@@ -29,7 +29,6 @@ LISTED: Final = (12, 6, 3, 1, 0)
 """How many of a kind are named, from much room to little."""
 
 LONGEST_NAMED: Final = 60
-LONGEST_BEGINNING: Final = 200
 INDENT: Final = "    "
 FAILED_TEST: Final = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 MOST_FAILED: Final = 5
@@ -105,7 +104,7 @@ def _done(use: Use, kinds: Mapping[str, ToolKind]) -> Done:
     below = error_below(text)
     error = failure_of(kind, use.arguments, text) if below is None else below
     outcome = _outcome(kind, text) or (standing_out(kind, text) if error is None else "")
-    brief = brief_failure(text if below is None else below, LONGEST_BEGINNING) if error is not None else ""
+    brief = brief_failure(text if below is None else below) if error is not None else ""
     return Done(kind, use.name, target_of(kind, use.arguments), outcome, error, brief)
 
 

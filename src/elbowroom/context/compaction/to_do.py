@@ -3,7 +3,6 @@
 A summary carries both. Of its own things a pruning agent may close one, but none goes because it is not named again.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from elbowroom.context.compaction.coverage import words_of
 from elbowroom.context.outputs import error_in, one_line
-from elbowroom.context.transcript import Group, uses_in
+from elbowroom.context.transcript import Group, object_in, uses_in
 
 Thing = tuple[str, str]
 """The status of a thing on such a list, and what it is."""
@@ -71,11 +70,7 @@ def _lists_in(arguments: str) -> list[list[Any]]:
     """Return the lists in the arguments of a call that may set a list, or empty one; none for all others."""
     if f'"{STATUS}"' not in arguments and EMPTY.search(arguments) is None:
         return []
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return []
-    return [value for value in given.values() if isinstance(value, list)] if isinstance(given, dict) else []
+    return [value for value in (object_in(arguments) or {}).values() if isinstance(value, list)]
 
 
 def _things_in(given: Sequence[list[Any]]) -> list[Thing]:

@@ -1,6 +1,5 @@
 """Judges a compaction by code alone: what of the conversation the shorter one still holds."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from elbowroom.context.compaction.coverage import Coverage, sentences_of
 from elbowroom.context.compaction.division import QUOTING, Division, carried_by, is_summary, said_in
 from elbowroom.context.compaction.identifiers import find_identifiers, stands_in
 from elbowroom.context.compaction.outcome import Verdict
-from elbowroom.context.transcript import Group, Message, called, calls_of, text_of
+from elbowroom.context.transcript import Group, Message, called, calls_of, object_in, text_of, uses_in
 
 OWN_FIGURES: Final = re.compile(
     r"tool_output_cache(?:_grep)?|recall_conversation|\(\d+ steps? (?:is|are) not listed\.\)|"
@@ -88,16 +87,9 @@ def identifiers_in(told: str) -> set[str]:
 
 def unpaired(prompt: Sequence[Message]) -> int:
     """Return how many calls have no result right after them, and how many results no call before them."""
-    waiting: set[str] = set()
-    strange = 0
-    for message in prompt:
-        if message.get("role") == "tool":
-            strange += str(message.get("tool_call_id")) not in waiting
-            waiting.discard(str(message.get("tool_call_id")))
-        else:
-            strange += len(waiting)
-            waiting = {str(call.get("id")) for call in calls_of(message)}
-    return strange + len(waiting)
+    uses = list(uses_in(prompt))
+    results = sum(1 for message in prompt if message.get("role") == "tool")
+    return len(uses) + results - 2 * sum(use.result is not None for use in uses)
 
 
 def all_said(messages: Sequence[Message]) -> str:
@@ -110,8 +102,5 @@ def all_said(messages: Sequence[Message]) -> str:
 
 
 def _values(arguments: str) -> str:
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    return " ".join(map(str, given.values())) if isinstance(given, dict) else arguments
+    given = object_in(arguments)
+    return arguments if given is None else " ".join(map(str, given.values()))

@@ -7,7 +7,6 @@ and cut.
 """
 
 import ast
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from elbowroom.context.outputs.failures import (
 )
 from elbowroom.context.outputs.output import words_in
 from elbowroom.context.outputs.view import bytes_of_whole, ref_in_view
-from elbowroom.context.transcript import Group, as_json, text_of
+from elbowroom.context.transcript import Group, as_json, object_in, text_of
 from elbowroom.settings.model import ToolKind
 
 NEWS: Final = "; it says: "
@@ -47,6 +46,7 @@ NOTE: Final = re.compile(
 LONGEST_TARGET: Final = 100
 LONGEST_DEED: Final = 60
 LONGEST_BEGINNING: Final = 60
+LONGEST_FAILURE: Final = 200
 LONGEST_VALUE: Final = 40
 LEAST_LINE: Final = 24
 PATHS: Final = ("path", "file_path", "filepath", "filename", "file")
@@ -158,10 +158,10 @@ def failure_of(kind: ToolKind, arguments: str, text: str) -> str | None:
     return failure_in(_unwrapped(text).text, only_reads=only_reads(arguments)) or error
 
 
-def brief_failure(text: str, longest: int) -> str:
+def brief_failure(text: str) -> str:
     """Return in one line what says most of a failure: of an output the lines that tell it, else its beginning."""
     told = (line for line in lines_that_fail(_unwrapped(text).text) if line.strip())
-    return one_line(" / ".join(line.strip() for line in told) or text, longest)
+    return one_line(" / ".join(line.strip() for line in told) or text, LONGEST_FAILURE)
 
 
 def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
@@ -176,7 +176,7 @@ def telling_parts(kind: ToolKind, arguments: str, text: str) -> Sequence[Part]:
 
 def command_in(arguments: str) -> str:
     """Return the command of a shell that a call runs, also where it is given in words such as `bash -lc ...`."""
-    given = _object_in(arguments) or {}
+    given = object_in(arguments) or {}
     command = next((given[key] for key in COMMANDS if given.get(key)), "")
     if not isinstance(command, list):
         return str(command)
@@ -187,7 +187,7 @@ def command_in(arguments: str) -> str:
 def _passes_on(arguments: str) -> bool:
     """Tell whether a call carries out another tool's call, which is no command."""
     return not command_in(arguments) and any(
-        isinstance(value, dict | list) for value in (_object_in(arguments) or {}).values()
+        isinstance(value, dict | list) for value in (object_in(arguments) or {}).values()
     )
 
 
@@ -209,7 +209,7 @@ def _deed(kind: ToolKind, tool: str, arguments: str) -> str:
 
 def target_of(kind: ToolKind, arguments: str) -> str:
     """Return the target of a call: a file with its lines, a question, else its arguments."""
-    leaves = list(_leaves(_object_in(arguments) or {}))
+    leaves = list(_leaves(object_in(arguments) or {}))
     by_key = _by_key(leaves)
     asked = next((by_key[key] for key in QUESTIONS if by_key.get(key)), "") if kind == "query" else ""
     target = (asked or _first_target(by_key)) if kind in TARGETED else ""
@@ -220,7 +220,7 @@ def target_of(kind: ToolKind, arguments: str) -> str:
 
 def path_in(arguments: str) -> str:
     """Return the whole path, or the like, of what a call is about; empty where its arguments name none."""
-    return _first_target(_by_key(list(_leaves(_object_in(arguments) or {}))))
+    return _first_target(_by_key(list(_leaves(object_in(arguments) or {}))))
 
 
 def _first_target(by_key: Mapping[str, str]) -> str:
@@ -244,14 +244,6 @@ def _lines(leaves: Mapping[str, str]) -> str:
     if first is None and last is None:
         return ""
     return f" lines {max(1, first or 1)}-{'' if last is None else last}"
-
-
-def _object_in(arguments: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _leaves(value: object, key: str = "", depth: int = 4) -> Iterator[tuple[str, str]]:
@@ -293,14 +285,14 @@ def outcome_of_tests(text: str) -> str:
     return ", ".join(f"{number} {what}" for what, number in counts.items())
 
 
-def _beginning_of(text: str, longest: int = LONGEST_BEGINNING) -> str:
+def _beginning_of(text: str) -> str:
     """Return the first line of a result's own words that says something."""
     own = _unwrapped(text).text
     if own == text and (broken := BROKEN_ENVELOPE.match(text)):
-        own = text[broken.end() :][: 8 * longest].replace("\\\\n", "\n").replace("\\n", "\n")
+        own = text[broken.end() :][: 8 * LONGEST_BEGINNING].replace("\\\\n", "\n").replace("\\n", "\n")
     own = own.lstrip()
-    first = own[: 4 * longest].partition("\n")[0]
-    return one_line(first if len(first.strip()) >= LEAST_LINE else own, longest)
+    first = own[: 4 * LONGEST_BEGINNING].partition("\n")[0]
+    return one_line(first if len(first.strip()) >= LEAST_LINE else own, LONGEST_BEGINNING)
 
 
 def size_of_result(text: str) -> str:
@@ -323,7 +315,7 @@ def shorter_arguments(arguments: str) -> str:
     """
     if len(arguments) <= LONG_ARGUMENTS:
         return arguments
-    value = _object_in(arguments)
+    value = object_in(arguments)
     if value is None:
         return arguments
     for longest, depth in ((100, 4), (40, 4), (40, 1), (0, 1), (0, 0)):
@@ -411,11 +403,8 @@ def _opened(text: str) -> _Unwrapped | None:
         return _printed(text)
     if text.lstrip()[:1] != "{":
         return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return _from_json(value, text) if isinstance(value, Mapping) else None
+    value = object_in(text)
+    return _from_json(value, text) if value is not None else None
 
 
 def _printed(text: str) -> _Unwrapped | None:

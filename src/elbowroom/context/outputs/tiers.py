@@ -258,16 +258,12 @@ class _Pruning:
         """Return the text of a result in its new form; itself where that is no shorter."""
         if self._is_settled(use, use.text):
             return use.text
-        error, kind, keeps_errors = (
-            self._error_of(use, use.text),
-            kind_of(use.name, self.kinds),
-            self.limits.keeps_errors,
-        )
+        error, kind = self._error_of(use, use.text), kind_of(use.name, self.kinds)
         is_part = error is not None and kind == "execute"
         if (form == "trimmed" and not is_part) or (error is not None and len(error) > LONG_RESULT and not is_part):
             text = soft_trimmed(use.text, use.ref)
         else:
-            text = stub(kind, use.name, use.arguments, use.text, use.ref, keeps_errors=keeps_errors)
+            text = stub(kind, use.name, use.arguments, use.text, use.ref, keeps_errors=self.limits.keeps_errors)
         return text if len(text) < len(use.text) else use.text
 
     def _tokens_of(self, use: Use, arguments: str, text: str) -> int:

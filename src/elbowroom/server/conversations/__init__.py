@@ -14,7 +14,7 @@ from elbowroom.server.conversations.live import (
 )
 from elbowroom.server.conversations.locks import changing, hold
 from elbowroom.server.conversations.queue import add_queue_routes
-from elbowroom.server.conversations.routes import SEARCHES, add_conversation_routes
+from elbowroom.server.conversations.routes import SEARCHES, add_conversation_routes, whole_number
 from elbowroom.server.conversations.search import add_search_route, hits_in
 
 __all__ = [
@@ -36,5 +36,6 @@ __all__ = [
     "hits_in",
     "hold",
     "owner_asking",
+    "whole_number",
     "writer_elsewhere",
 ]

@@ -317,13 +317,13 @@ def answer_text(text: str) -> web.Response:
     return web.json_response(text=text, headers=headers)
 
 
-def whole_number(request: web.Request, name: str, usual: int, most: int) -> int:
-    """Return a query parameter as a whole number from 1 to `most`. Raises RequestError."""
+def whole_number(request: web.Request, name: str, usual: int, most: int, least: int = 1) -> int:
+    """Return a query parameter as a whole number from `least` to `most`. Raises RequestError."""
     given = request.query.get(name)
     if given is None:
         return usual
-    if not (given.isascii() and given.isdigit() and len(given) <= len(str(most)) and 1 <= int(given) <= most):
-        raise RequestError(f"{name} has to be a whole number from 1 to {most}, not {given[:40]!r}.", param=name)
+    if not (given.isascii() and given.isdigit() and len(given) <= len(str(most)) and least <= int(given) <= most):
+        raise RequestError(f"{name} has to be a whole number from {least} to {most}, not {given[:40]!r}.", param=name)
     return int(given)
 
 

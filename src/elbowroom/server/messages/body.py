@@ -1,6 +1,5 @@
 """Parses the body of `POST /v1/messages` into a chat request."""
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from elbowroom.agents.request import ChatRequest, parse_chat_request
+from elbowroom.context.transcript import object_in
 from elbowroom.errors import RequestError
 from elbowroom.server.messages.blocks import SealedCompaction, chat_messages
 from elbowroom.server.messages.management import Wanted, wanted_of
@@ -271,9 +271,5 @@ def _session(body: Mapping[str, Any]) -> str:
         return ""
     if found := SESSION.search(user):
         return found["id"]
-    try:
-        named = json.loads(user)
-    except (ValueError, RecursionError):
-        return ""
-    session = named.get("session_id") if isinstance(named, dict) else None
+    session = (object_in(user) or {}).get("session_id")
     return session if isinstance(session, str) else ""

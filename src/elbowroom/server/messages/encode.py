@@ -10,9 +10,9 @@ from elbowroom.agents.conversations import TurnRecorder
 from elbowroom.context.compaction import Seal
 from elbowroom.context.conversation import StepUsage
 from elbowroom.context.outputs import AppliedEdit, ClearThoughts
+from elbowroom.context.transcript import object_in
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ReasoningDelta, TextDelta
-from elbowroom.server.dialect import arguments_of
 from elbowroom.server.encode import to_json, tokens_of, told_of
 from elbowroom.server.messages.blocks import signature_of, tool_use_id_of
 from elbowroom.server.messages.body import Thinking
@@ -243,7 +243,7 @@ class MessageEncoder:
         index = len(self.blocks)
         block = {"type": "tool_use", "id": tool_use_id_of(call.id), "name": call.name, "caller": DIRECT}
         # What is no object stands in one, which the client's tool refuses in words that the model can read.
-        given, wrapped = arguments_of(call), {"arguments": call.arguments}
+        given, wrapped = object_in(call.arguments), {"arguments": call.arguments}
         arguments, given = (call.arguments, given) if given is not None else (to_json(wrapped), wrapped)
         delta = {"type": "input_json_delta", "partial_json": arguments}
         self.blocks.append({**block, "input": given})

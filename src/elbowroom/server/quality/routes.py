@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from elbowroom.agents.catalog import Catalog, Target, why_no_answer
+from elbowroom.agents.dry_run import check_managed
 from elbowroom.agents.request import NOBODY
 from elbowroom.errors import Conflict, ElbowroomError, ModelNotFound, ModelUnavailable, RequestError
 from elbowroom.providers.base import ModelInfo, Provider
+from elbowroom.server.event_stream import unkept
 from elbowroom.server.guard import for_owner
 from elbowroom.server.request import read_json
 from elbowroom.server.state import CATALOG, PROVIDERS, SETTINGS, run_settings_of
@@ -80,7 +82,7 @@ class QualityRoutes:
 
     def _shown(self, status: int = 200) -> web.Response:
         shown = self._study.as_json() if self._study is not None else {"state": "none", "lines": []}
-        return web.json_response(shown, status=status, headers={hdrs.CACHE_CONTROL: "no-store"})
+        return unkept(shown, status)
 
 
 async def _begun(request: web.Request) -> "Study":
@@ -158,12 +160,7 @@ async def _model(name: Any, catalog: Catalog, loaded: Sequence[tuple[Provider, M
         provider, info = loaded[0]
         return Target(f"{provider.id}/{info.id}", provider, info.id)
     target = await catalog.resolve(name)
-    if not target.provider.manages_context:
-        raise RequestError(
-            f"The provider {target.provider.id!r} is passed through as it is: set manage_context = true to have its "
-            "conversations compacted.",
-            param="model",
-        )
+    check_managed(target)
     await _check_there(target)
     # Only the model matters: instructions of an agent would stand in front of each written conversation.
     return Target(f"{target.provider.id}/{target.model}", target.provider, target.model)

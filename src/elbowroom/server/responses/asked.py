@@ -94,7 +94,8 @@ async def read_asked(request: web.Request, until: ExitStack | None = None, *, on
     chat = await (at_leisure(request, parsed) if before is None else asyncio.to_thread(parsed))
     chat = await as_chat(request, chat, target, asked.body)
     if before is not None:
-        chat = replace(chat, caller=replace(chat.caller, chat_id=before.name))
+        row = before.conversation.row
+        chat = replace(chat, caller=replace(chat.caller, chat_id=row.name or row.id))
     seal = await seal_for() if asked.compaction is not None else None
     return Asked(asked, chat, target, seal, only_compacts)
 

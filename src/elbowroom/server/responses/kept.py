@@ -36,12 +36,6 @@ class KeptResponse:
         return response_id_of(self.node.last.turn)
 
     @property
-    def name(self) -> str:
-        """Return the name by which the next request finds the conversation."""
-        row = self.conversation.row
-        return row.name or row.id
-
-    @property
     def is_last(self) -> bool:
         """Tell whether nothing was said after it."""
         return not self.tree.goes_on_after(self.node)
@@ -93,12 +87,6 @@ class KeptConversation:
 
     conversation: Conversation
     tree: ConversationTree
-
-    @property
-    def name(self) -> str:
-        """Return the name by which the next request finds the conversation."""
-        row = self.conversation.row
-        return row.name or row.id
 
     @property
     def agent(self) -> str:

@@ -13,7 +13,7 @@ from elbowroom.agents.answering import Begun, answer, ignore
 from elbowroom.agents.turn import RunSettings
 from elbowroom.errors import Conflict, NotFound, RequestError
 from elbowroom.server.chat import counted
-from elbowroom.server.conversations import cancelled_elsewhere, changing, ended_elsewhere
+from elbowroom.server.conversations import cancelled_elsewhere, changing, ended_elsewhere, whole_number
 from elbowroom.server.dialect import answered
 from elbowroom.server.encode import PassedEncoder, to_json
 from elbowroom.server.event_stream import EventStream
@@ -140,7 +140,7 @@ async def show_response(request: web.Request) -> web.StreamResponse:
     if kept is None and not is_running:
         raise _unknown(response_id)
     if request.query.get("stream") in STREAMS:
-        encoder = KeptEncoder(_whole_number(request, "starting_after", -1, 0, MOST_EVENTS))
+        encoder = KeptEncoder(whole_number(request, "starting_after", -1, MOST_EVENTS, least=0))
         return await EventStream(request, response_id).answer(encoder, partial(_retold, request, response_id))
     return web.json_response(kept.described() if kept else unkept(response_id, "in_progress"), dumps=to_json)
 
@@ -149,7 +149,7 @@ async def _show_background(request: web.Request, background: BackgroundResponse)
     """Show a response that is or was answered in the background; with `stream` its events, also those to come."""
     if request.query.get("stream") not in STREAMS:
         return web.json_response(background.response, dumps=to_json)
-    after = _whole_number(request, "starting_after", -1, 0, MOST_EVENTS)
+    after = whole_number(request, "starting_after", -1, MOST_EVENTS, least=0)
     return await _followed(request, background.response["id"], background, after)
 
 
@@ -190,19 +190,10 @@ def json_of_page(request: web.Request, items: list[dict[str, Any]]) -> web.Respo
         if not places:
             raise RequestError(f"after has to be the id of an input item, not {after[:40]!r}.", param="after")
         items = items[places[0] + 1 :]
-    page = items[: _whole_number(request, "limit", USUAL_ITEMS, 1, MOST_ITEMS)]
+    page = items[: whole_number(request, "limit", USUAL_ITEMS, MOST_ITEMS)]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
     listed = {"object": "list", "data": page, **ends, "has_more": len(page) < len(items)}
     return web.json_response(listed, dumps=to_json)
-
-
-def _whole_number(request: web.Request, name: str, usual: int, least: int, most: int) -> int:
-    given = request.query.get(name)
-    if given is None:
-        return usual
-    if not (given.isascii() and given.isdigit() and len(given) <= len(str(most)) and least <= int(given) <= most):
-        raise RequestError(f"{name} has to be a whole number from {least} to {most}, not {given[:40]!r}.", param=name)
-    return int(given)
 
 
 async def delete_response(request: web.Request) -> web.Response:

@@ -4,14 +4,14 @@ A tool of the type `custom` takes one text, a `namespace` holds further tools, `
 arguments that OpenAI documents. Tools that OpenAI's servers run are left out.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from elbowroom.agents.answer import ToolCall
+from elbowroom.context.transcript import as_json, object_in
 from elbowroom.errors import RequestError
-from elbowroom.server.dialect import arguments_of, text_in
+from elbowroom.server.dialect import text_in
 
 Kind = Literal["function", "custom", "local_shell", "apply_patch"]
 Item = dict[str, Any]
@@ -108,14 +108,14 @@ class Toolset:
             case "custom":
                 given = {"type": "custom_tool_call", "input": _input_of(call)}
             case "local_shell":
-                action = {"env": {}, **(arguments_of(call) or {}), "type": "exec"}
+                action = {"env": {}, **(object_in(call.arguments) or {}), "type": "exec"}
                 return {"type": "local_shell_call", "id": item_id, "call_id": call.id, "action": action}
             case "apply_patch":
                 return {
                     "type": "apply_patch_call",
                     "id": item_id,
                     "call_id": call.id,
-                    "operation": arguments_of(call) or {},
+                    "operation": object_in(call.arguments) or {},
                 }
             case _:
                 given = {"type": "function_call", "arguments": call.arguments}
@@ -190,7 +190,7 @@ def full_name(namespace: Any, name: str) -> str:
 
 def _input_of(call: ToolCall) -> str:
     """Return the one text of a call; where the model did not write it as an argument, all that it wrote."""
-    given = (arguments_of(call) or {}).get(INPUT)
+    given = (object_in(call.arguments) or {}).get(INPUT)
     return given if isinstance(given, str) else call.arguments
 
 
@@ -213,8 +213,3 @@ def call_of(item: Mapping[str, Any], where: str) -> tuple[str, str]:
             arguments = as_json(item.get("operation"))
     name = text_in(item, "name", where) if kind in ("function", "custom") else kind
     return full_name(item.get("namespace"), name), arguments
-
-
-def as_json(value: Any) -> str:
-    """Return a value as models write it: with a space after each colon and comma."""
-    return json.dumps(value, ensure_ascii=False)

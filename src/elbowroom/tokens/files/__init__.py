@@ -3,7 +3,7 @@
 from elbowroom.tokens.files.loading import LoadedModel, TokenizerLoader
 from elbowroom.tokens.files.segments import SegmentCounter
 from elbowroom.tokens.files.special_tokens import SPLIT_PATTERNS, TokenType
-from elbowroom.tokens.files.tokenizer import StreamCounter, Tokenizer, special_token_pattern
+from elbowroom.tokens.files.tokenizer import StreamCounter, Tokenizer, special_token_pattern, whole_characters
 
 __all__ = [
     "SPLIT_PATTERNS",
@@ -14,4 +14,5 @@ __all__ = [
     "Tokenizer",
     "TokenizerLoader",
     "special_token_pattern",
+    "whole_characters",
 ]

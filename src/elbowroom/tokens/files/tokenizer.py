@@ -45,7 +45,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text; special tokens in it are recognised, and nothing is added."""
-        return self.engine.encode(without_surrogates(text)) if text else []
+        return self.engine.encode(whole_characters(text)) if text else []
 
     def count(self, text: str) -> int:
         """Return how many tokens a text takes."""
@@ -58,10 +58,10 @@ class Tokenizer:
             start, end = group[0]
             if end - start > PART:
                 parts = in_parts(text, start, end) if self.kind == "byte-level" else iter([text[start:end]])
-                counts.append(sum(len(self.engine.encode(without_surrogates(part))) for part in parts))
+                counts.append(sum(len(self.engine.encode(whole_characters(part))) for part in parts))
             else:
                 parts = (text[start:end] for start, end in group)
-                counts += map(len, self.engine.encode_many([without_surrogates(part) for part in parts]))
+                counts += map(len, self.engine.encode_many([whole_characters(part) for part in parts]))
         return counts
 
     def added_tokens(self, prompt: str) -> int:
@@ -121,8 +121,8 @@ def in_parts(text: str, start: int = 0, end: int | None = None) -> Iterator[str]
         start = stop
 
 
-def without_surrogates(text: str) -> str:
-    """Return the text with halves of surrogate pairs joined, and lone ones replaced by U+FFFD."""
+def whole_characters(text: str) -> str:
+    """Join the halves of split characters, and replace halves without the other half, which no encoder takes."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -29,8 +29,8 @@ from elbowroom.context.outputs import (
     view_of,
 )
 from elbowroom.context.transcript import Message, text_of, with_text
-from elbowroom.providers.base import whole_characters
 from elbowroom.settings.model import ToolKind, ToolOutputSettings
+from elbowroom.tokens.files import whole_characters
 
 LEAST_KEPT: Final = 200
 """Characters from which a result is worth a reference: a shorter one is no longer than what would stand for it."""

@@ -8,17 +8,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Text, and_, bindparam, cast, column, func, literal_column, select, table, update
+from sqlalchemy import Connection, Text, bindparam, cast, column, func, literal_column, select, table, update
 from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY, TSVECTOR
 
 from elbowroom.store.sql.dialect import execute_all
-from elbowroom.store.sql.schema import message_parts, messages
+from elbowroom.store.sql.schema import messages
 from elbowroom.store.sql.search.texts import (
     CHARACTERS_A_STEP,
     LETTERS,
     MESSAGES_A_STEP,
     MOST_LETTERS,
-    SEARCHED,
+    TEXTS,
     TOO_LONG,
     Indexed,
     grams_of,
@@ -36,17 +36,7 @@ _NEXT: Final = (
     .order_by(messages.c.number)
     .limit(MESSAGES_A_STEP)
 )
-FOLLOWING: Final = (
-    select(messages.c.number, messages.c.status, message_parts.c.kind, message_parts.c.content)
-    .join_from(
-        messages,
-        message_parts,
-        and_(message_parts.c.message == messages.c.id, message_parts.c.kind.in_(SEARCHED)),
-        isouter=True,
-    )
-    .where(messages.c.number.in_(_NEXT.scalar_subquery()))
-    .order_by(messages.c.number, message_parts.c.position)
-)
+FOLLOWING: Final = TEXTS.where(messages.c.number.in_(_NEXT.scalar_subquery()))
 _indexed: Final = table("messages", column("number"), column("letters", TSVECTOR))
 PUT: Final = (
     update(_indexed)

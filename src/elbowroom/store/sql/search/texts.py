@@ -4,12 +4,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select
+from sqlalchemy import ColumnElement, Select, and_, select
 
 from elbowroom.store.message_parts import UNREADABLE, Part, text_in_body, text_in_part
+from elbowroom.store.sql.schema import message_parts, messages
 
 SEARCHED: Final = ("text", "content")
 """The kinds of parts that are searched."""
+TEXTS: Final = (
+    select(messages.c.number, messages.c.status, message_parts.c.kind, message_parts.c.content)
+    .join_from(
+        messages,
+        message_parts,
+        and_(message_parts.c.message == messages.c.id, message_parts.c.kind.in_(SEARCHED)),
+        isouter=True,
+    )
+    .order_by(messages.c.number, message_parts.c.position)
+)
+"""The searched parts of messages, in order; a message without any has a row as well."""
 LETTERS: Final = 3
 MOST_LETTERS: Final = 64
 """How much of a longer text is looked up; the whole of it is looked for in what that finds."""

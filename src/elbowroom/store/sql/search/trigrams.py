@@ -9,17 +9,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, column, delete, func, insert, literal, select, table, update
+from sqlalchemy import Connection, bindparam, column, delete, func, insert, literal, select, table, update
 from sqlalchemy.exc import OperationalError
 
 from elbowroom.store.sql.dialect import execute_all
-from elbowroom.store.sql.schema import message_parts, messages, search_leaving, search_progress
+from elbowroom.store.sql.schema import messages, search_leaving, search_progress
 from elbowroom.store.sql.search.texts import (
     CHARACTERS_A_STEP,
     LETTERS,
     MESSAGES_A_STEP,
     MOST_LETTERS,
-    SEARCHED,
+    TEXTS,
     TOO_LONG,
     Indexed,
     grams_of,
@@ -144,14 +144,4 @@ def put_in(connection: Connection) -> bool:
     return bool(given)
 
 
-FOLLOWING: Final = (
-    select(messages.c.number, messages.c.status, message_parts.c.kind, message_parts.c.content)
-    .join_from(
-        messages,
-        message_parts,
-        and_(message_parts.c.message == messages.c.id, message_parts.c.kind.in_(SEARCHED)),
-        isouter=True,
-    )
-    .where(messages.c.number > bindparam("last"))
-    .order_by(messages.c.number, message_parts.c.position)
-)
+FOLLOWING: Final = TEXTS.where(messages.c.number > bindparam("last"))
