@@ -87,10 +87,10 @@ async def test_an_agents_tools_count(tmp_path: Path) -> None:
     tools = 'tools = ["save_memory", "search_memory"]'
     chosen = {**CHAT, "tool_choice": {"type": "function", "function": {"name": "save_memory"}}}
     async with loaded() as studio:
-        settings = {"agent": f"{AGENT}{tools}\n[memory]\nenabled = true\n"}
+        with_tools = f"{AGENT}{tools}\n[memory]\nenabled = true\n"
         plain, all_of_them, one = [
-            await count(tmp_path, studio, write(tmp_path, body), "writer", **given)
-            for body, given in ((CHAT, {}), (CHAT, settings), (chosen, settings))
+            await count(tmp_path, studio, write(tmp_path, body), "writer", agent=agent)
+            for body, agent in ((CHAT, AGENT), (CHAT, with_tools), (chosen, with_tools))
         ]
         tokens = [int(out.split()[0]) for _, out, _ in (plain, one, all_of_them)]
         assert tokens == sorted({*tokens})
