@@ -27,8 +27,8 @@ SMALL = b'{"model": "openai/big", "messages": [{"role": "user", "content": "hi"}
 Apart = tuple[Served, WatchedLoop]
 AGENT = '[[agents]]\nid = "helper"\nmodel = "big"\ninstructions = "Be kind."\nprovider = "{provider}"\n'
 QUICK = [
-    ("1,000 tool calls with one id", "chat"),
-    ("20,000 messages of one letter", "chat count"),
+    ("1,000 tool calls with one id", "chat count"),
+    ("20,000 messages of one letter", "chat"),
     ("10,000 pictures", "responses count"),
     ("1,000,000 spaces", "messages count"),
 ]
