@@ -236,3 +236,21 @@ async def test_a_store_of_before(tmp_path: Path, headers: dict[str, str]) -> Non
         assert not orders_of(studio)
         await ask(served, RAW_OTHER, chat, headers)
         assert prompts_of(studio, OTHER)
+
+
+USER, GREETING = {"role": "user", "content": "About the ferry."}, {"role": "assistant", "content": "Hello, what is it?"}
+
+
+@pytest.mark.parametrize("first", [[USER], [GREETING], [USER, USER]], ids=["two questions", "a greeting", "three"])
+async def test_a_store_of_before_whose_first_answer_comes_late(tmp_path: Path, first: list[Message]) -> None:
+    """A conversation of before is found by its words, also where it begins with several questions or a greeting."""
+    chat = [*first, {"role": "user", "content": "Which pier?"}]
+    with pytest.MonkeyPatch.context() as patched:
+        old_seeds(patched)
+        async with small_window(tmp_path, says, window=SMALL) as (served, _):
+            for question in ("And tomorrow?", "And on Sunday?"):
+                chat += more(await ask(served, RAW_MODEL, chat), question)
+            (before,) = await conversations(served)
+    async with small_window(tmp_path, says, window=SMALL) as (served, _):
+        await ask(served, RAW_MODEL, chat)
+        assert [row["id"] for row in await conversations(served)] == [before["id"]]

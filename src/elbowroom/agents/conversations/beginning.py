@@ -81,6 +81,12 @@ class Asked:
         keys, common = [*system, *chain.keys], len(system) + 1
         return cls(owner, name, agent, chain, nodes, keys, common, has_answer, origin or {})
 
+    @property
+    def first_answer(self) -> int | None:
+        """Return how many messages there are up to the first by which a conversation is found; a greeting is none."""
+        later = self.chain.ends[1:]
+        return next((end for end in later if self.nodes[end - 1].message.get("role") == "assistant"), None)
+
     def goes_on_in(self, known: Known) -> bool:
         """Tell whether a conversation has some of what was said, by these keys."""
         return not known.kept.isdisjoint(self.chain.keys)
@@ -232,7 +238,7 @@ class Recording:
         """
         known = await self._known_by_its_keys(conversations, asked)
         if known is not None and asked.may_be_of_one_model(known):
-            begun = asked.with_one_model(asked.common + 1)  # what has any of its keys has those before it
+            begun = asked.with_one_model(asked.first_answer)  # what has any of its keys has those before it
             found = await self._known_by_its_keys(conversations, begun)
             if found is not None and begun.goes_on_in(found):
                 earlier = await asyncio.to_thread(asked.with_one_model)
