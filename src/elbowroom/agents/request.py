@@ -160,11 +160,16 @@ def _allowed(
     Where it allows none of them it stays: an agent may have one of its own by such a name.
     """
     choice = fields.get("tool_choice")
-    if not isinstance(choice, dict) or "allowed_tools" not in choice or (chosen := chosen_tools(choice)) is None:
+    if not limits_tools(choice) or (chosen := chosen_tools(choice)) is None:
         return tools, fields
     names, mode = chosen
     allowed = tuple(tool for tool in tools if tool_name(tool) in names)
     return allowed, {**fields, "tool_choice": mode} if allowed else fields
+
+
+def limits_tools(choice: Any) -> bool:
+    """Tell whether a choice of tools forces none, but allows some of them and no others."""
+    return isinstance(choice, dict) and "allowed_tools" in choice
 
 
 def chosen_tools(choice: Any) -> tuple[list[str], str] | None:

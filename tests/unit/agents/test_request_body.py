@@ -137,6 +137,28 @@ def test_allowed_tools(choice: Any, offered: list[str], mode: str) -> None:
     assert body["tool_choice"] == mode
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_allowed_tools_in_later_steps(mode: str) -> None:
+    """What the choice does not allow is allowed in no step, and nothing is forced any more."""
+    request = parse_chat_request({"model": "writer", "messages": [USER], "tool_choice": allowing("own", mode=mode)})
+    body = step_body(request, "tiny", {}, [USER], [function("own"), function("other")], step=2)
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["own"]
+    assert "tool_choice" not in body
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_allowed_tools_are_no_others(step: int) -> None:
+    """A tool that nobody has asked for is not told of where the choice does not allow it."""
+    request = parse_chat_request({"model": "writer", "messages": [USER], "tool_choice": allowing("own")})
+    asked = StepRequest(request, "tiny", {}, None, [function("own")], step)
+    assert not asked.takes_more_tools
+
+
+def test_an_unknown_choice_without_tools() -> None:
+    """It is passed on without an empty list of tools, which engines refuse."""
+    assert "tools" not in body_of(tool_choice={"type": "auto"})
+
+
 @pytest.mark.parametrize(("stop", "kept"), [("", False), ("END", True), ([], True), (["", "END"], True)])
 def test_empty_stop_string(stop: Any, kept: bool) -> None:
     """An empty stop string is no stop string; everything else is the client's own business."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from elbowroom.agents.request import ChatRequest, chosen_tools, tool_name
+from elbowroom.agents.request import ChatRequest, chosen_tools, limits_tools, tool_name
 from elbowroom.agents.tools import ToldMemories
 from elbowroom.context.compaction import naming_tool
 from elbowroom.context.transcript import SYSTEM_ROLES
@@ -58,6 +58,7 @@ class StepRequest:
         """Tell whether the model may call a tool that nobody has asked for."""
         keeps_summaries = self.request.compaction is not None  # and what they stand for is sent no more
         is_free = self._fields.get("tool_choice") in (None, "auto")
+        is_free = is_free and not limits_tools(self.request.fields.get("tool_choice"))
         return is_free and not self.is_constrained and not keeps_summaries
 
     def offering(self, tool: dict[str, Any]) -> "StepRequest":
@@ -100,7 +101,7 @@ def step_body(
 
     The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a forced
     `tool_choice` has been obeyed and is left out, else the model could never answer; it has not where the model could
-    only look tools up. Where it names a function, that is the only one on offer: LM Studio and llama.cpp refuse a
+    only look tools up, and what it does not allow is allowed in no step. Where it names a function, that is the only one on offer: LM Studio and llama.cpp refuse a
     choice with a name. Raises RequestError where there is no such function: forced to call another one, the model would
     do what nobody has asked for.
     """
@@ -117,7 +118,9 @@ def step_body(
         # Sent by habit for "none"; taken at its word it stands before the first letter of every answer.
         del fields["stop"]
     if step > 1 and not (request.by_name and len(tools) == 1) and fields.get("tool_choice") not in ("auto", "none"):
-        fields.pop("tool_choice", None)
+        choice = fields.pop("tool_choice", None)
+        if limits_tools(choice) and (chosen := chosen_tools(choice)) is not None:
+            tools = [tool for tool in tools if tool_name(dict(tool)) in chosen[0]]
     body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}
     if tools or isinstance(fields.get("tool_choice"), Mapping):
         body |= _offered(tools, fields.get("tool_choice"), request.body.get("tools") or ())
@@ -132,7 +135,7 @@ def _offered(tools: Sequence[Mapping[str, Any]], choice: Any, sent: Sequence[Map
     `sent` are all tools of the client.
     """
     if (chosen := chosen_tools(choice)) is None:
-        return {"tools": list(tools)}
+        return {"tools": list(tools)} if tools else {}
     names, mode = chosen
     if named := [tool for tool in tools if tool_name(dict(tool)) in names]:
         return {"tools": named, "tool_choice": mode}
