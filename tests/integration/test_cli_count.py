@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,20 @@ async def test_an_agents_tools_count(tmp_path: Path) -> None:
         code, out, error = await count(tmp_path, studio, write(tmp_path, chosen), "writer")
     assert (code, out) == (1, "")
     assert "'save_memory'" in error
+
+
+async def test_a_server_of_tools_that_never_answers_is_left_out(tmp_path: Path) -> None:
+    """It is waited for as long as the settings say, and its program is gone when the command ends."""
+    program = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    command = json.dumps([sys.executable, "-c", program])
+    mute = f'\n[[mcp_servers]]\nname = "mute"\ncommand = {command}\nconnect_timeout = 1\n'
+    async with loaded() as studio:
+        code, out, _ = await count(
+            tmp_path, studio, write(tmp_path, CHAT), "writer", agent=f'{AGENT}mcp = ["mute"]{mute}'
+        )
+    assert (code, out.split()[1:3]) == (0, ["tokens", "(engine);"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def test_standard_input(tmp_path: Path) -> None:

@@ -41,15 +41,8 @@ class Place:
 
     @classmethod
     def of(cls, loaded: LoadedSettings, environ: Mapping[str, str], user: str = "") -> "Place":
-        """Return the place of the server on this machine that these settings are for.
-
-        Raises ElbowroomError where they do not tell.
-        """
+        """Return the place of the server on this machine that these settings are for."""
         server = loaded.settings.server
-        if not server.port:
-            raise ElbowroomError(
-                "server.port = 0: each start takes another free port. Name the one that it printed, with --port."
-            )
         return cls.here(server.host, server.port, server.token.reveal(loaded.folder, environ), user)
 
 
@@ -101,6 +94,10 @@ class Snapshot:
 def ask(place: Place) -> Snapshot:
     """Ask the server at a place. Raises ElbowroomError if another program answers, or the server refuses the token."""
     check_name("--user", place.user)
+    if not place.port:
+        raise ElbowroomError(
+            "server.port = 0: each start takes another free port. Name the one that it printed, with --port."
+        )
     connection = http.client.HTTPConnection(place.host, place.port, timeout=PATIENCE_SECONDS)
     try:
         return _asked(connection, place)

@@ -101,9 +101,9 @@ def step_body(
 
     The client's fields go over the agent's `defaults`, where null counts as not sent. After the first step a forced
     `tool_choice` has been obeyed and is left out, else the model could never answer; it has not where the model could
-    only look tools up, and what it does not allow is allowed in no step. Where it names a function, that is the only one on offer: LM Studio and llama.cpp refuse a
-    choice with a name. Raises RequestError where there is no such function: forced to call another one, the model would
-    do what nobody has asked for.
+    only look tools up, and what it does not allow is allowed in no step. Where it names a function, that is the only
+    one on offer: LM Studio and llama.cpp refuse a choice with a name. Raises RequestError where there is no such
+    function: forced to call another one, the model would do what nobody has asked for.
     """
     fields = {**defaults, **request.fields}
     for name, value in defaults.items():

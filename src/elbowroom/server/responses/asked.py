@@ -111,7 +111,7 @@ async def read_messages(
     if not places:
         new = await at_leisure(request, lambda: messages_of(items))
         if before:
-            _check_results(new, before)
+            _check_results(items, new, before)
         return [*as_dicts(before), *new], bool(new)
     seal = await seal_for()
     for place in places[:-1]:
@@ -123,12 +123,14 @@ async def read_messages(
     return [*as_dicts([*beside_compaction(earlier, compacted), *compacted]), *later], True
 
 
-def _check_results(new: Sequence[Message], before: Sequence[Message]) -> None:
+def _check_results(items: Any, new: Sequence[Message], before: Sequence[Message]) -> None:
     """Raise RequestError where a new result is of no call that is known, and would be taken for another call's.
 
-    A client that sends the history itself may have shortened it: its results are told as a text.
+    A client that sends the history itself may have shortened it: its results are told as a text. Old clients name the
+    item of a shell's call instead of the call.
     """
     calls = {call.get("id") for message in (*before, *new) for call in calls_of(message)}
+    calls |= {item.get("id") for item in items if "call_id" not in item} if isinstance(items, list) else set()
     named = (message.get("tool_call_id") for message in new if message.get("role") == "tool")
     if (unknown := next((call_id for call_id in named if call_id not in calls), None)) is not None:
         raise RequestError(

@@ -232,6 +232,7 @@ class McpLink:
         self._server = _server(settings, folder, environ, self._over.set)
         self._server.message_handler = self._take_note
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opening: asyncio.Timeout | None = None
         self._task = asyncio.create_task(self._hold())
 
     @classmethod
@@ -292,8 +293,10 @@ class McpLink:
     async def aclose(self) -> None:
         """End the connection, and the program where one was started for it."""
         self._over.set()
-        if not self._opened.done():
+        if self._opening is None:
             self._task.cancel()
+        elif not (self._opened.done() or self._opening.expired()):
+            self._opening.reschedule(0)  # cancelled a second time, it would leave the program that it is ending
         await asyncio.wait([self._task])
         if self._opened.done() and not self._opened.cancelled():
             self._opened.exception()  # nobody need have waited for it
@@ -307,7 +310,7 @@ class McpLink:
             suppress_cancelled_error=False,
         )
         try:
-            async with asyncio.timeout(self._settings.connect_timeout):
+            async with asyncio.timeout(self._settings.connect_timeout) as self._opening:
                 await self._open(manager)
         except asyncio.CancelledError:
             self._opened.cancel()
