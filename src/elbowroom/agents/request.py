@@ -140,7 +140,9 @@ def parse_chat_request(body: Any) -> ChatRequest:
     if stream is not None and not isinstance(stream, bool):
         raise RequestError(f"stream has to be true or false, not {_shown(stream)}.", param="stream")
     fields = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-    tools, fields = _allowed(_checked_tools(body.get("tools")), fields)
+    tools = _checked_tools(body.get("tools"))
+    if "tool_choice" in fields:
+        tools, fields = _allowed(tools, fields)
     return ChatRequest(
         model=model,
         messages=_checked_messages(body.get("messages")),
@@ -159,7 +161,7 @@ def _allowed(
 
     Where it allows none of them it stays: an agent may have one of its own by such a name.
     """
-    choice = fields.get("tool_choice")
+    choice = fields["tool_choice"]
     if not limits_tools(choice) or (chosen := chosen_tools(choice)) is None:
         return tools, fields
     names, mode = chosen

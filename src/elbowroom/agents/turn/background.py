@@ -71,14 +71,13 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
     answered, flush = sending.answered(reply), sending.fit.flush()
     least = flush.due_at(messages) if flush is not None else budget.trigger
 
-    def may_pass(more: int) -> bool:
-        return budget.occupied(min(answered + more, budget.window)) >= least or bool(manager.history.taken_in)
-
     # A turn is expected to take half of what is between target and trigger at most, which is no more than a quarter.
-    if not may_pass(budget.trigger // 4):
+    may_pass = budget.occupied(min(answered + budget.trigger // 4, budget.window)) >= least
+    if not (may_pass or manager.history.taken_in):
         return None
     turn = long_turn(messages, sending.counter.text, budget)
-    if not may_pass(written_size(turn)):  # each token has at least a byte
+    may_pass = budget.occupied(min(answered + written_size(turn), budget.window)) >= least  # a token has a byte or more
+    if not (may_pass or manager.history.taken_in):
         return None
     expected = partial(expected_question, messages)
     # Of its output only the visible text counts here, which is no more than all: thoughts are in no later prompt.
