@@ -19,7 +19,7 @@ async def test_the_engine_tells_how_far_it_has_read(engine: LlamaServer) -> None
         told: list[ReadingProgress] = []
         for words in ("", " And the second pier?"):
             said = [{"role": "user", "content": "The ferry left. " * 400 + words}]
-            body = {"model": info.id, "messages": said, "max_tokens": 4, "stream": True}
+            body = {"model": info.id, "messages": said, "max_tokens": 4, "stream": True, "ignore_eos": True}
             async for events in provider.stream(body, info):
                 told += [event for event in events if isinstance(event, ReadingProgress)]
     first, last = told[0], told[-1]
