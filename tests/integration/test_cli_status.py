@@ -94,6 +94,14 @@ def test_a_port_that_no_server_has(tmp_path: Path, options: tuple[str, ...]) -> 
     assert ("--port" in done.stderr, ":0" in done.stderr) == (True, False)
 
 
+def test_the_store_is_asked_where_no_server_has_a_port(tmp_path: Path) -> None:
+    """Commands that can do without a server take port 0 of the settings for none that runs."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[server]\nport = 0\n", encoding="utf-8")
+    done = run(tmp_path, "users", "list", "--config", str(settings))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Nobody has a token besides the server's own.\n")
+
+
 async def test_the_token_comes_from_the_settings(tmp_path: Path) -> None:
     """From the file or the variable that they name; with another one the person reads what to do."""
     settings = settings_for("http://127.0.0.1:9", server='token = "env:FERRY_TOKEN"')

@@ -82,6 +82,18 @@ async def test_response_with_the_output_of_another_call(tmp_path: Path) -> None:
         assert (await send(served, input=[right], **said))["status"] == "completed"
 
 
+async def test_output_of_a_shell_call_by_the_id_of_its_item(tmp_path: Path) -> None:
+    """Old clients name the item of the call instead of the call: they are answered."""
+    tools = [{"type": "local_shell"}]
+    async with elbowroom_with_studio(tmp_path) as (served, studio):
+        studio.enqueue(Script(SimulatedCall("local_shell", {"command": ["ls"]})), "Oats.")
+        first = await send(served, model="writer", input="What grows?", tools=tools)
+        output = {"type": "local_shell_call_output", "id": first["output"][-1]["id"], "output": "RESULT"}
+        said: Json = {"model": "writer", "tools": tools, "previous_response_id": first["id"]}
+        assert (await send(served, input=[output], **said))["status"] == "completed"
+    assert "RESULT" in str(studio.chats[-1].body["messages"])
+
+
 @pytest.mark.fault("result without a call", "first", "so it does in Responses")
 async def test_response_with_an_output_without_a_call(tmp_path: Path) -> None:
     """An orphan `function_call_output` reaches the model, and is counted."""

@@ -242,7 +242,8 @@ class Recording:
             found = await self._known_by_its_keys(conversations, begun)
             if found is not None and begun.goes_on_in(found):
                 earlier = await asyncio.to_thread(asked.with_one_model)
-                if (found := await self._known_by_its_keys(conversations, earlier)) is not None:
+                found = await self._known_by_its_keys(conversations, earlier)
+                if found is not None and earlier.goes_on_in(found):  # it may have been deleted meanwhile
                     return earlier, found
         return asked, known
 
