@@ -6,15 +6,19 @@ from typing import Any
 import pytest
 
 from elbowroom.agents.prompt.body import StepRequest
-from elbowroom.agents.prompt.counters import HistoryCounter, StepCounter, facts_by_family
+from elbowroom.agents.prompt.counters import HistoryCounter, facts_by_family
+from elbowroom.agents.prompt.step_prompt import StepPrompt
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.agents.tools.client import arrange_tools
 from elbowroom.agents.turn.room import FixedCostReport, fixed_cost_report
 from elbowroom.context.budget import Budget
+from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message
+from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.counter import TokenCounter
 
 BUDGET = Budget(8192)
+INFO = ModelInfo("qwen2.5-7b-instruct", "lm", "Qwen")
 SYSTEM: Message = {"role": "system", "content": "You answer in one sentence. " * 10}
 DEVELOPER: Message = {**SYSTEM, "role": "developer"}
 ASKED: Message = {"role": "user", "content": "What is the tide like today?"}
@@ -37,22 +41,21 @@ def shape_of(tools: Sequence[dict[str, Any]], instructions: str | None = None) -
     return StepRequest(request, "m", {}, instructions, request.tools, step=1)
 
 
-async def counter_of(shape: StepRequest) -> StepCounter:
-    """Return a counter by the vocabulary of the model's family."""
-    counter = TokenCounter("qwen2.5-7b-instruct", None)
+async def prompt_of(shape: StepRequest) -> StepPrompt:
+    """Return a prompt that is counted by the vocabulary of the model's family."""
+    counter = TokenCounter(INFO.id, None)
     facts = facts_by_family(counter.family)
     history = HistoryCounter(counter, shape.body(()), facts, await counter.text_counter())
-    return StepCounter(history, await counter.stream(), shape.with_instructions)
+    return StepPrompt(shape, INFO, AgentContextManager(BUDGET), history, await counter.stream())
 
 
 async def measured(
     messages: Sequence[Message], tools: Sequence[dict[str, Any]] = (), instructions: str | None = None
-) -> tuple[int, StepCounter, FixedCostReport]:
+) -> tuple[int, StepPrompt, FixedCostReport]:
     """Return the size of a prompt, what counted it, and the report on it."""
-    shape = shape_of(tools, instructions)
-    counter = await counter_of(shape)
-    size = await counter.prompt(messages)
-    return size, counter, fixed_cost_report(counter, shape, messages, size, BUDGET)
+    prompt = await prompt_of(shape_of(tools, instructions))
+    size = await prompt.most(messages)
+    return size, prompt, fixed_cost_report(prompt, messages, size)
 
 
 @pytest.mark.parametrize("instructions", [None, INSTRUCTIONS])
@@ -71,9 +74,9 @@ async def test_parts_add_up_to_the_prompt(
 
 async def test_texts_are_measured_as_they_are() -> None:
     """The system message is measured with the agent's instructions in it, the others by their text."""
-    _, counter, report = await measured([SYSTEM, ASKED], [SMALL], INSTRUCTIONS)
-    assert report.cost.system == counter.text(f"{INSTRUCTIONS}\n\n{SYSTEM['content']}")
-    assert report.cost.pinned == counter.text(ASKED["content"])
+    _, prompt, report = await measured([SYSTEM, ASKED], [SMALL], INSTRUCTIONS)
+    assert report.cost.system == prompt.text(f"{INSTRUCTIONS}\n\n{SYSTEM['content']}")
+    assert report.cost.pinned == prompt.text(ASKED["content"])
 
 
 async def test_a_large_tool_is_seen_to_be_large() -> None:
@@ -85,17 +88,16 @@ async def test_a_large_tool_is_seen_to_be_large() -> None:
 
 async def test_without_tools_the_template_counts_as_messages() -> None:
     """What stands around the texts is no system message and no tool."""
-    size, counter, report = await measured([SYSTEM, ASKED])
+    size, prompt, report = await measured([SYSTEM, ASKED])
     assert report.cost.tools == ()
-    assert report.cost.pinned == size - report.cost.system > counter.text(ASKED["content"])
+    assert report.cost.pinned == size - report.cost.system > prompt.text(ASKED["content"])
 
 
 async def test_a_prompt_smaller_than_its_texts_is_divided_too() -> None:
     """A template may leave out some of a message, such as former thoughts: no more is divided than the prompt has."""
-    shape = shape_of([SMALL])
-    counter = await counter_of(shape)
+    prompt = await prompt_of(shape_of([SMALL]))
     for size in (5, 40, 60):
-        cost = fixed_cost_report(counter, shape, [SYSTEM, ASKED], size, BUDGET).cost
+        cost = fixed_cost_report(prompt, [SYSTEM, ASKED], size).cost
         assert cost.prompt == size
         assert min(cost.system, cost.pinned, cost.all_tools) >= 0
 

@@ -11,14 +11,14 @@ from elbowroom.agents.admission import Job, Placement, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, warn_of_orphans
+from elbowroom.agents.prompt import StepPrompt, StepRequest, fitting_tools, rough_size, warn_of_orphans
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.tools import ToldMemories, ToolSearch, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.compactor import Compactor
-from elbowroom.agents.turn.fit import PromptFit, room_for_result
+from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import note_fill
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.parting import stops_of
@@ -119,7 +119,7 @@ class Asking:
                 _note_use(sending, self._answer, self.settings)
         await _note_size(sending, reply, self._answer)
         if not reply.tool_calls and self.settings.live is not None:
-            await note_fill(sending.fit.after(reply.as_message(), self._answer.as_message()))
+            await note_fill(sending.fit.prompt.after(reply.as_message()), self.settings)
         return reply
 
     async def _in_turn(self, step: ManagedStep, sending: Sending) -> Reply:
@@ -221,20 +221,17 @@ class Asking:
         if self.memories is not None:
             await self.memories.text(self.recall.chain, history.text)
         manager = self._with_window(info, shape.max_tokens)
-        counter = StepCounter(history, running, list)
+        recaller, recall = self._recaller if shape.tools or "tools" in info.capabilities else None, self.recall
+        prompt = StepPrompt(shape, info, manager, history, running, recaller)
         compactor = Compactor(self.target, self.settings, self.sink)
-        recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
-        fit = PromptFit(shape, counter, manager, compactor, self.recall, info, self._keeper, recaller, self._reminder)
+        fit = PromptFit(prompt, compactor, recall, self._keeper, self._reminder)
         if recaller is not None:
-            recall = self.recall
-            recaller.reads(lambda tool: recall.past(manager.history, tool), partial(room_for_result, manager, counter))
+            recaller.reads(lambda tool: recall.past(manager.history, tool), prompt.room_for_result)
         job = await self._recalled(fit) if self.last is None else None
         shared, talk = self.settings.shared, partial(_talk, self.request, self._live)
         recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
         leaves, name = self.place.leaves if self.place is not None else None, "/".join(key)
-        return Sending(
-            self.target, key, name, recovery, counter, manager, fit, stream, shared, self.sink, talk, leaves
-        ), job
+        return Sending(self.target, key, name, recovery, manager, fit, stream, shared, self.sink, talk, leaves), job
 
     def _with_window(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the usable part of the window that is loaded now. Raises WindowUnknown."""
@@ -250,9 +247,9 @@ class Asking:
         """Take over earlier compactions; return a compaction of the same conversation that is under way."""
         try:
             job = self.settings.shared.background.claim(self.recall.chain.keys)
-            model, talk = f"{self.target.provider.id}/{fit.info.id}", _talk(self.request, self._live)
+            model, talk = f"{self.target.provider.id}/{fit.prompt.info.id}", _talk(self.request, self._live)
             before = self.settings.shared.prompts.last_of(talk, model)
-            if before is not None and before.window == fit.info.loaded_context:
+            if before is not None and before.window == fit.prompt.info.loaded_context:
                 key, changes = before.compacted
                 self.recall.sent_with = key if key or not changes else None
             await fit.recall_compactions(waits=self._live is None or self._live.is_patient)
@@ -325,8 +322,9 @@ def _note_use(sending: Sending, answer: Answer, settings: RunSettings) -> None:
     used = sum(sending.used, StepUsage())
     answer.written = used.output if len(sending.used) > 1 else 0
     settings.shared.observations.step_used(sending.name, used, fill)
-    said = sending.fit.shape.request.messages
-    asked = sending.began if sending.fit.shape.step == 1 and said and said[-1].get("role") == "user" else None
+    shape = sending.fit.prompt.shape
+    said = shape.request.messages
+    asked = sending.began if shape.step == 1 and said and said[-1].get("role") == "user" else None
     settings.shared.answers.note(sending.talk(), sending.name, used.output, asked, time.monotonic())
     if settings.live is not None:
         settings.live.step_used(sending.recovery.info.id, used, fill)
@@ -347,7 +345,7 @@ async def _note_size(sending: Sending, reply: Reply, answer: Answer) -> None:
     Nothing is learned where the prompt may have been too long: then it may have been cut before it was counted.
     """
     unreported = sending.stream.unreported
-    if unreported is not None and (usage := await unreported.counted(sending.counter)):
+    if unreported is not None and (usage := await unreported.counted(sending.fit.prompt)):
         answer.usages.append(usage)
     if sending.size is not None and sending.size.count.at_most < sending.manager.budget.window:
         await sending.size.learn(sending.stream.usage, reply)

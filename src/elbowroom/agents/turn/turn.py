@@ -139,10 +139,10 @@ class Turn:
             messages_at_stop(asking.manager.history, stream.reply.as_message(), self._results),
             asking.target.provider,
             info,
-            last.fit.shape if last is not None else shape,
+            last.fit.prompt.shape if last is not None else shape,
             self._settings.shared.admission,
             lambda: ReplyStream(self.answer, self._sink, (), lambda name: False, self._live),
-            last.counter.history if last is not None else None,
+            last.fit.prompt.counter if last is not None else None,
             last.manager.budget.window if last is not None else 0,
         )
 
@@ -170,7 +170,7 @@ class Turn:
         reply, said = sending.stream.reply.as_message(), self.answer.as_message()
         background, keeping = self._settings.shared.background, self._asking.recall.keeping
         if keeping.beyond is not None:
-            keeping.keep_with_answer(self._asking.manager.history.followed_by(reply), said, keeping.beyond)
+            keeping.keep(self._asking.manager.history.followed_by(reply), keeping.beyond, said)
         if sending.stream.was_cut:
             self._asking.recall.note_unfinished(said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
@@ -186,7 +186,7 @@ class Turn:
             return  # where it is at work, this was a part of that, which nobody goes on with
         fit = sending.fit.after(reply, said)
         if has_one_slot:
-            background.chat_ended(sending.pool_key, partial(read_again, fit, sending))
+            background.chat_ended(sending.pool_key, partial(read_again, fit.prompt, sending))
         if is_large and (work := compacting_ahead(sending, reply, fit)) is not None:
             of = (self._live.conversation, self._live.owner) if self._live is not None else ()
             background.begin(keeping.answer_key(said), sending.pool_key, work, *of)
