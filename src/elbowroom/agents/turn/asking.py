@@ -46,12 +46,14 @@ NO_VISION: Final = "Choose a model with vision: this one does not see the image 
 
 
 class Asking:
-    """Asks the target's model for the replies of one turn, into `answer`.
+    """Asks the target's model for the replies of one turn, into `answer`, which may have begun before.
 
     `target` is bound to a machine while a step runs, and `request` has its tools in short where they leave no room.
     `manager` has the history, `recall` the compactions of its conversation. `last` is the last step in a window, None
     where there was none; before it there were `usages_before` reports. `asked` is what was asked last, and of whom.
-    `chain` is that of the request's messages where it was made before. `search` stands for the tools `by_name`.
+    `keeper` keeps results of tools where the model can read them again; `recaller` is None where no tool may find what
+    was compacted away. `chain` is that of the request's messages where it was made before. `search` stands for the
+    tools `by_name`.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Asking:
         self._stops, request = stops_of(request) if request.tells_stop else ((), request)
         self.target, self.request, self.settings = target, request, settings
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
-        self._answer, self.sink, self._live = answer or Answer(), sink, live
+        self.answer, self.sink, self._live = answer or Answer(), sink, live
         self._keeper, self._recaller, self._search = keeper, recaller, search
         chain = live.chain if live is not None and live.agent == target.name else chain
         self.recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
@@ -90,7 +92,7 @@ class Asking:
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]], is_for_client: Callable[[str], bool]
     ) -> Reply:
         """Return the next reply; the sink has had it by then."""
-        shape = self._shape(instructions, own_tools, step=self._answer.steps + 1)
+        shape = self._shape(instructions, own_tools, step=self.answer.steps + 1)
         info = await self._ready()
         asked = await self._asked_anew(shape, info)
         if self.request.tools and await self._fit_tools(info, instructions, own_tools):
@@ -104,7 +106,7 @@ class Asking:
         if not self.target.provider.manages_context:
             return await _unmanaged(self, shape, info, stream)
         sending, job = await self._next_step(shape, info, stream)
-        self.last, self.usages_before = sending, len(self._answer.usages)
+        self.last, self.usages_before = sending, len(self.answer.usages)
         try:
             step = ManagedStep(sending, job)
             reply = await (step.run() if info.slots != 1 else self._in_turn(step, sending))
@@ -114,10 +116,10 @@ class Asking:
                 await self.settings.shared.refusals.note(asked, error)
             raise
         finally:
-            self._answer.edits = self._answer.edits or sending.fit.edits
+            self.answer.edits = self.answer.edits or sending.fit.edits
             if sending.used:
-                _note_use(sending, self._answer, self.settings)
-        await _note_size(sending, reply, self._answer)
+                _note_use(sending, self.answer, self.settings)
+        await _note_size(sending, reply, self.answer)
         if not reply.tool_calls and self.settings.live is not None:
             await note_fill(sending.fit.prompt.after(reply.as_message()), self.settings)
         return reply
@@ -141,7 +143,7 @@ class Asking:
         reply = self.asked[2].reply if self.asked is not None and self.asked is not self._asked_before else None
         moves = self.place.moves_after(failure, has_said=reply is not None and reply.has_said)
         if moves and reply is not None:
-            self._answer.retract_step()
+            self.answer.retract_step()
         return moves
 
     async def fitted(self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()) -> PromptFit:
@@ -150,7 +152,7 @@ class Asking:
         if self.request.tools:
             await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, own_tools, step=1)
-        sending, _ = await self._next_step(shape, info, ReplyStream(self._answer, self.sink, (), lambda name: True))
+        sending, _ = await self._next_step(shape, info, ReplyStream(self.answer, self.sink, (), lambda name: True))
         if self.place is not None:
             self.place.end(is_whole=True)
         return sending.fit
@@ -169,11 +171,11 @@ class Asking:
         offered = [*filter(None, map(tool_name, known))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
         resolved = self._search.resolved if self._search is not None else None
-        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written, self._stops, resolved)
+        return ReplyStream(self.answer, self.sink, offered, is_for_client, self._live, written, self._stops, resolved)
 
     async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
         """Return what the turn asks for; raises at once what that was refused with several times within a minute."""
-        if self._answer.steps > 0 or info.loaded_context is None or not self.target.provider.manages_context:
+        if self.answer.steps > 0 or info.loaded_context is None or not self.target.provider.manages_context:
             return None
         shared, chosen = self.settings.shared, self.settings
         window = shared.windows.at_most(info, info.loaded_context)

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from elbowroom.agents.answer import Notice, Sink
-from elbowroom.agents.prompt import StepPrompt, is_short
+from elbowroom.agents.prompt import StepPrompt
 from elbowroom.agents.tools import arrange_tools
 from elbowroom.context.compaction import smallest
 from elbowroom.context.fixed_cost import FixedCost, notice_of, refusal_of, short_notice_of, too_small_for
@@ -29,29 +29,19 @@ MOST_NAMED: Final = 3
 """Files that an error names."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedCostReport:
-    """The fixed cost, and how many tokens shorter descriptions of the client's tools would save."""
-
-    cost: FixedCost
-    slim_saves: int
-
-
 async def overflow_error(prompt: StepPrompt, chosen: CompactionSettings) -> ContextOverflow:
     """Return the error for a prompt that cannot fit, with the numbers and a remedy."""
     switched_off = "" if prompt.manager.auto else "compaction.auto" if chosen.enabled else "compaction.enabled"
     messages, window = prompt.manager.history.messages, prompt.manager.budget.window
-    tokens, report = await prompt.most(messages), await _report(prompt)
-    cost = report.cost
+    tokens, cost = await prompt.most(messages), await _cost_of(prompt)
     if cost.system + cost.all_tools >= window:
-        told = too_small_for(cost, slim_saves=report.slim_saves)
-        too_small = WindowTooSmall(told, window=window, prompt_tokens=tokens)
+        too_small = WindowTooSmall(too_small_for(cost), window=window, prompt_tokens=tokens)
         too_small.param = "tools" if cost.all_tools > cost.system else "messages"
         return too_small
     is_final = cost.prompt >= window
     if is_final:
         cost = replace(cost, material=", ".join(names_of(smallest(Transcript.of(messages)))[:MOST_NAMED]))
-        message = refusal_of(cost, slim_saves=report.slim_saves)
+        message = refusal_of(cost)
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
         message = (
@@ -65,25 +55,19 @@ async def overflow_error(prompt: StepPrompt, chosen: CompactionSettings) -> Cont
 
 async def tell_that_it_is_tight(prompt: StepPrompt, tell: Sink) -> None:
     """Tell the person that little room is left for the conversation, and what takes it but for their own words."""
-    report = await _report(prompt)
-    text = notice_of(report.cost, slim_saves=report.slim_saves) if report.cost.total > 2 * report.cost.pinned else None
-    if text is not None:
+    cost = await _cost_of(prompt)
+    if cost.total > 2 * cost.pinned and (text := notice_of(cost)) is not None:
         log.warning("%s: %s", prompt.info.id, text)
-        await tell([Notice("tight", text), Notice("tight", short_notice_of(report.cost))])
+        await tell([Notice("tight", text), Notice("tight", short_notice_of(cost))])
 
 
-async def smallest_of(transcript: Transcript) -> list[Message]:
-    """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
-    return smallest(transcript) if is_short(transcript.messages) else await asyncio.to_thread(smallest, transcript)
-
-
-async def _report(prompt: StepPrompt) -> FixedCostReport:
-    least = await smallest_of(Transcript.of(prompt.manager.history.messages))
+async def _cost_of(prompt: StepPrompt) -> FixedCost:
+    least = await asyncio.to_thread(smallest, Transcript.of(prompt.manager.history.messages))
     size = await prompt.most(least)
-    return await asyncio.to_thread(fixed_cost_report, prompt, least, size)  # which counts each tool
+    return await asyncio.to_thread(fixed_cost_of, prompt, least, size)  # which counts each tool
 
 
-def fixed_cost_report(prompt: StepPrompt, smallest: Sequence[Message], size: int) -> FixedCostReport:
+def fixed_cost_of(prompt: StepPrompt, least: Sequence[Message], size: int) -> FixedCost:
     """Divide the `size` tokens of the smallest prompt among its parts.
 
     Messages are measured by their text and their calls; what the template puts around everything is spread over the
@@ -91,7 +75,7 @@ def fixed_cost_report(prompt: StepPrompt, smallest: Sequence[Message], size: int
     text of the tools.
     """
     shape, text_size, budget = prompt.shape, prompt.text, prompt.manager.budget
-    messages = shape.with_instructions(smallest)
+    messages = shape.with_instructions(least)
     system = sum(text_size(text_of(message)) for message in messages if message.get("role") in SYSTEM_ROLES)
     spoken = [message for message in messages if message.get("role") not in SYSTEM_ROLES]
     pinned = sum(text_size(text_of(message)) for message in spoken)
@@ -106,10 +90,10 @@ def fixed_cost_report(prompt: StepPrompt, smallest: Sequence[Message], size: int
     tools = _spread(rest, described)
     sent = shape.request.tools
     own = len(shape.tools) - len(sent)
-    cost = FixedCost(budget.window, budget.reserve(size), system, tools, pinned if tools else pinned + rest, own)
     slim = arrange_tools(sent, "slim")
     saves = sum(text_size(as_json(tool)) for tool in sent) - sum(text_size(as_json(tool)) for tool in slim)
-    return FixedCostReport(cost, max(0, saves))
+    pinned = pinned if tools else pinned + rest
+    return FixedCost(budget.window, budget.reserve(size), system, tools, pinned, own, max(0, saves))
 
 
 def _spread(tokens: int, parts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
