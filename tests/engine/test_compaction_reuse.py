@@ -202,6 +202,7 @@ async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind
     raise AssertionError("it was not compacted twice")
 
 
+@pytest.mark.slow
 @PLAIN_FIRST
 async def test_behind_an_answer(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """The turn behind a compaction in the background reads the new messages and nothing else."""

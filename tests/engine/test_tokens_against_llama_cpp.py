@@ -53,6 +53,7 @@ async def test_wordpiece_matches_llama_cpp(tmp_path: Path) -> None:
     await same_ids_as_llama_cpp(tmp_path / "model.gguf", tmp_path, without={"odd", "code"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [10_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 async def test_long_runs_match_llama_cpp(length: int, tmp_path: Path) -> None:
     """Runs of white space that our library cannot split in one go are cut as the engine cuts them."""
