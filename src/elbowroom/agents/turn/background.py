@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from elbowroom.agents.admission import Job, Work
-from elbowroom.agents.ask import Question, ReplyReader, ask
+from elbowroom.agents.ask import ReplyReader, ask
 from elbowroom.agents.prompt import StepPrompt, without_answer_fields
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import NEXT, note_fill
@@ -111,9 +111,7 @@ async def read_again(prompt: StepPrompt, sending: Sending, job: Job) -> None:
     whole = await prompt.body([*prompt.manager.history.messages, NEXT])
     body = {**without_answer_fields(whole), "max_tokens": 1}
     tokens = (await prompt.size(body)).count.at_most
-    window, conversation = prompt.manager.budget.window, tuple(sending.talk().kept)
-    question = Question(sending.target.provider, prompt.info, body, tokens, window, conversation=conversation)
-    await ask(question, ReplyReader(), sending.shared.admission, rank=job)
+    await ask(sending.question(body, tokens), ReplyReader(), sending.shared.admission, rank=job)
     sending.note_prompt({**body, "messages": body["messages"][:-1]}, tokens)
     log.info("%s has read the conversation ahead of its next message.", prompt.info.id)
 

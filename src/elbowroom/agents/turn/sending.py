@@ -101,14 +101,17 @@ class Sending:
         """Return how full the window is now, with the answer that grows; None before a prompt was measured."""
         return fill_now(self.manager, self._answering.generated if self._answering is not None else 0)
 
+    def question(self, body: Mapping[str, Any], prompt: int) -> Question:
+        """Return the question that is asked with a prompt of the conversation, which has at most so many tokens."""
+        window, conversation = self.manager.budget.window, tuple(self.talk().kept)
+        return Question(self.target.provider, self.recovery.info, body, prompt, window, conversation=conversation)
+
     async def send_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
         body = await self.fit.prompt.body(self.manager.history.messages)
         window = self.manager.budget.window
         await ask(
-            Question(
-                self.target.provider, self.recovery.info, body, window, window, conversation=tuple(self.talk().kept)
-            ),
+            self.question(body, window),
             self.stream,
             self.shared.admission,
             held=window,
@@ -128,14 +131,7 @@ class Sending:
             ahead = min(ahead, self.manager.budget.reserve(size.count.at_most), AHEAD)
         try:
             await ask(
-                Question(
-                    self.target.provider,
-                    self.recovery.info,
-                    body,
-                    size.count.at_most,
-                    self.manager.budget.window,
-                    conversation=tuple(self.talk().kept),
-                ),
+                self.question(body, size.count.at_most),
                 self.stream,
                 self.shared.admission,
                 held=size.count.at_most + ahead,
