@@ -174,21 +174,17 @@ class HistoryCounter:
         demands = self.facts.demands if self.body.get("tools") else self.facts.without_tools
         return normalise(history, demands) or history
 
-    async def count(self, messages: Iterable[Message]) -> TokenCount:
-        """Return the size of the whole request with these messages, normalised, and how it was counted.
+    async def count_sent(self, messages: Sequence[Message]) -> TokenCount:
+        """Return the size of the whole request with these messages, which are normalised, and how it was counted.
 
         Raises what the engine would refuse the request with, such as ConversationNotContinuable.
         """
-        return await self.count_sent(await self.normalised(messages))
-
-    async def count_sent(self, messages: Sequence[Message]) -> TokenCount:
-        """Return the size of the whole request with messages that are normalised already. Raises as `count` does."""
         tools = self.body.get("tools") or ()
         return await self.counter.count_chat(messages, tools, template_arguments(self.body))
 
     async def prompt(self, messages: Sequence[Message]) -> int:
-        """Return the most tokens that it may have: what has to fit the window."""
-        return (await self.count(messages)).at_most
+        """Return the most tokens that it may have with messages as they come: what has to fit the window."""
+        return (await self.count_sent(await self.normalised(messages))).at_most
 
     def text(self, text: str) -> int:
         """Return the size of a bare text; one beyond 100,000 characters is measured by its beginning."""
