@@ -1,7 +1,7 @@
 """Rules for all tests: a skip has to be on the list in `skips.txt`, and no example of a property is timed.
 
-A property is tried with 20 examples where no long run is wanted and with 100 in the long suite, unless it says how many.
-The first are the same each time; the long suite draws new ones.
+A property is tried with 20 examples, in the long suite with 100, unless it says how many. The 20 are always the same;
+the long suite draws new ones.
 """
 
 import fnmatch
