@@ -151,13 +151,13 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     asking = Asking(target, offered.request, tell_nobody, settings)
     fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
-    budget, history = fit.manager.budget, fit.manager.history
+    budget, history = fit.prompt.manager.budget, fit.prompt.manager.history
     done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
     staying = frozenset(
         history.places(done.messages if done is not None else messages, done.parts if done is not None else ())
     )
     pinned = [group.is_pinned for group in history.transcript.groups for _ in group.messages]
-    sizes = await asyncio.to_thread(lambda: [fit.counter.text(written(message)) for message in messages])
+    sizes = await asyncio.to_thread(lambda: [fit.prompt.text(written(message)) for message in messages])
     foreseen = (
         Foreseen(message, size, place in staying, is_pinned)
         for place, (message, size, is_pinned) in enumerate(zip(messages, sizes, pinned, strict=True))
