@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, function_spec, stream_bytes
+from chatting import AGENT_WITHOUT_CACHE, RAW_MODEL, eventually, function_spec, stream_bytes
 from own_tools import own_tool
 from request_checks import assert_fits, assert_paired
+from scripted_pruner import is_prune_order
 from serving import parse_frames
 from small_window import Body, Message, ask_whole, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
+from elbowroom.demo import Script, SimulatedLMStudio, ToolCall, WaitFor
+from elbowroom.server.state import SHARED, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +29,7 @@ SECRET = "The harbour office keeps the spare key in locker K-4417-QX, behind the
 WORDY = "what was noted on the crossing the captain wants to know today and " * 5
 UNKNOWN = "I do not know."
 COMPACTION = "background = false"
+TITLE = {"X-Elbowroom-Task": "title_generation"}
 Running = tuple["Served", SimulatedLMStudio]
 
 
@@ -119,6 +123,34 @@ async def test_a_compaction_after_the_answer(tmp_path: Path) -> None:
             assert len(messages) < 120
             messages = [*messages, {"role": "assistant", "content": text}, *history(1)[1:]]
         assert SECRET in text
+
+
+@pytest.mark.slow
+async def test_a_compaction_after_the_answer_that_comes_to_nothing(tmp_path: Path) -> None:
+    """Given up for another chat or without a plan, it is as if the tool was never offered: the engine reads no other
+    beginning than the next turn has, neither before the order to prune nor where a title has taken its cache.
+    """
+    never = Script(WaitFor(asyncio.Event()))
+    async with small_window(
+        tmp_path,
+        lambda body: "Who?" if len(body["messages"]) < 30 else "The ferry left at noon. " * 40,
+        window=4096,
+        slots=1,
+        timing=Timing(quiet=0.02),
+        agents=AGENT_WITHOUT_CACHE,
+        prune=lambda body: "I cannot.",
+    ) as (served, studio):
+        jobs = served.app[SHARED].background._jobs
+        studio.enqueue(never, when=is_prune_order)
+        await said(served, history(31))
+        await eventually(lambda: orders_of(studio), "nothing is compacted")
+        title = {"model": RAW_MODEL, "messages": [{"role": "user", "content": "A title?"}]}
+        for _ in range(2):
+            async with served.http.post(served.chat_url, json=title, headers=TITLE) as response:
+                assert response.status == 200
+            await eventually(lambda: turns_of(studio)[-1].body.get("max_tokens") == 1 and not jobs, "not read again")
+        assert len(orders_of(studio)) > 1
+        assert not any(names(chat.body) for chat in studio.chats)
 
 
 @pytest.mark.parametrize(

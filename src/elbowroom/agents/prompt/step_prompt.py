@@ -55,7 +55,7 @@ class StepPrompt:
     async def offer(self) -> bool:
         """Offer the recaller's tool from now on, where that leaves the window its room; tell whether it was not yet."""
         self.unoffered, recaller = self.shape, self.recaller
-        if recaller is None or recaller.is_offered or not self.shape.takes_more_tools:
+        if recaller is None or self.shape.recalls_with or not self.shape.takes_more_tools:
             return False
         tool, budget = recaller.tool.spec, self.manager.budget
         if self.text(as_json(tool)) * SHARE_OF_TOOL > budget.trigger - budget.occupied(await self.empty()):

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -64,7 +65,8 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
     """Return the work of compacting a conversation after the reply of a step, and of having the engine read the result.
 
     It compacts where another turn could pass the trigger: then nobody has to wait for it. Some way below the trigger it
-    lets the agent save what must last. None where plainly nothing is to do. `fit` makes room after that reply.
+    lets the agent save what must last. None where plainly nothing is to do. `fit` makes room after that reply; it gets
+    the prompt that something is made of, and keeps its own where a try comes to nothing.
     """
     manager, used = sending.manager, sending.reported
     budget, messages = manager.budget, manager.history.messages
@@ -91,12 +93,15 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
     async def work(job: Job) -> None:
         """Compact and warm up; at a second try only what is left to do."""
         job.usual_pause = pause
-        fit.compactor = sending.fit.compactor.for_job(job)
         is_news = job.outcome.done()
         if not is_news:
-            messages, flush = fit.prompt.manager.history.messages, fit.flush()
+            compactor = sending.fit.compactor.for_job(job)
+            trial = replace(fit, prompt=sending.fit.prompt.after(reply), compactor=compactor)
+            messages, flush = trial.prompt.manager.history.messages, trial.flush()
             due_at = flush.due_at(messages) if flush is not None else None
-            outcome, is_news = await fit.run(fit.planner.ahead(expected, turn, due_at, is_full=is_full))
+            outcome, is_news = await trial.run(trial.planner.ahead(expected, turn, due_at, is_full=is_full))
+            if is_news:
+                fit.prompt = trial.prompt
             job.compacted(outcome)
         if is_news:
             await note_fill(fit.prompt, fit.compactor.settings)

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from elbowroom.agents.answer import Reply, assistant_message
@@ -165,7 +164,7 @@ class Turn:
             return  # where it is at work, this was a part of that, which nobody goes on with
         fit = sending.fit.after(reply, said)
         if has_one_slot:
-            background.chat_ended(sending.pool_key, partial(read_again, fit.prompt, sending))
+            background.chat_ended(sending.pool_key, lambda job: read_again(fit.prompt, sending, job))
         if is_large and (work := compacting_ahead(sending, reply, fit)) is not None:
             of = (self._live.conversation, self._live.owner) if self._live is not None else ()
             background.begin(keeping.answer_key(said), sending.pool_key, work, *of)
