@@ -164,6 +164,24 @@ async def test_preview_says_what_would_go_and_changes_nothing(tmp_path: Path) ->
         assert done["after"] < done["before"]
 
 
+async def test_preview_tells_what_stays_of_a_message_of_which_a_part_goes(tmp_path: Path) -> None:
+    """The long answer stands among what would go, and its last words among what would stay."""
+    waves = " ".join(f"w{number}" for number in range(600))
+    said = {"user": ("Tell me of each wave.", "And then?"), "assistant": (waves, "That was all.")}
+    messages = [{"role": role, "content": text[turn]} for turn in (0, 1) for role, text in said.items()]
+    async with small_window(tmp_path, window=2 * WINDOW) as (served, _):
+        body = {"model": "writer", "messages": messages, "preview": True}
+        async with served.http.post(f"{served.url}/v1/conversations/x/compact", json=body) as response:
+            seen = await response.json()
+        [rest] = [each for each in seen["messages"] if not each["stays"]]
+        assert rest["words"].startswith("w0 ")
+        assert seen["goes"] == {"messages": 1, "tokens": rest["tokens"]}
+        assert seen["stays"]["messages"] == len(messages)
+        part = seen["messages"][seen["messages"].index(rest) + 1]
+        assert waves.partition(part["words"])[0].startswith("w0 ")
+        assert 0 < part["tokens"] < rest["tokens"]
+
+
 async def test_two_compactions_at_once_pay_once(tmp_path: Path) -> None:
     """Of two that are ordered together only one asks the pruning agent; both answers say what it has done."""
     async with kept_log(tmp_path, RAW_MODEL) as log:
