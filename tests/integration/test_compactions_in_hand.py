@@ -16,7 +16,7 @@ from scripted_pruner import text_of
 from serving import Served
 from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
+from elbowroom.demo import Error, Script, SimulatedLMStudio, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.sql.conversations import SqlConversations
 
@@ -190,6 +190,20 @@ async def test_two_compactions_at_once_pay_once(tmp_path: Path) -> None:
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
         assert len((await log.shown())["compactions"]) == 1
         assert summaries_in(await log.ask()) == summaries_in(one["messages"])
+
+
+async def test_a_branch_that_nobody_has_answered_is_told_as_that(tmp_path: Path) -> None:
+    """Other branches of the conversation have answers: what is asked for is to be answered first."""
+    async with small_window(tmp_path) as (served, studio):
+        for question, script in (("One?", Script("Yes.")), ("Or this one?", Script(Error("no")))):
+            studio.enqueue(script)
+            body = {"model": "writer", "messages": [{"role": "user", "content": question}]}
+            async with served.http.post(served.chat_url, json=body, headers=NAMED) as response:
+                await response.read()
+        async with served.http.post(f"{served.url}{CONVERSATION}/compact", json={}) as response:
+            answer = await response.json()
+        assert (response.status, answer["error"]["code"]) == (409, "nothing_answered")
+        assert "in the branch that was used last: have its question answered, and compact it then." in str(answer)
 
 
 async def test_undo_brings_the_originals_back(tmp_path: Path) -> None:
