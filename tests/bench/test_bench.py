@@ -96,6 +96,7 @@ def test_a_start_is_held_against_the_controls_of_its_round(own: tuple[float, flo
     assert row_of_start(starts)[0].verdict == verdict
 
 
+@pytest.mark.slow
 def test_a_server_that_loses_a_token_is_caught() -> None:
     """Numbers of a server with wrong answers are called broken, and a checking run fails."""
     relay = f"{sys.executable} {HERE / 'faulty_relay.py'} {{port}} {{upstream}}"

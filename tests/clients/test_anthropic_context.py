@@ -485,6 +485,7 @@ async def test_tool_runner(tmp_path: Path) -> None:
             assert_fits(turn)
 
 
+@pytest.mark.slow
 @MODELS
 async def test_a_task_that_outgrows_the_window(tmp_path: Path, model: str) -> None:
     """Twenty calls through a window of 4K with all three edits: every prompt fits, and the client sees no error."""

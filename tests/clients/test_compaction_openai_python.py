@@ -19,6 +19,7 @@ def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
 
 
+@pytest.mark.slow
 async def test_compaction_in_the_middle(tmp_path: Path) -> None:
     """An answer that is compacted while it is written parses chunk by chunk, reads as one, and has its usage once."""
     messages: Any = FIRST

@@ -13,6 +13,7 @@ __all__ = ["lasting", "trio"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest.mark.slow
 async def test_conversation_from_its_beginning_to_its_end(trio: Trio) -> None:
     """Create, retrieve, update, add, list page by page, answer, delete an item, delete."""
     client, studio, _ = trio
@@ -42,6 +43,7 @@ async def test_conversation_from_its_beginning_to_its_end(trio: Trio) -> None:
         await client.conversations.retrieve(made.id)
 
 
+@pytest.mark.slow
 async def test_stream_in_a_conversation_that_is_compacted(tmp_path: Path) -> None:
     """A streamed answer in a long conversation brings the compaction as an item, and the items of it all stay."""
     async with small_window(tmp_path) as (served, _), client_of(served) as client:

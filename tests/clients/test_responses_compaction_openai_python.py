@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from openai.types.responses import ResponseCompactionCompactingEvent, ResponseCompactionItem
 from openai_client import client_of
 from request_checks import assert_fits
@@ -11,6 +12,7 @@ from small_window import ANSWER, QUESTION, history, small_window, turns_of
 FOLLOW: Any = {"role": "user", "content": QUESTION}
 
 
+@pytest.mark.slow
 async def test_stream_with_a_compaction(tmp_path: Path) -> None:
     """`responses.stream` reads a compaction item before the message, and its output is the next input as it is."""
     async with small_window(tmp_path) as (served, studio), client_of(served) as client:
@@ -31,6 +33,7 @@ async def test_stream_with_a_compaction(tmp_path: Path) -> None:
         assert_fits(turns_of(studio)[-1])
 
 
+@pytest.mark.slow
 async def test_order_and_route(tmp_path: Path) -> None:
     """A `compaction_trigger` gives one item as a stream, `responses.compact` the whole window; both go on."""
     async with small_window(tmp_path) as (served, studio), client_of(served) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cases import case
 from engine_as_lmstudio import engine_as_lmstudio
 from llama_server import LlamaServer
@@ -62,6 +63,7 @@ async def test_by_the_engine_itself(engine: LlamaServer, tmp_path: Path) -> None
                 assert answer["input_tokens"] == await engine.count(body)
 
 
+@pytest.mark.slow
 async def test_after_an_answer_the_count_is_what_was_reported(engine: LlamaServer, tmp_path: Path) -> None:
     """Without the file, one answer is enough to know what the same conversation takes, to the token."""
     body = {**TOOL_CHAT, "max_tokens": 4, "ignore_eos": True}
@@ -91,6 +93,7 @@ async def test_what_surely_does_not_fit_is_never_sent(engine: LlamaServer, tmp_p
     assert upstream.chats() == []
 
 
+@pytest.mark.slow
 async def test_the_last_token_of_the_window_is_left_to_the_reply(engine: LlamaServer, tmp_path: Path) -> None:
     """A prompt of one token less than the window is sent and answered; one more is refused, as by the engine."""
     window = engine.options.context_length

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_archive_out_of_reach_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a way to the archive the reason is pip's own, and a wrong file is not taken for it."""
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

@@ -189,6 +189,7 @@ async def test_stop_ends_engine_at_work(start_engine: Callable[[Options], LlamaS
     assert (await engine.get("/health"))[0] == 200
 
 
+@pytest.mark.slow
 def test_engine_ends_with_its_parent(tiny_model: Path, tmp_path: Path) -> None:
     """An engine whose parent is killed does not stay behind."""
     program = (
@@ -208,6 +209,7 @@ def test_engine_ends_with_its_parent(tiny_model: Path, tmp_path: Path) -> None:
     assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
     """A file that is no model is an error with the engine's own words, not a hang."""
     broken = tmp_path / "broken.gguf"

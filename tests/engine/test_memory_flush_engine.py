@@ -32,6 +32,7 @@ AROUND: Final = 24
 """Tokens that the template puts around two messages and the opening of an answer."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("plain", marks=pytest.mark.long), "tools"])
 async def test_the_engine_reads_only_the_order(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """The whole prompt of the turn before is cached, with the tools and the memories in it."""

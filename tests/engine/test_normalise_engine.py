@@ -23,6 +23,7 @@ async def test_demands_are_found_through_the_engine(engine: LlamaServer) -> None
     assert await demands_of_engine(engine) == TemplateDemands(one_answer_at_end=True)
 
 
+@pytest.mark.slow
 async def test_engine_takes_any_history_whole(engine: LlamaServer) -> None:
     """Random histories, normalised, are all rendered, with every text of every message in the prompt."""
     demands = await demands_of_engine(engine)

@@ -89,6 +89,7 @@ def assert_whole_prompts_are_cached(readings: list[Reading]) -> None:
         assert after.cached >= before.prompt
 
 
+@pytest.mark.slow
 @WAYS
 @pytest.mark.parametrize("kind", PLAIN_AND_TOOLS)
 async def test_the_earlier_prompt_is_never_read_again(

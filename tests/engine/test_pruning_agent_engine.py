@@ -88,6 +88,7 @@ async def test_prefix_is_not_read_again(engine: LlamaServer, tools: list[Any]) -
     assert order.startswith(conversation.removesuffix(opening))
 
 
+@pytest.mark.slow
 async def test_any_history_is_taken(engine: LlamaServer) -> None:
     """Random histories, with the order behind them, are never refused, and counted to the token."""
     async with provider_of(engine) as provider:

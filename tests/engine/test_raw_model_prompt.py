@@ -44,6 +44,7 @@ KINDS = ["lmstudio", "openai"]
 LIMITS = {"max_tokens": 4, "temperature": 0, "cache_prompt": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_prompt_is_byte_for_byte_the_direct_one(engine: LlamaServer, tmp_path: Path, kind: str) -> None:
     """For every kind of chat the engine's own record shows the same prompt with elbowroom and without."""

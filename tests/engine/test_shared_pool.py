@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
+import pytest
 from engine_as_lmstudio import engine_as_lmstudio
 from llama_server import Options
 from long_conversations import conversation
@@ -51,6 +52,7 @@ async def asked_at_once(url: str, chats: list[dict[str, Any]]) -> list[tuple[int
         return await asyncio.gather(*(ask(body) for body in chats))
 
 
+@pytest.mark.slow
 async def test_chats_that_overflow_the_engine_together(
     tmp_path: Path, start_engine: Callable[[Options], LlamaServer]
 ) -> None:

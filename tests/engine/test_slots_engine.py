@@ -107,6 +107,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name.endswith("admission.slots")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slots", "conversations", "rounds"), [(1, 2, 11), (2, 3, 8)], ids=["two in one", "three in two"]
 )
@@ -135,6 +136,7 @@ async def test_a_slot_is_restored_in_each_return(
     assert all(name.startswith("elbowroom-") for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "folder"), spread(["one", "two", "pool"], [True, False]))
 async def test_an_engine_that_keeps_by_itself_is_left_alone(
     start_engine: Callable[[Options], LlamaServer],
@@ -170,6 +172,7 @@ async def test_without_a_folder_slots_are_left_alone(
     assert not [one for about in ABOUT for one in turns.chats(about) if "id_slot" in one.json()]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_pays")
 async def test_after_a_restart_conversations_find_their_slots(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path
@@ -190,6 +193,7 @@ async def test_after_a_restart_conversations_find_their_slots(
     assert all(turns.returns())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_pays")
 async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path
@@ -243,6 +247,7 @@ async def test_a_chat_that_the_engine_forgets_is_answered(
             assert len(turns.chats(ABOUT[0])) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_pays")
 @pytest.mark.parametrize("slots", [1, 2])
 async def test_conversations_at_once_of_which_some_are_left(

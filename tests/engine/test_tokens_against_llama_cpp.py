@@ -12,6 +12,7 @@ from vocabulary_kinds import byte_level, gemma4, sentencepiece, wordpiece
 
 from elbowroom.tokens.files.gguf import read_gguf_header
 from elbowroom.tokens.files.gguf_tokenizer import build_tokenizer
+from elbowroom.tokens.files.tokenizer import LONGEST_PART
 
 pytest.importorskip("xllamacpp", reason="xllamacpp has no build for this system")
 
@@ -53,9 +54,13 @@ async def test_wordpiece_matches_llama_cpp(tmp_path: Path) -> None:
     await same_ids_as_llama_cpp(tmp_path / "model.gguf", tmp_path, without={"odd", "code"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [10_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 async def test_long_runs_match_llama_cpp(length: int, tmp_path: Path) -> None:
-    """Runs of white space that our library cannot split in one go are cut as the engine cuts them."""
+    """Runs of white space that our library cannot split in one go are cut as the engine cuts them.
+
+    Each half a million characters without a word between them, which are counted by themselves, may be a token more.
+    """
     path = tmp_path / "model.gguf"
     write_model(path, byte_level("qwen2"), "")
     tokenizer = build_tokenizer(read_gguf_header(path))
@@ -63,4 +68,5 @@ async def test_long_runs_match_llama_cpp(length: int, tmp_path: Path) -> None:
         for character in (" ", "\t", "\u00a0", "\u3000"):
             for end in ("x", "", "\nx"):
                 text = f"x{character * length}{end}"
-                assert tokenizer.count(text) == len(await tokenize(server, text)), (character, end)
+                more = tokenizer.count(text) - len(await tokenize(server, text))
+                assert 0 <= more <= length // LONGEST_PART, (character, end)

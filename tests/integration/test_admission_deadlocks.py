@@ -63,6 +63,7 @@ def followed(body: Body, answer: Body) -> Body:
     return {**body, "messages": [*body["messages"], said, {"role": "user", "content": "And tomorrow?"}]}
 
 
+@pytest.mark.slow
 async def test_two_conversations_compact_at_once(tmp_path: Path) -> None:
     """Each needs room for its order and for its answer, and there is only enough for one of them at a time."""
 
@@ -131,6 +132,7 @@ async def test_a_tool_that_asks_the_same_model(tmp_path: Path) -> None:
         assert "200: Ask the purser." in str(studio.chats[-1].body["messages"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "exchanges",
     [pytest.param(NEARLY_FULL, id="as it is", marks=pytest.mark.long), pytest.param(TOO_MANY, id="compacted")],

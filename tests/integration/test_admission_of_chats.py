@@ -80,6 +80,7 @@ async def streamed(served: Served, body: Body) -> str:
     return text_of(chunks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "title_first"), spread(["writer", f"lmstudio/{MODEL}"], [False, True]))
 async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: bool) -> None:
     """Both at the same moment where only one has room: the chat is answered first, the title then, none overflows."""
@@ -113,6 +114,7 @@ async def test_a_chat_and_its_title(tmp_path: Path, model: str, title_first: boo
         assert sum(both) > WINDOW, "both would have had room"
 
 
+@pytest.mark.slow
 @EVERYONE
 @pytest.mark.parametrize("boats", [60, pytest.param(110, marks=pytest.mark.long)])
 async def test_four_chats_that_outgrow_the_window_together(tmp_path: Path, model: str, boats: int) -> None:
@@ -164,6 +166,7 @@ async def test_too_many_wait(tmp_path: Path, stream: bool) -> None:
             assert answer["choices"][0]["message"]["content"] == "Yes."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [50, pytest.param(300, marks=pytest.mark.long)])
 async def test_hundreds_of_chats_at_once_are_all_answered(tmp_path: Path, count: int) -> None:
     """They wait as long as their clients do, in the order in which they came, and are told how many are before them."""
@@ -218,6 +221,7 @@ async def test_who_waits_is_told(tmp_path: Path) -> None:
         assert (await first)[0] == 200
 
 
+@pytest.mark.slow
 async def test_who_waits_for_a_title_is_told(tmp_path: Path) -> None:
     """A title that streams is not taken back: the line names it, and goes once it is written."""
     ended = asyncio.Event()
@@ -240,6 +244,7 @@ async def test_who_waits_for_a_title_is_told(tmp_path: Path) -> None:
     assert statuses_of(received)[-1] == {"description": "The model is free.", "done": True, "hidden": True}
 
 
+@pytest.mark.slow
 async def test_a_cancelled_prompt_counts_until_it_is_read(tmp_path: Path) -> None:
     """The engine reads the prompt of a client that has left to its end; who comes next does not overflow it."""
     async with one_pool(tmp_path, lambda body: "Yes.", prefill_tokens_per_second=2400) as (served, studio):

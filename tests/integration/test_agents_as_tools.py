@@ -121,6 +121,7 @@ async def test_a_model_and_a_window_of_its_own(tmp_path: Path) -> None:
         assert all(text.startswith("The Reader: ") for text in told)
 
 
+@pytest.mark.slow
 async def test_loading_of_its_model_is_told(tmp_path: Path) -> None:
     """The person is told which agent it is whose model has to be loaded."""
     slow = SimulatedModel("slow", load_seconds=0.6)
@@ -166,6 +167,7 @@ async def test_two_at_once(tmp_path: Path) -> None:
         assert results_of(studio.chats[-1].body) == ["R", "C"]
 
 
+@pytest.mark.slow
 async def test_many_at_once_in_a_small_window(tmp_path: Path) -> None:
     """Several that share the model's window with the one who asks: each gets its turn, and none waits for ever."""
     calls = [ToolCall("ask_researcher", {"request": f"Read part {number}."}) for number in range(5)]

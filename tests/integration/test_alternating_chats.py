@@ -33,6 +33,7 @@ def switches(chats: list[RecordedRequest]) -> int:
     return sum(one != other for one, other in pairwise(firsts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slots", "most", "least"), [(1, CALLS, 1), (4, 2 * CALLS + 1, CALLS + 1)])
 async def test_an_engine_with_one_slot_reads_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, most: int, least: int

@@ -76,6 +76,7 @@ async def test_nothing_of_an_answer_outlives_it(tmp_path: Path, kind: str) -> No
         await eventually(lambda: made_for_answers() <= before, "they stay", seconds=10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_without_collector")
 async def test_nothing_of_an_answer_outlives_a_client_that_leaves(tmp_path: Path) -> None:
     """Its cancellation is a failure as well."""

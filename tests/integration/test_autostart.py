@@ -293,6 +293,7 @@ def test_wrong_settings_do_not_keep_it_on(tmp_path: Path) -> None:
     assert not system.has("running")
 
 
+@pytest.mark.slow
 async def test_what_is_written_starts_the_server(tmp_path: Path) -> None:
     """The command runs in the bare environment of a service, beside a folder of our name, on the files meant."""
     (tmp_path / "elbowroom").mkdir()

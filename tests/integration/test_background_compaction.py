@@ -157,6 +157,7 @@ async def test_the_person_is_told_with_the_next_turn(tmp_path: Path) -> None:
                 assert int(size.replace(",", "")) < int(before.replace(",", ""))
 
 
+@pytest.mark.slow
 async def test_a_turn_in_between_waits_for_it(tmp_path: Path) -> None:
     """A next turn that comes while it is compacted takes what comes of it: one order in all, and the person is told."""
     first = history(NEARLY_FULL)
@@ -172,6 +173,7 @@ async def test_a_turn_in_between_waits_for_it(tmp_path: Path) -> None:
         assert len(sent) < len(first)
 
 
+@pytest.mark.slow
 async def test_it_gives_way_to_other_requests(tmp_path: Path) -> None:
     """A conversation that needs the room ends it before its time; it is done behind that one's answer."""
     first = history(NEARLY_FULL)
@@ -193,6 +195,7 @@ async def test_it_gives_way_to_other_requests(tmp_path: Path) -> None:
         assert orders_of(studio)[0].phase != "done"
 
 
+@pytest.mark.slow
 async def test_a_silent_pruning_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it, but it keeps nothing busy for ever: code compacts once its prompt should have been read."""
     monkeypatch.setattr(pruning, "SILENT_SECONDS", 0.3)
@@ -246,6 +249,7 @@ async def test_a_next_message_of_the_usual_length_is_expected(tmp_path: Path) ->
     assert all(Budget(WINDOW).occupied(size) < trigger for size in sent)
 
 
+@pytest.mark.slow
 async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_before(tmp_path: Path) -> None:
     """A short question still fits: what was begun for a longer one is ended, and done once behind the new answer."""
     messages: list[Message] = []

@@ -15,6 +15,7 @@ LONG_ANSWER = " ".join(["The ferry left at noon and came back in the evening."] 
 QUICK = Timing(quiet=0.02)
 
 
+@pytest.mark.slow
 async def test_an_empty_answer_to_the_warm_up_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One token may be none that shows: the engine has read the conversation all the same."""
 
@@ -30,6 +31,7 @@ async def test_an_empty_answer_to_the_warm_up_is_no_failure(tmp_path: Path, capl
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.slow
 async def test_answers_that_fill_the_window_are_followed_by_one_compaction(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

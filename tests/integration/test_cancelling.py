@@ -223,6 +223,7 @@ async def test_idle_unknown_and_somebody_elses(tmp_path: Path) -> None:
             assert "the ferry" in answer["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_somebody_elses_running_turn(tmp_path: Path) -> None:
     """Who knows the id of another's conversation cannot stop it."""
     async with elbowroom_with_studio(tmp_path) as (served, studio):
@@ -280,6 +281,7 @@ async def test_queue(tmp_path: Path, wish: dict[str, Any], left: int) -> None:
         assert (await asking).finish == "stop"
 
 
+@pytest.mark.slow
 @EACH_ONCE
 async def test_who_waits_is_told_at_once(tmp_path: Path, model: str, stream: bool) -> None:
     """The stopped answer's stream tells what nobody will read; where none is open, the next one does, and only once."""

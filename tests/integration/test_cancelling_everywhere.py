@@ -104,6 +104,7 @@ async def stopped_everywhere(folder: Path, model: str, places: Callable[[int], I
             assert await stop_at_each(served, studio, stops, body, places) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "stream"), [("writer", True), (RAW_MODEL, False)])
 async def test_at_some_suspensions(tmp_path: Path, model: str, stream: bool) -> None:
     """A few places, evenly over the whole turn."""

@@ -141,6 +141,7 @@ async def test_a_conversation_that_was_made_shares_nothing_with_raw_chats(tmp_pa
             assert len((await response.json())["data"]) == len(said)
 
 
+@pytest.mark.slow
 async def test_a_smaller_window_compacts_more_and_the_larger_one_stays(tmp_path: Path) -> None:
     """A model with a smaller window has its own compaction, and the one with the larger keeps what it had."""
     async with small_window(
@@ -162,6 +163,7 @@ async def test_a_smaller_window_compacts_more_and_the_larger_one_stays(tmp_path:
         assert len(orders_of(studio)) == orders
 
 
+@pytest.mark.slow
 async def test_a_model_that_had_the_whole_still_has_it(tmp_path: Path) -> None:
     """More than half of the large window is full: what was compacted for the small one is not for the other."""
     models = [other(SMALL)]
@@ -176,6 +178,7 @@ async def test_a_model_that_had_the_whole_still_has_it(tmp_path: Path) -> None:
         assert prompts_of(studio, MODEL)[-1] == chat[:-2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("windows", "headers"), spread([(SMALL, SMALL), (LARGE, SMALL)], [CHAT, {}]))
 async def test_two_models_side_by_side(tmp_path: Path, windows: tuple[int, int], headers: dict[str, str]) -> None:
     """Two models that are asked the same at once each give their own answer, in branches of one conversation.

@@ -84,6 +84,7 @@ async def stalled(studio: SimulatedLMStudio) -> int:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.fault("slow reader", "streaming", "the engine is read no faster")
 async def test_slow_client_pauses_the_model(tmp_path: Path) -> None:
     """While a client does not read, the upstream is not read on and nothing piles up; then it gets every byte."""
@@ -104,6 +105,7 @@ async def test_slow_client_pauses_the_model(tmp_path: Path) -> None:
         assert received.count(b"data: [DONE]") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.fault("slow reader", "streaming", "dropped after the limit")
 async def test_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
     """A client that reads nothing for longer than the write limit is cut off: upstream and socket are freed."""
@@ -132,6 +134,7 @@ def connections_to(port: int) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("silence before the headers", "first", "comments keep the connection")
 async def test_keep_alive_during_prefill(tmp_path: Path) -> None:
     """While the model reads the prompt, comments keep the connection open; they stand between frames only."""
@@ -200,6 +203,7 @@ async def test_two_chats_at_once_never_mix(tmp_path: Path) -> None:
             assert ("alpha" in sent) != ("beta" in sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, pytest.param(100, marks=pytest.mark.long)])
 async def test_many_streams_at_once(tmp_path: Path, count: int) -> None:
     """Dozens of chats through one model all end well, each with its own words."""

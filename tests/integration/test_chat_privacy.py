@@ -92,6 +92,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], str]:
     return run_watched(tmp_path_factory.mktemp("run"), WATCH, TOOL_RUN)
 
 
+@pytest.mark.slow
 def test_a_run_with_tools_stays_on_this_machine(run: tuple[list[Any], str]) -> None:
     """With a key, an address of OpenAI's and proxies in the environment, a run with tools reaches loopback only."""
     chats, outside = run

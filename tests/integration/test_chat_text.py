@@ -208,6 +208,7 @@ async def test_tolerant_reader(pair: Pair, noise: bytes) -> None:
     assert text_of(chunks_of(await stream_bytes(served, chat_body()))) == "Yes."
 
 
+@pytest.mark.slow
 @pytest.mark.fault("huge result or frame", "streaming", "whole")
 @MODELS
 async def test_large_pieces(pair: Pair, model: str) -> None:

@@ -74,6 +74,7 @@ def test_show_names_sources_and_hides_secrets(tmp_path: Path, file: Path) -> Non
     assert SESAME not in answer.stdout + answer.stderr
 
 
+@pytest.mark.slow
 def test_show_survives_a_terminal_without_letters(tmp_path: Path, file: Path) -> None:
     """A name that the terminal's encoding does not have is shown escaped, not as a traceback."""
     file.write_text(AGENT + 'name = "Schreiber ✍"\n', encoding="utf-8")

@@ -115,6 +115,7 @@ async def test_a_server_of_tools_that_never_answers_is_left_out(tmp_path: Path) 
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+@pytest.mark.slow
 async def test_standard_input(tmp_path: Path) -> None:
     """A dash reads what is piped in, as UTF-8 whatever the terminal's language is."""
     text = "日本語 naïve"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from command_line import Program, run, running
 from serving import serve
 
@@ -104,6 +105,7 @@ async def test_a_long_chat_is_summed_up_in_its_own_words(tmp_path: Path) -> None
     assert "first words" not in done["summary"]
 
 
+@pytest.mark.slow
 async def test_with_a_token_the_curl_carries_it(tmp_path: Path) -> None:
     """Where ELBOWROOM_TOKEN is set the demo asks for it, prints a command that sends it, and does not print it."""
     variables = {"ELBOWROOM_TOKEN": "sesame-open-7391"}

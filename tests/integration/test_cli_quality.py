@@ -18,6 +18,7 @@ FAITHFUL, SLOPPY, GARBAGE = (f"lmstudio/{name}" for name in PRUNERS)
 QUICK = ("--model", f"lmstudio/{MAIN}", "--quick", "--pruner")
 
 
+@pytest.mark.slow
 async def test_by_the_running_server(tmp_path: Path) -> None:
     """It prints the table, the best first, and the advice; once more as JSON."""
     models = StudyModels()
@@ -37,6 +38,7 @@ async def test_by_the_running_server(tmp_path: Path) -> None:
         assert (state["state"], state["lines"][0]["pruner"]) == ("done", FAITHFUL)
 
 
+@pytest.mark.slow
 async def test_ctrl_c_prints_what_it_has(tmp_path: Path) -> None:
     """Where no server runs it runs one for itself, which keeps nothing; Ctrl-C stops the study, exit code 0."""
     models = StudyModels("faithful")
@@ -53,6 +55,7 @@ async def test_ctrl_c_prints_what_it_has(tmp_path: Path) -> None:
     assert await asyncio.to_thread(lambda: [*tmp_path.rglob("elbowroom.db")]) == []
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends(tmp_path: Path) -> None:
     """What was measured until then is printed, with the reason; exit code 1."""
     models = StudyModels("faithful")

@@ -47,6 +47,7 @@ def write_settings(folder: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 async def test_it_starts_in_an_empty_home_without_any_file(tmp_path: Path) -> None:
     """With nothing configured it serves, says where, names the missing file, and makes but its store and its log."""
     async with running(tmp_path, "serve", "--port", "0", is_fresh=True) as program, aiohttp.ClientSession() as http:
@@ -139,6 +140,7 @@ async def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) 
     assert "Traceback" not in program.said
 
 
+@pytest.mark.slow
 async def test_a_signal_ends_it_while_an_answer_is_streamed(tmp_path: Path) -> None:
     """A stream that would go on for minutes ends with an error frame that says why, and the program with code 0."""
     async with SimulatedLMStudio(tokens_per_second=2) as studio:

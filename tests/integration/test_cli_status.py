@@ -158,6 +158,7 @@ async def test_watch(tmp_path: Path) -> None:
             assert await program.end(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 async def test_watch_of_a_server_that_goes_away(tmp_path: Path) -> None:
     """Its end is shown, and it is asked on."""
     async with AsyncExitStack() as until_gone:

@@ -273,6 +273,7 @@ async def task_done(folder: Path, who: str, task: str, choice: str, window: int)
                 messages[-number]["content"] = f"Result of {name}({given['query']})"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["writer", pytest.param(RAW_MODEL, marks=pytest.mark.long)])
 @pytest.mark.parametrize("task", sample(TASKS, *VARIED))
 async def test_the_same_tasks_with_whole_tools_and_by_name(tmp_path: Path, who: str, task: str) -> None:

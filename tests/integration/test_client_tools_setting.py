@@ -111,6 +111,7 @@ async def test_auto_shortens_tools_where_there_is_none(tmp_path: Path, who: str)
         assert studio.chats[-1].body["tools"] == chat.body["tools"]
 
 
+@pytest.mark.slow
 async def test_short_tools_stay_the_same(tmp_path: Path) -> None:
     """They have the same bytes through compactions and after a restart; a tool that comes or goes changes no other."""
     said: list[dict[str, Any]] = []

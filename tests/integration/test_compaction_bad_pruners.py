@@ -222,6 +222,7 @@ async def test_second_answer_is_used(tmp_path: Path) -> None:
         assert "refusal" in text_of(script.orders[1]["messages"][-1])
 
 
+@pytest.mark.slow
 @pytest.mark.fault("silence in mid-stream", "compaction", "left, the next rung; answer whole")
 @pytest.mark.parametrize(
     "words",
@@ -238,6 +239,7 @@ async def test_hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: s
         check_turns(studio, [ASKED_FROM])
 
 
+@pytest.mark.slow
 @pytest.mark.fault("silence before the headers", "compaction", "left, the next rung; answer whole")
 async def test_silent(tmp_path: Path) -> None:
     """One that sends nothing as long as the settings let a person wait is asked only once, and the person is told."""
@@ -249,6 +251,7 @@ async def test_silent(tmp_path: Path) -> None:
         assert any(re.search(rf"; by code: the pruning agent sent nothing{LEFT_OUT}\)$", text) for text in told)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("endless pruning", "compaction", "a person waits no longer than the settings say")
 async def test_slow(tmp_path: Path) -> None:
     """A person waits for a pruning agent as long as the settings say, however much it writes."""
@@ -262,6 +265,7 @@ async def test_slow(tmp_path: Path) -> None:
         assert re.search(rf"; by code: the pruning agent took too long{LEFT_OUT}\)$", told[-1])
 
 
+@pytest.mark.slow
 async def test_what_a_late_plan_has_said(tmp_path: Path) -> None:
     """The complete lines of a plan that takes too long stand in the summary; it is not asked for again."""
     never = asyncio.Event()

@@ -61,6 +61,7 @@ async def outlast(folder: Path, notices: str, *, keep_alive: float, patience: fl
         assert stream.startswith(b": elbowroom\n\n")
 
 
+@pytest.mark.slow
 async def test_client_outlasts_a_compaction(tmp_path: Path) -> None:
     """Comments keep the connection awake, with notices and, before any frame was written, without."""
     async with asyncio.TaskGroup() as clients:
@@ -83,6 +84,7 @@ async def test_client_outlasts_a_minute(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notices", sample(["auto", "content", "comment", "off"], "content", "comment"))
 async def test_whole_answer_waits_in_silence(tmp_path: Path, notices: str) -> None:
     """Without streaming nothing can be sent meanwhile: the answer comes whole, and nothing but JSON with it."""

@@ -166,6 +166,7 @@ async def test_answers_in_one_piece_have_none(tmp_path: Path, notices: str) -> N
         assert COMPACTING not in json.dumps(answer)
 
 
+@pytest.mark.slow
 async def test_model_that_is_being_loaded(tmp_path: Path) -> None:
     """Who waits for a model to be loaded is told so, and told when it is."""
     slow = SimulatedModel(MODEL, load_seconds=0.7)

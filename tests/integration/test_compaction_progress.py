@@ -432,6 +432,7 @@ async def test_log_has_before_and_after(tmp_path: Path, caplog: pytest.LogCaptur
     assert content_of(turn.body["messages"][-1])
 
 
+@pytest.mark.slow
 async def test_a_long_history_is_pruned_in_the_time_that_is_left(tmp_path: Path) -> None:
     """A history that is worked on outside the event loop compacts too, once it is known how fast its model writes."""
     async with small_window(tmp_path, window=16_384, compaction="max_pruning_seconds = 60") as (served, studio):

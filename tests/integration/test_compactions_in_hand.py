@@ -377,6 +377,7 @@ async def held(owner: type[Any], name: str, *, at_end: bool = False) -> AsyncIte
             goes_on.set()
 
 
+@pytest.mark.slow
 async def test_an_answer_that_begins_meanwhile_is_noted_after_the_change(tmp_path: Path) -> None:
     """Undo, edit, pin, unpin and rename take the lock of the conversation's answers: none is noted in their midst."""
     async with kept_log(tmp_path) as log:

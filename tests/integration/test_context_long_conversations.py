@@ -117,6 +117,7 @@ async def talk_through(
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     sample(KINDS, "japanese"),  # the quick tests have tools with a demanding template
@@ -130,6 +131,7 @@ async def test_short_run(tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFi
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("plain", marks=pytest.mark.long), "tools"])
 async def test_demanding_template(tmp_path: Path, kind: Kind) -> None:
     """A template that wants alternating roles and ids of nine characters refuses no request of a compacted history."""

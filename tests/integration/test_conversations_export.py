@@ -163,6 +163,7 @@ async def long_conversation(served: Served, exchanges: int, words: int = 1) -> N
 EXPORTS = ["/export?format=json", "/export?format=markdown"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("exchanges", "paths"),
     [(700, EXPORTS), pytest.param(6000, [*EXPORTS, "/messages?branch=latest"], marks=pytest.mark.long)],
@@ -191,6 +192,7 @@ async def test_a_long_conversation_holds_nobody_up(tmp_path: Path, exchanges: in
         asking.cancel()
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_reading(served: Served) -> None:
     """It is cut off instead of being waited for, and what it did not get does not look whole."""
     await long_conversation(served, 100, words=20_000)

@@ -242,6 +242,7 @@ async def test_a_chat_goes_on_with_a_bad_socket(
                 assert (await chat(served, RAW, stream=True)).text == "Hi"
 
 
+@pytest.mark.slow
 async def test_a_comparison_is_not_waited_for(tmp_path: Path, model: Path) -> None:
     """With the file at hand the first word comes before a hanging LM Studio's time is over."""
     async with with_socket(tmp_path, silent_socket(), model) as served:
@@ -353,6 +354,7 @@ def reached() -> Iterator[list[str]]:
     is_on = False
 
 
+@pytest.mark.slow
 async def test_nothing_but_loopback_is_reached(tmp_path: Path, model: Path, reached: list[str]) -> None:
     """Counting by file, by LM Studio and by every kind of family asks nobody outside this machine."""
     async with counted(tmp_path, model) as (served, _):

@@ -362,6 +362,7 @@ async def test_lm_studio_that_comes_back() -> None:
         assert await rpc.tokenize(MODEL, "Hello there") == tokens
 
 
+@pytest.mark.slow
 async def test_silence_is_waited_for_once() -> None:
     """Of calls that are not answered only the first ones wait; until the pause is over the rest fail at once."""
     asked: list[Any] = []

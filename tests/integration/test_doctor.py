@@ -41,6 +41,7 @@ async def studio() -> AsyncIterator[SimulatedLMStudio]:
         yield studio
 
 
+@pytest.mark.slow
 async def test_a_healthy_set_up_has_no_finding(studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """Everything that was looked at is ok; without a probe no model is asked, with one for a single token."""
     assert problems(await examined(tmp_path, settings_for(studio.base_url, agents=AGENT))) == []
@@ -185,6 +186,7 @@ async def test_a_port_that_another_program_has(studio: SimulatedLMStudio, tmp_pa
     assert f"server.port = {studio.port + 1}" in found.remedy
 
 
+@pytest.mark.slow
 async def test_an_address_that_is_not_this_machine_s(studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """Nothing can listen at an address for documentation."""
     server = 'host = "192.0.2.7"\ntoken = "env:DOOR"'
@@ -440,6 +442,7 @@ async def test_an_mcp_server_that_does_not_start(studio: SimulatedLMStudio, tmp_
     assert "planted-sesame" not in str(findings)
 
 
+@pytest.mark.slow
 async def test_a_tool_that_an_mcp_server_does_not_have(studio: SimulatedLMStudio, tmp_path: Path) -> None:
     """What it has is listed; a name that models cannot call is found as the server writes it."""
     agents = (
@@ -460,6 +463,7 @@ async def test_a_vault_that_is_not_there(studio: SimulatedLMStudio, tmp_path: Pa
     assert "Correct the path" in found.remedy
 
 
+@pytest.mark.slow
 async def test_a_vault_that_hangs(studio: SimulatedLMStudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told by its name, and everything else is looked at as ever."""
     monkeypatch.setattr("elbowroom.doctor.agents.look", partial(look, seconds=0.2))

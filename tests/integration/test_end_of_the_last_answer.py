@@ -70,6 +70,7 @@ async def test_next_message_finds_the_end_of_the_answer(
         assert text_of(chunks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [4096, pytest.param(8192, marks=pytest.mark.long)])
 async def test_end_of_an_answer_that_filled_the_window(tmp_path: Path, window: int) -> None:
     """A chat program that sets no limit has most of the window for it too: no room is kept that could not be enough."""

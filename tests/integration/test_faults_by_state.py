@@ -64,6 +64,7 @@ def about(name: str) -> dict[str, str]:
     return {"role": "user", "content": f"This is about a {name}."}
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     ("silence before the headers", "silence in mid-stream", "cut stream", "broken event", "overflow refused"),
     "tool",
@@ -136,6 +137,7 @@ async def test_in_a_flush(tmp_path: Path, faults: dict[str, Script]) -> None:
             assert any(is_flush(chat.body) for chat in studio.chats[asked:]), name
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     ("silence before the headers", "cut stream", "broken event", "overflow refused", "empty answer", "busy engine"),
     "stop",

@@ -125,6 +125,7 @@ async def test_the_same_file_again_refers_to_the_first(tmp_path: Path, form: Cal
         assert refs == refs[:1] * 4
 
 
+@pytest.mark.slow
 @IN_FORMS
 async def test_the_last_of_several_has_the_file_after_a_compaction(tmp_path: Path, form: Callable[[str], str]) -> None:
     """Where the first message with a file is summarised, the one that asks now has as much of it as that one had."""

@@ -72,6 +72,7 @@ class Chat:
             assert response.status == 200, await response.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "turns"),
     [("writer", 24), *(pytest.param(model, TURNS, marks=pytest.mark.long) for model in ("writer", RAW_MODEL))],

@@ -19,6 +19,7 @@ def played(*options: str) -> str:
     return done.stdout if done.returncode else ""
 
 
+@pytest.mark.slow
 def test_a_sample_is_as_frozen() -> None:
     """A few journeys of different kinds make the very same prompts, frames and rows."""
     assert not {name: found for name in SAMPLE if (found := differences(name))}

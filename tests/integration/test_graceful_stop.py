@@ -79,6 +79,7 @@ def leaving_no_process(program: Program) -> Iterator[None]:
     assert not alive
 
 
+@pytest.mark.slow
 async def test_a_running_answer_finishes(tmp_path: Path) -> None:
     """It arrives whole and is kept as whole; then the program ends with exit code 0."""
     release = asyncio.Event()
@@ -157,6 +158,7 @@ async def test_a_second_signal_while_a_prompt_is_read(tmp_path: Path) -> None:
             assert await served.kept() == [("user", QUESTION["content"], "complete")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.long)], ids=["streamed", "whole"])
 async def test_a_second_signal_while_it_is_answered(tmp_path: Path, *, stream: bool) -> None:
     """What was said is kept as interrupted, to the last word; the client is told why it ends."""
@@ -179,6 +181,7 @@ async def test_a_second_signal_while_it_is_answered(tmp_path: Path, *, stream: b
             ]
 
 
+@pytest.mark.slow
 async def test_a_second_signal_while_a_tool_works(tmp_path: Path) -> None:
     """The tool is cancelled and its program ended; what was said before it is kept."""
     journal = tmp_path / "journal"
@@ -273,6 +276,7 @@ with asyncio.Runner(loop_factory=factory) as runner:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["with", "without"])
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 async def test_three_signals(loop: str, number: signal.Signals) -> None:
@@ -302,6 +306,7 @@ time.sleep(300)
 """
 
 
+@pytest.mark.slow
 async def test_a_stop_that_is_held_up(tmp_path: Path) -> None:
     """The process ends after its time, whatever it is doing, with an exit code that says so and a line in the log."""
     process = await asyncio.create_subprocess_exec(

@@ -30,6 +30,7 @@ def test_hints_are_what_the_person_can_type(tmp_path: Path, arguments: list[str]
     assert hint.replace("scripts/run", "elbowroom") in usual.stdout + usual.stderr
 
 
+@pytest.mark.slow
 def test_the_script_says_how_it_was_called() -> None:
     """`scripts/run` is what its own hints name."""
     answer = subprocess.run(

@@ -36,12 +36,14 @@ def first_wrong(folder: Path, likely: int = 0) -> str:
     return next(("; ".join(wrong) for seed in (likely, *ENOUGH) if (wrong := play(seed, folder))), "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [*QUICK, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in LONG)], ids=str)
 def test_two_thousand_schedules(tmp_path: Path, seeds: Sequence[int]) -> None:
     """Two chats, two cancels, a leaver, compactions and a full disk leave everything in order; a few are quick."""
     assert not wrong_with(seeds, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_number_gives_the_same_schedule_again(tmp_path: Path) -> None:
     """A schedule that was found wrong is played again in all its steps, also in which the disk refuses something."""
     scenes = [[played(seed, tmp_path / name)[1] for seed in range(3)] for name in ("one", "other")]
@@ -86,6 +88,7 @@ def test_finds_a_recorder_that_drops_what_waits(tmp_path: Path, monkeypatch: pyt
     assert "kept is" in first_wrong(tmp_path)
 
 
+@pytest.mark.slow
 def test_finds_a_ticket_that_is_not_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that was cancelled, and keeps its share of the model, is seen by what is held, or by who waits."""
     monkeypatch.setattr(Admission, "_leave", lambda *_: None)
@@ -111,6 +114,7 @@ def written_by_any(waiting: WaitingChanges, batch: Batch) -> None:
     waiting._batches = [other for other in waiting._batches if other is not batch]
 
 
+@pytest.mark.slow
 def test_finds_a_notice_that_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction that a person stops would be shown for ever."""
     monkeypatch.setattr(FrameEncoder, "_closing", lambda _: "")

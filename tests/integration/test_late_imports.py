@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import asyncio, sys
 from pathlib import Path
@@ -39,6 +41,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_raw_chat_loads_nothing_of_agents(tmp_path: Path) -> None:
     """A server that answers for raw models never imports the SDK, MCP, Alembic or the vault."""
     done = subprocess.run(

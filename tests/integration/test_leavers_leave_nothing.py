@@ -64,6 +64,7 @@ def steps() -> Iterator[float]:
     yield from (number * 0.03 for number in range(24))
 
 
+@pytest.mark.slow
 async def test_no_failure_of_a_leaver_is_left_unread(tmp_path: Path, reported: list[str]) -> None:
     """While thinking, answering, in a tool, in an agent that serves as one, and after a handover."""
     agents = [agent("boss", agent_tools=["helper"], handoffs=["editor"]), agent("helper"), agent("editor")]

@@ -113,6 +113,7 @@ async def test_notices_in_the_text(tmp_path: Path) -> None:
     assert LOG.endswith(content_of(last[-2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [True, False], ids=["behind a restart", "without one"])
 async def test_stopped_by_the_person(tmp_path: Path, *, restarts: bool) -> None:
     """The client closes the socket and sends back what it has, with white space at its end: nothing is paid twice."""

@@ -125,6 +125,7 @@ async def test_an_edit_of_what_was_kept_beside_the_summary(tmp_path: Path) -> No
         assert [signatures_in(sent) for sent in prompts_of(studio)] == [["alpha"], ["bravo"], ["alpha"]]
 
 
+@pytest.mark.slow
 async def test_answers_continued_wherever_a_compaction_ends(tmp_path: Path) -> None:
     """Each earlier answer goes on as if nothing had come after it: it is there, and never a summary of it."""
     whole = history(FULL)
@@ -156,6 +157,7 @@ async def test_owners_share_nothing(tmp_path: Path, way: str) -> None:
         assert [signatures_in(prompt) for prompt in prompts_of(studio)] == [["alpha"], ["bravo"], ["bravo"], ["alpha"]]
 
 
+@pytest.mark.slow
 async def test_agents_share_nothing(tmp_path: Path) -> None:
     """One person with two agents of the same words and the same model, and the model itself: each has its own."""
     first = history(FULL)

@@ -177,6 +177,7 @@ async def test_two_models_side_by_side(tmp_path: Path) -> None:
         assert len(orders_of(studio)) == orders <= 2
 
 
+@pytest.mark.slow
 async def test_reminders_between_the_turns(tmp_path: Path) -> None:
     """Claude Code sends reminders as system messages: after a compaction each prompt goes on from the one before it.
 

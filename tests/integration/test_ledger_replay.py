@@ -156,6 +156,7 @@ def check(replay: Replay, talk: Conversation) -> None:
     assert replay.anew <= sum(replay.compactions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "background",
     [pytest.param(False, id="in the turn"), pytest.param(True, id="behind the answer", marks=pytest.mark.long)],

@@ -61,6 +61,7 @@ async def test_compactions_outlive_the_server(tmp_path: Path) -> None:
         assert not orders_of(studio)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("two clients at once", "compaction", "one compaction for both")
 async def test_the_same_request_at_the_same_moment_pays_once(tmp_path: Path) -> None:
     """Of several requests with the same history one compacts; the others wait for it and send the same bytes."""

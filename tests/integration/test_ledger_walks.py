@@ -163,6 +163,7 @@ async def walked(folder: Path, seed: int, steps: int, *, background: bool, long_
     return pruner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "background", "long_answers"),
     [

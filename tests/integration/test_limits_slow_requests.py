@@ -41,6 +41,7 @@ async def drip(connection: RawConnection, data: bytes, pause: float) -> None:
         return
 
 
+@pytest.mark.slow
 @pytest.mark.fault("many idle connections", "first", "closed; `/health` answers")
 @pytest.mark.threat("slow requests", "closed; `/health` answers")
 async def test_hundreds_of_half_requests_are_closed_and_block_nobody(served: Served) -> None:
@@ -67,6 +68,7 @@ async def test_hundreds_of_half_requests_are_closed_and_block_nobody(served: Ser
             assert answer.startswith(b"HTTP/1.1 408")
 
 
+@pytest.mark.slow
 async def test_a_dripping_head_does_not_win_time(served: Served) -> None:
     """One byte of the head now and then does not move the deadline."""
     endless = b"GET /v1/models HTTP/1.1\r\n" + b"X: y\r\n" * 1000
@@ -76,6 +78,7 @@ async def test_a_dripping_head_does_not_win_time(served: Served) -> None:
         dripping.cancel()
 
 
+@pytest.mark.slow
 async def test_a_dripping_body_does_not_win_time(served: Served) -> None:
     """One byte of the body now and then reaches the total limit, and the client is told."""
     async with connected(served.port) as connection:
@@ -87,6 +90,7 @@ async def test_a_dripping_body_does_not_win_time(served: Served) -> None:
     assert "too long" in reply.json["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_a_paused_body_is_told_and_closed(served: Served) -> None:
     """A body that stops half-way gets a 408 in OpenAI's form, then the connection ends."""
     async with connected(served.port) as connection:
@@ -98,6 +102,7 @@ async def test_a_paused_body_is_told_and_closed(served: Served) -> None:
         assert await connection.closed() == b""
 
 
+@pytest.mark.slow
 async def test_an_idle_connection_is_closed_after_its_answer(served: Served) -> None:
     """Keep-alive is kept, but not for ever; a second half request on it is closed as well."""
     request = request_bytes("GET /v1/none HTTP/1.1", f"Host: 127.0.0.1:{served.port}")

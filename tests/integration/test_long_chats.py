@@ -11,6 +11,7 @@ LONGEST = 1.5
 """How many times as long as in a window without a bottom a person waits at most."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("talk", "turns"),
     [

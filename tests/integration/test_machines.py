@@ -114,6 +114,7 @@ async def test_a_crashing_model_is_asked_elsewhere(tmp_path: Path) -> None:
         assert len(broken.chats) <= 3  # the first prompt was sent to it twice
 
 
+@pytest.mark.slow
 async def test_no_error_where_all_but_one_are_down(tmp_path: Path) -> None:
     """Of three machines two are away, whichever they are; where all are, the failure is told as for one machine."""
     async with machines(tmp_path, 8192, 8192, 8192) as (served, studios):
@@ -157,6 +158,7 @@ async def test_a_chat_moves_where_its_machine_is_full_for_too_long(tmp_path: Pat
         assert await value(served, "machine_moves_total", why="full") == 1
 
 
+@pytest.mark.slow
 async def test_no_prompt_goes_over_any_window(tmp_path: Path) -> None:
     """With windows of 8192 and 4096 tokens chats grow, and the larger machine goes: each prompt fits its window."""
     async with machines(tmp_path, 8192, 4096, answer="It is a long story. " * 30) as (served, studios):
@@ -209,6 +211,7 @@ async def test_a_client_that_leaves_is_noticed_by_its_own_machine(tmp_path: Path
         assert not second.disconnects
 
 
+@pytest.mark.slow
 async def test_side_requests_and_pruning_survive_a_dead_machine(tmp_path: Path) -> None:
     """Titles, embeddings, completions and compactions are asked on a machine that answers."""
     async with machines(tmp_path, 2048, 2048, answer="It is a long story. " * 20) as (served, studios):

@@ -160,6 +160,7 @@ async def test_a_machine_that_answers_500_is_left_alone(tmp_path: Path, *, strea
         assert await value(served, "machine_moves_total", why="UpstreamError") <= 3
 
 
+@pytest.mark.slow
 async def test_counts_are_those_of_the_machine_that_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two builds of a model that cut text otherwise: what is held for a prompt is exactly what its machine reads."""
     held: list[int] = []
@@ -222,6 +223,7 @@ async def test_a_model_is_loaded_by_its_first_chat_on_one_machine(tmp_path: Path
         assert all(chat.fitted for studio in studios for chat in studio.chats)
 
 
+@pytest.mark.slow
 async def test_a_silent_host_holds_nobody_up(tmp_path: Path) -> None:
     """A machine that takes connections and never says a word delays the first request by less than two seconds."""
     async with machines(tmp_path, 8192) as (served, (sound,)):
@@ -245,6 +247,7 @@ async def test_a_silent_host_holds_nobody_up(tmp_path: Path) -> None:
         host.close()
 
 
+@pytest.mark.slow
 async def test_a_pruning_model_that_fails_on_one_machine_is_asked_on_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

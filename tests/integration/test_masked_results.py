@@ -65,6 +65,7 @@ async def read_all(served: Served) -> list[dict[str, Any]]:
     return [*messages, reply]
 
 
+@pytest.mark.slow
 async def test_old_results_are_masked(tmp_path: Path) -> None:
     """Each file comes in whole, old ones are lines that say what they were, and no pruning agent is asked.
 
@@ -94,6 +95,7 @@ async def test_old_results_are_masked(tmp_path: Path) -> None:
         assert studio.chats[-1].body["messages"] == shown
 
 
+@pytest.mark.slow
 async def test_masks_that_are_switched_off(tmp_path: Path) -> None:
     """Where results of tools are not to be shortened, the conversation is compacted as it ever was."""
     loaded = SimulatedModel(MODEL, loaded_context_length=WINDOW)

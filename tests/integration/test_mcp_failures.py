@@ -52,6 +52,7 @@ async def failing_url() -> AsyncIterator[str]:
         yield str(server.make_url("/mcp"))
 
 
+@pytest.mark.slow
 async def test_broken_servers_stop_nobody(tmp_path: Path, failing_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever keeps a server from starting, the others work; each is told once, in words and without secrets."""
     python, secret = sys.executable, f'env = {{ KEY = "{SECRET}" }}'
@@ -135,6 +136,7 @@ async def test_a_server_that_comes_later_is_found(tmp_path: Path, caplog: pytest
     assert len(warnings_in(caplog)) == 1
 
 
+@pytest.mark.slow
 async def test_a_program_that_is_killed_is_started_again(tmp_path: Path) -> None:
     """Killed during a call that changes things, the model is told so; killed between two calls, nobody notices.
 
@@ -171,6 +173,7 @@ async def test_a_call_that_only_reads_is_made_again(tmp_path: Path) -> None:
     assert sample.journal("files").count("died") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_a_server_at_an_address_is_found_again(tmp_path: Path, is_old: bool) -> None:
     """A server on HTTP that was killed during a call, and runs again, is used again; meanwhile calls fail in words."""
@@ -229,6 +232,7 @@ async def test_changed_settings_are_followed(tmp_path: Path) -> None:
     assert sample.journal("staying").count("list") == 1
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_running(tmp_path: Path) -> None:
     """Closing ends calls in words, programs that work, hang or still start, and every task."""
     hangs = program("hangs", [sys.executable, "-c", "import time; time.sleep(600)"])

@@ -57,6 +57,7 @@ async def test_a_result_over_http_that_is_too_large_is_refused(
             await sample.servers.aclose()
 
 
+@pytest.mark.slow
 async def test_a_message_without_end_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a program goes on and on in one line, its connection ends, and the call with it."""
     monkeypatch.setattr(lines, "LARGEST_MESSAGE", 64 * 1024)

@@ -38,6 +38,7 @@ async def sample(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Samp
         await sample.servers.aclose()
 
 
+@pytest.mark.slow
 @BOTH
 async def test_tools_are_listed_and_called(sample: Sample, server: str) -> None:
     """A server's tools come in its order, with its descriptions; a call gives what the tool answers."""
@@ -199,6 +200,7 @@ async def test_programs_get_no_secrets_of_ours(sample: Sample) -> None:
     assert "OF_ELBOWROOM" not in environment
 
 
+@pytest.mark.slow
 async def test_what_a_program_says_is_logged_at_debug_only(
     sample: Sample, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

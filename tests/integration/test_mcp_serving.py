@@ -101,6 +101,7 @@ async def test_by_http(tmp_path: Path) -> None:
             await check(session)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_by_pipes(tmp_path: Path) -> None:
     """`elbowroom mcp` does the same on standard input and output."""

@@ -135,6 +135,7 @@ async def command(folder: Path, *arguments: str, port: int = 1, **variables: str
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
 async def test_the_command(tmp_path: Path, is_running: bool) -> None:
     """It lists and deletes while the server runs, and in the store itself while none does."""

@@ -76,6 +76,7 @@ async def test_what_it_saves_is_told_after_the_compaction(tmp_path: Path) -> Non
         assert not is_flush(last.body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", ["true", pytest.param("false", marks=pytest.mark.long)])
 async def test_five_compactions_are_five_flushes(tmp_path: Path, background: str) -> None:
     """No client's text, no history, no stored byte and no later prompt has a word of them."""
@@ -164,6 +165,7 @@ async def test_compacted_by_hand(tmp_path: Path) -> None:
         assert not [words for words in OF_FLUSHES if words in str(answer)]
 
 
+@pytest.mark.slow
 async def test_an_answer_that_was_stopped(tmp_path: Path) -> None:
     """It is in the flush as far as it has come, and goes on after the compaction as if nothing had been."""
     sent = history(NEARLY_FULL)
@@ -251,6 +253,7 @@ async def test_a_window_that_has_shrunk(tmp_path: Path) -> None:
         assert_flushed_whole(studio, sent[1:])
 
 
+@pytest.mark.slow
 async def test_what_leaves_no_room_is_compacted_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A conversation beyond the window is not flushed, and the log says so; the next cycle is."""
     messages = history(2 * FULL)
@@ -265,6 +268,7 @@ async def test_what_leaves_no_room_is_compacted_without(tmp_path: Path, caplog: 
         assert kinds_of(studio).count("flush") >= 2
 
 
+@pytest.mark.slow
 async def test_conversations_and_agents_are_flushed_each_by_itself(tmp_path: Path) -> None:
     """The same words to another agent are another conversation, and what it saves is its own."""
     other = REMEMBERS.replace('"writer"', '"critic"').replace("The Writer", "The Critic")

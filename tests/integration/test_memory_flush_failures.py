@@ -200,6 +200,7 @@ async def test_a_person_who_stops_the_answer_ends_it(tmp_path: Path) -> None:
         assert kinds_of(studio) == ["flush", "flush", "flush", "prune", "turn"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("two clients at once", "flush", "who asks goes first")
 async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
     """A flush behind an answer is ended by the next request, which it does not hold up, and is done behind that one."""
@@ -219,6 +220,7 @@ async def test_who_asks_on_goes_first(tmp_path: Path) -> None:
         assert await saved(served) == [FACT]
 
 
+@pytest.mark.slow
 async def test_nobody_waits_for_a_flush_behind_an_answer(tmp_path: Path) -> None:
     """Not even who needs the compaction that was to follow it: the flush begins anew before that one's own."""
     hanging = asyncio.Event()
@@ -290,6 +292,7 @@ async def test_tasks_are_no_conversations(tmp_path: Path) -> None:
         assert kinds_of(studio) == ["turn"]
 
 
+@pytest.mark.slow
 async def test_agents_that_others_ask_are_not_flushed(tmp_path: Path) -> None:
     """The talk of one agent with another ends with the answer, and its compaction asks for no memories."""
     note = "The ferry left the ninth pier at noon, and the sea was calm until it came back in the evening. " * 100

@@ -87,6 +87,7 @@ async def send(url: str, column: str, body: bytes) -> int:
         return response.status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row", "column"), CELLS)
 async def test_no_body_holds_the_loop(apart: Apart, row: str, column: str) -> None:
     """Whatever is sent to whichever route, it is answered or refused as the client's fault, and others go on."""
@@ -102,6 +103,7 @@ async def test_no_compaction_of_a_body_holds_the_loop(apart: Apart, row: str, co
     assert await answered(apart, row, column) < LONGEST_STALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [*(pytest.param(few, marks=pytest.mark.long) for few in (300, 1000)), 3000])
 async def test_no_tools_of_an_mcp_server_hold_the_loop(tmp_path: Path, apart: Apart, count: int) -> None:
     """However many a server offers, reading and sending them holds nobody up; 500 of them are sent."""

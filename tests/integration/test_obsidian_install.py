@@ -135,6 +135,7 @@ def hung(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home / "Share"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_agents", [False, True])
 def test_a_vault_that_hangs(
     home: Path, hung: Path, plugin: Path, is_agents: bool, capsys: pytest.CaptureFixture[str]
@@ -418,6 +419,7 @@ def test_pairing_where_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--address has to be where elbowroom is" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_it_is_in_the_package(home: Path, plugin: Path, tmp_path: Path) -> None:
     """Who installs the wheel can install the plugin, and the source distribution has it as well."""
     with pytest.MonkeyPatch.context() as patch:

@@ -155,6 +155,7 @@ async def test_a_computer_without_obsidian(tmp_path: Path) -> None:
     assert "cannot be read" in answer["problems"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("folder that hangs", "first", "no chat waits for it; the page says which vault does not answer")
 async def test_a_vault_that_does_not_answer_holds_nobody_up(
     served: Served, vault: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,6 +46,7 @@ async def test_an_engine_that_names_no_window(tmp_path: Path, named: int) -> Non
         assert (outcome.error, outcome.text) == (None, ANSWER)
 
 
+@pytest.mark.slow
 async def test_a_list_of_models_that_fails_after_a_compaction(tmp_path: Path) -> None:
     """Whether the window is another one by now is good to know, and nothing that a chat has to fail for."""
 

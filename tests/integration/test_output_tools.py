@@ -93,6 +93,7 @@ async def test_in_a_long_line_each_place_can_be_gone_on_from() -> None:
     assert page.startswith("    1:897| " + "." * 100 + "HERE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     ["(a+)+$", "(a|a?)+c", *(pytest.param(more, marks=pytest.mark.long) for more in ("(a|aa)+$", "(a+)+$x", "(a*)*b"))],
@@ -195,6 +196,7 @@ async def test_what_is_read_back_is_no_output_again() -> None:
         assert page.count('ref_id="') == page.count(ref.id) >= 1
 
 
+@pytest.mark.slow
 async def test_every_reference_can_be_read_after_ten_rounds() -> None:
     """C33: views name what is kept and not other messages, so that viewing them again breaks nothing."""
     outputs, quota = MemoryToolOutputs(), Quota(0, quarter)

@@ -138,6 +138,7 @@ async def test_leaving_closes_the_upstream(tmp_path: Path) -> None:
             await asyncio.wait_for(ended.wait(), 60)
 
 
+@pytest.mark.slow
 async def test_a_slow_client_pauses_the_upstream(tmp_path: Path) -> None:
     """While a client does not read, the upstream is not read on."""
     written = 0

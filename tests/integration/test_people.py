@@ -55,6 +55,7 @@ async def revoke(served: Served, name: str) -> None:
     assert (await ask(served, "DELETE", f"/api/users/{row['id']}", **OWNER))[0] == 204
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_what_each_may_ask_of_every_route(tmp_path: Path) -> None:
     """The page has what every route says to nobody, a member, another one, the owner and a revoked token."""
@@ -376,6 +377,7 @@ async def test_who_changed_what_is_kept(tmp_path: Path) -> None:
         assert "nas.local" not in json.dumps(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [True, False], ids=["running", "stopped"])
 async def test_users_from_a_terminal(tmp_path: Path, *, runs: bool) -> None:
     """A token is made, listed and revoked by the command, whether the server runs or not."""

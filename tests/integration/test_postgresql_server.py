@@ -68,6 +68,7 @@ def files_in(folder: Path) -> dict[str, str]:
     return {str(path): path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
     """Chat, compaction and search; the next server has the same conversation, and no file of a database is made."""
     async with new_place() as place:
@@ -91,6 +92,7 @@ async def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert not any("elbowroom.db" in name for name in files_in(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("PostgreSQL gone", ("first",), "answered; its words are written later")
 async def test_a_database_that_is_down_at_the_start(tmp_path: Path) -> None:
     """Chats are answered from memory and say so once; what was said is written once the server is there."""
@@ -118,6 +120,7 @@ async def test_a_database_that_is_down_at_the_start(tmp_path: Path) -> None:
                 server.stop("immediate")
 
 
+@pytest.mark.slow
 async def test_what_a_database_that_is_down_may_keep_is_not_called_unknown(tmp_path: Path) -> None:
     """Lists and what is not in memory are answered with 503 and when to ask again, and as ever once it is there."""
     unknown = ("/conversations/gone", "/responses/resp_0123456789abcdef01234567", "/tool_outputs/out_0123456789abcdef")

@@ -291,6 +291,7 @@ async def test_silence_in_mid_answer_ends_in_an_error(
     assert outcome.error["code"] == "upstream_timeout"
 
 
+@pytest.mark.slow
 async def test_the_time_in_which_nobody_reads_is_no_silence(
     upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

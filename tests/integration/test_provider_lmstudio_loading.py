@@ -85,6 +85,7 @@ async def test_a_failing_load_is_told_and_the_next_try_is_new(served: Served, st
     assert [is_load(request.body) for request in studio.chats] == [True, True, False]
 
 
+@pytest.mark.slow
 async def test_a_failing_load_fails_all_who_wait_for_it(served: Served, studio: SimulatedLMStudio) -> None:
     """Ten clients read why, after one attempt."""
     failing = asyncio.Event()

@@ -163,6 +163,7 @@ async def test_a_server_that_is_passed_through_is_asked_for_its_list_alone(tmp_p
         assert {one.path for one in upstream.asked} == {"/v1/models"}
 
 
+@pytest.mark.slow
 async def test_slots_that_are_not_told_keep_nobody_waiting() -> None:
     """Models are listed a second later at most, and at once after that, where llama.cpp does not tell its slots."""
     release, asked = asyncio.Event(), list[str]()

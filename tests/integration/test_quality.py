@@ -9,6 +9,7 @@ MOST_LOST = 3.0
 """So many points may a figure fall below the published one before this fails."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pruner",
     [pytest.param(each, marks=() if each == "faithful" else pytest.mark.long) for each in AGENTS],

@@ -48,6 +48,7 @@ async def ended(served: Served) -> dict[str, Any]:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_the_faithful_one_wins(tmp_path: Path) -> None:
     """The best is first and advised, garbage is last of the pruning agents, the controls stand below."""
     async with studied(tmp_path, StudyModels()) as served:
@@ -71,6 +72,7 @@ async def test_the_faithful_one_wins(tmp_path: Path) -> None:
     assert state["done"] == state["of"]
 
 
+@pytest.mark.slow
 async def test_what_is_measured_without_names(tmp_path: Path) -> None:
     """The first loaded model with itself and with each other loaded model as its pruning agent."""
     models = StudyModels("faithful")
@@ -81,6 +83,7 @@ async def test_what_is_measured_without_names(tmp_path: Path) -> None:
     assert set(models.orders) == {MAIN, *PRUNERS}
 
 
+@pytest.mark.slow
 async def test_agents_and_what_is_set(tmp_path: Path) -> None:
     """An agent is named by its id; a model of the settings is measured without being named."""
     models = StudyModels("faithful")
@@ -124,6 +127,7 @@ async def test_stopped_in_the_middle(tmp_path: Path) -> None:
         assert status == 201
 
 
+@pytest.mark.slow
 async def test_no_advice_before_each_was_tried_as_often(tmp_path: Path) -> None:
     """While one pruning agent is asked and the other one waits there is none; then it compares what both have done."""
     models = StudyModels()
@@ -143,6 +147,7 @@ async def test_no_advice_before_each_was_tried_as_often(tmp_path: Path) -> None:
         assert state["advice"].startswith(f"Choose {FAITHFUL}: ")
 
 
+@pytest.mark.slow
 async def test_the_quick_study_tells_them_apart(tmp_path: Path) -> None:
     """One conversation, compacted twice, is enough to see which pruning agent loses, and which one does nothing."""
     async with studied(tmp_path, StudyModels()) as served:
@@ -188,6 +193,7 @@ OWN = (
 )
 
 
+@pytest.mark.slow
 async def test_the_models_own_pruning_agent_is_measured(tmp_path: Path) -> None:
     """Where a model has a pruning agent of its own, that one is measured unasked, and told with its own setting."""
     async with studied(tmp_path, StudyModels(), OWN) as served:

@@ -67,6 +67,7 @@ def in_order(texts: Sequence[str], contents: Sequence[Any]) -> bool:
     return places == sorted(places) and len(places) == sum(content in texts for content in contents)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("two clients at once", ("streaming", "tool"), "each message read once, in order")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("messages", [5, pytest.param(100, marks=pytest.mark.long)])

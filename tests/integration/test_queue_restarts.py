@@ -49,6 +49,7 @@ class Client:
             return [item["message"]["content"] for item in (await response.json())["data"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends_with", "model"),
     [

@@ -19,6 +19,7 @@ QUICK = range(2)
 LONG = [range(2, 50), *(range(start, start + 50) for start in range(50, 1000, 50))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [QUICK, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in LONG)], ids=str)
 async def test_seeds(tmp_path: Path, seeds: Numbers[int]) -> None:
     """Three clients of a person use two conversations at once; what holds then holds after a restart as well."""

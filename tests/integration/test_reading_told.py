@@ -37,6 +37,7 @@ def turns(number: int) -> list[Body]:
     return [message for at in range(number) for message in ({"role": "user", "content": f"{at}. {words}"}, answer)][:-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tells_cached", [False, True])
 async def test_what_is_told_is_what_is_read(tmp_path: Path, *, tells_cached: bool) -> None:
     """After three turns the tokens are those that are not in the engine's cache, 20 % off at most; the end is told."""

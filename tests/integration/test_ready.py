@@ -67,6 +67,7 @@ async def test_a_server_that_leaves_parts_with_its_clients(tmp_path: Path) -> No
                     assert await response.read()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals for other processes")
 async def test_a_notice_before_the_stop(tmp_path: Path) -> None:
     """The program answers what comes during its notice; answers then have the time of `drain_seconds`."""

@@ -108,6 +108,7 @@ async def test_prompts_are_counted_with_the_tool(tmp_path: Path) -> None:
     assert float(total) == float(number)
 
 
+@pytest.mark.slow
 async def test_a_compaction_after_the_answer(tmp_path: Path) -> None:
     """The tool is there in the turn after a compaction in the background, and finds what was said a moment ago."""
     model = Recalls(query="spare key")
@@ -180,6 +181,7 @@ async def test_only_the_own_conversation_and_branch(tmp_path: Path) -> None:
         assert SECRET not in str(model.results[1:])
 
 
+@pytest.mark.slow
 async def test_what_only_the_agent_has_read(tmp_path: Path) -> None:
     """Results of the server's tools, which the client never sent, are found, with the time at which they came."""
 

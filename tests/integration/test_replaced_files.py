@@ -107,6 +107,7 @@ async def ask_and_read(served: Served, studio: object, question: str) -> str:
     return await ask(served, question)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("database file replaced", "first", "noticed within seconds, also where nobody says anything")
 async def test_it_is_noticed_where_nothing_is_written(tmp_path: Path) -> None:
     """Where nobody says anything it is seen within seconds, and told at `/health`."""

@@ -18,6 +18,7 @@ def traces() -> Any:
     return json.loads(ran.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("request_kind", "most_functions", "most_frames"), [("raw", 525, 17), ("agent", 750, 21)])
 def test_a_request_can_be_followed(traces: Any, request_kind: str, most_functions: int, most_frames: int) -> None:
     """A streamed chat of a raw model, and an agent that calls one tool, enter few functions on few floors."""

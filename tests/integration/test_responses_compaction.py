@@ -268,6 +268,7 @@ def works(body: dict[str, Any]) -> Script | str:
     return "The bug is fixed." if step > ROUNDS else Script(ToolCall("exec_command", {"cmd": f"step {step} of tides"}))
 
 
+@pytest.mark.slow
 async def test_session_of_a_coding_agent_outlives_its_window(tmp_path: Path) -> None:
     """A client in the manner of Codex works on through several compactions of its own: no prompt is too large.
 

@@ -187,6 +187,7 @@ async def answers(folder: Path, resume: Resume, least: int) -> list[Delivered]:
     return delivered
 
 
+@pytest.mark.slow
 @HOW_MANY
 @pytest.mark.parametrize("resume", [exactly, repeating])
 async def test_an_answer_reads_as_if_it_had_not_been_stopped(tmp_path: Path, resume: Resume, stops: int) -> None:
@@ -204,6 +205,7 @@ async def test_an_answer_reads_as_if_it_had_not_been_stopped(tmp_path: Path, res
     report("ambiguous", [one for one in delivered if one.is_ambiguous])
 
 
+@pytest.mark.slow
 @HOW_MANY
 async def test_short_repetitions_are_passed_on(tmp_path: Path, stops: int) -> None:
     """What may be chance stays in the text. Nothing is lost, and no more is added than was repeated."""
@@ -214,6 +216,7 @@ async def test_short_repetitions_are_passed_on(tmp_path: Path, stops: int) -> No
     report("repeats up to 11 characters", delivered)
 
 
+@pytest.mark.slow
 @HOW_MANY
 async def test_lost_white_space(tmp_path: Path, stops: int) -> None:
     """White space that the model does not write again is the only thing that may be missing."""

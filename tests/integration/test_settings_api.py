@@ -162,6 +162,7 @@ async def test_changes_at_once_all_count(tmp_path: Path) -> None:
         assert {agent["id"] for agent in (await values(served))["agents"]} == {f"a{number}" for number in range(12)}
 
 
+@pytest.mark.slow
 async def test_each_change_is_seen_at_once(tmp_path: Path) -> None:
     """However quickly they follow each other, the next request goes by the last change."""
     async with serve(tmp_path, settings_for(NOBODY)) as served:

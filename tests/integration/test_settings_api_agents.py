@@ -252,6 +252,7 @@ async def test_providers_without_their_key(tmp_path: Path) -> None:
     assert "cannot be read" in answer["data"][0]["error"]
 
 
+@pytest.mark.slow
 async def test_the_next_compaction_is_the_new_pruning_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pruning agent that is chosen while the server runs writes the summary of the next request that needs one."""
     wait_for_counts(monkeypatch)

@@ -117,6 +117,7 @@ async def test_a_known_conversation_goes_on(tmp_path: Path, monkeypatch: pytest.
         assert told(await kept_of(served)) == TOLD
 
 
+@pytest.mark.slow
 @pytest.mark.fault("store opens late", "first", "what a crash has broken off is waited for, and read by the model")
 @pytest.mark.parametrize(("model", "name"), spread([RAW_MODEL, "writer"], ["", "numbers"]))
 async def test_an_answer_that_broke_off_is_read_once_the_store_is_open(
@@ -166,6 +167,7 @@ async def test_of_a_short_wait_nobody_is_told(tmp_path: Path, monkeypatch: pytes
         assert b"database" not in stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [RAW_MODEL, "writer"])
 async def test_what_may_be_missing_is_told_where_the_store_does_not_open_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str

@@ -138,6 +138,7 @@ async def test_a_person_who_leaves_takes_the_title_along(tmp_path: Path) -> None
         assert titles_of(studio) <= 2, "it is asked for again and again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 4])
 async def test_the_chat_is_read_again_after_a_title(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int

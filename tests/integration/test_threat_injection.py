@@ -86,6 +86,7 @@ async def test_no_note_is_changed_by_default(tmp_path: Path) -> None:
         assert files_in(notes) == before
 
 
+@pytest.mark.slow
 @pytest.mark.threat("injection by notes and results", "what may be written can be undone")
 async def test_what_was_allowed_to_be_written_can_be_undone(tmp_path: Path) -> None:
     """With `write = true` a part of a note changes only by its version, and all that was done comes back."""
@@ -202,6 +203,7 @@ async def test_plain_text_is_shown_at_once(tmp_path: Path) -> None:
         assert max(map(len, shown)) <= len("[the note")
 
 
+@pytest.mark.slow
 async def test_an_image_over_a_seam_is_none(tmp_path: Path) -> None:
     """An answer that is stopped in the midst of an image and goes on behind a compaction has none."""
     agents, _ = vault_agent(tmp_path)
@@ -250,6 +252,7 @@ def quoting(body: Body) -> str:
     return json.dumps({**plan, "retain": INJECTION, "summary": f"{INJECTION}\n{plan['summary']}"})
 
 
+@pytest.mark.slow
 @pytest.mark.threat(("injection by notes and results", "forged notices, summaries and references"), "fences stay whole")
 @pytest.mark.parametrize("prune", [quoting, lambda body: "I cannot help with that."], ids=["plan", "digest"])
 async def test_fences_stay_whole(tmp_path: Path, prune: Any) -> None:
@@ -332,6 +335,7 @@ async def test_a_result_forges_no_reference(tmp_path: Path) -> None:
         assert all(result.startswith("Error: ") and SECRET not in result for result in read)
 
 
+@pytest.mark.slow
 async def test_results_of_an_mcp_server_are_data_too(tmp_path: Path) -> None:
     """What a program returns stays in its own message, word for word, and opens no other."""
     echo = plain_server("files", tmp_path / "journal")

@@ -67,6 +67,7 @@ async def ask(served: Served, messages: Sequence[Message], **headers: str) -> st
     return text_of(chunks_of(await stream_bytes(served, body, **headers)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lines", "rounds"), [(60, 16), (900, 8)], ids=["small", "viewed"])
 async def test_the_next_turn_begins_as_the_last_one_ended(tmp_path: Path, lines: int, rounds: int) -> None:
     """Views and stubs of a client's results come back byte for byte, though the client sends them whole each time."""
@@ -103,6 +104,7 @@ async def test_an_edited_conversation_is_viewed_as_before(tmp_path: Path) -> Non
         assert all(messages[: len(first)] == first for messages in later)
 
 
+@pytest.mark.slow
 async def test_results_that_nobody_remembers_are_shortened_anew(tmp_path: Path) -> None:
     """A long history of which nothing is known, huge results in it, fits at once and loses nothing."""
     huge = report(3, 20_000)
@@ -116,6 +118,7 @@ async def test_results_that_nobody_remembers_are_shortened_anew(tmp_path: Path) 
         assert await kept(served, ref_to("", huge).id) == huge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "window"), [(1, 1000), (8, 2048), (8, 8192), (30, 4096)])
 async def test_results_that_come_in_together_are_viewed_together(tmp_path: Path, count: int, window: int) -> None:
     """Many large results at once share the room, each with the reference under which it is whole."""
@@ -131,6 +134,7 @@ async def test_results_that_come_in_together_are_viewed_together(tmp_path: Path,
         assert [references_in(text) for text in results] == [{ref_to("", text).id} for text in texts]
 
 
+@pytest.mark.slow
 async def test_a_compaction_by_hand_names_the_list_too(tmp_path: Path) -> None:
     """Results that a person's own compaction takes out can be read again, as any others."""
     messages = [QUESTION]
@@ -225,6 +229,7 @@ async def test_who_leaves_while_a_result_is_kept_may_ask_again(tmp_path: Path) -
         assert await kept(served, ref_to("", text).id) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [4096, pytest.param(8192, marks=pytest.mark.long)])
 async def test_a_long_run_loses_no_result(tmp_path: Path, window: int) -> None:
     """Through prunings and compactions within one answer each result can be found, and so it can in the next turn."""

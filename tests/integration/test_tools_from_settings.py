@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from chatting import MODEL, READERS, chunks_of, stream_bytes
 from mcp_sample import stdio_server
 from scripted_pruner import text_of as content_of
@@ -76,6 +77,7 @@ async def count(served: Served, messages: list[dict[str, Any]]) -> int:
     return tokens
 
 
+@pytest.mark.slow
 async def test_everything_at_once(tmp_path: Path) -> None:
     """Each tool is offered, counted, runs, and gives the model what it should; what was saved is told in a new chat."""
     window = SimulatedModel(MODEL, loaded_context_length=16_384)

@@ -127,6 +127,7 @@ def log_of(size: int) -> str:
     return "".join(pages) + "x" * (size // 5) + "\nthe last line, without a break"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("calls", "size", "notes"),
     [

@@ -389,6 +389,7 @@ async def played(folder: Path, recall: str) -> tuple[list[Any], int]:
         return studio.chats[:], told
 
 
+@pytest.mark.slow
 async def test_the_engine_keeps_its_prefix(tmp_path: Path) -> None:
     """Over 60 turns no prompt is over the window, and each begins with all of the one before, but after a compaction.
 

@@ -75,6 +75,7 @@ async def test_single_tools(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 async def test_excluded_folders_are_closed(tmp_path: Path) -> None:
     """A folder that the settings exclude is not there for the model, by whatever tool."""
     async with with_vault(tmp_path, vault='exclude = ["private"]') as (served, studio, _):
@@ -101,6 +102,7 @@ async def test_wrong_arguments_are_told(tmp_path: Path) -> None:
         assert content == "Error: There is no note 'Projects/Pla.md'. Near names: Projects/Plan.md."
 
 
+@pytest.mark.slow
 async def test_errors_are_short(tmp_path: Path) -> None:
     """Whatever the model wrote, it does not get it back at length."""
     async with with_vault(tmp_path) as (served, studio, _):
@@ -144,6 +146,7 @@ async def test_notes_stay_as_they_are_by_default(tmp_path: Path) -> None:
         assert {path: path.read_bytes() for path in notes.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 async def test_a_vault_is_read_in_a_small_window(tmp_path: Path) -> None:
     """Twelve calls over long notes and a log of a megabyte, with a window of 8192: never over it, and answered."""
     notes = tmp_path / "Notes"
@@ -165,6 +168,7 @@ async def test_a_vault_is_read_in_a_small_window(tmp_path: Path) -> None:
         assert max(chat.prompt_tokens or 0 for chat in studio.chats) <= 8192
 
 
+@pytest.mark.slow
 async def test_a_vault_that_hangs_is_told_to_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is asked for, a few threads wait; other chats are answered, and settings are changed."""
     monkeypatch.setattr("elbowroom.agents.tools.vault.WORK_SECONDS", 0.2)

@@ -49,6 +49,7 @@ def results_in(body: Body) -> list[str]:
     return [content_of(message) for message in body["messages"] if message["role"] == "tool"]
 
 
+@pytest.mark.slow
 async def test_a_page_of_12_kb_takes_at_most_three_calls_in_8192(tmp_path: Path) -> None:
     """Every row is shown, by the one offset that each page names, and later pages are as large as the first."""
     read = await reading(tmp_path, 8192, 12_000)
@@ -141,6 +142,7 @@ async def test_tools_that_take_the_window_up_to_the_trigger_leave_a_result_the_r
         assert_fits(answered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [1, 2])
 async def test_a_log_is_read_on_in_pages_as_large_as_the_first(tmp_path: Path, calls: int) -> None:
     """Each page names its lines and the one line to go on from; nothing is left out, skipped or cut twice."""

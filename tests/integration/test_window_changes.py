@@ -114,6 +114,7 @@ async def test_between_two_steps_of_the_servers_tools(tmp_path: Path) -> None:
         assert_fits(second)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("window changed", "compaction", "seen before the prompt is sent")
 @pytest.mark.parametrize("window", [1500, 3000])
 async def test_while_the_pruner_runs(tmp_path: Path, window: int) -> None:
@@ -135,6 +136,7 @@ async def test_while_the_pruner_runs(tmp_path: Path, window: int) -> None:
         assert_fits(turn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("default", [SMALL, LARGE])
 async def test_unloaded_between_two_turns(tmp_path: Path, default: int) -> None:
     """It is loaded again just in time, perhaps with another window, and that is the one that counts."""

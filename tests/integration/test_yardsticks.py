@@ -40,6 +40,7 @@ def chat(turns: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_locomo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Questions count whose answer's words all stand in the last prompt; those without an answer are left out."""
     monkeypatch.setattr(yardsticks, "LOCOMO_WINDOW", 1536)

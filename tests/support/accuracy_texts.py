@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,11 +113,7 @@ class Texts:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        library = Path(sysconfig.get_path("stdlib"))
-        sources = [(library / f"{name}.py").read_text(encoding="utf-8") for name in MODULES]
-        self.code = "\n\n".join(sources)
-        self.prose = "\n\n".join(docstring for source in sources for docstring in docstrings(source))
-        self.words = sorted({word.lower() for word in self.prose.split() if word.isalpha()})
+        self.code, self.prose, self.words = library()
 
     def of(self, kind: str, length: int) -> str:
         """Return about `length` characters of a kind."""
@@ -174,6 +171,15 @@ class Texts:
         """Return a text of any kind, most of them short."""
         kind = self.chance.choices(list(KINDS), weights=list(KINDS.values()))[0]
         return self.of(kind, round(40 * 100 ** self.chance.random()))
+
+
+@cache
+def library() -> tuple[str, str, Sequence[str]]:
+    """Return the code of the modules, their longer docstrings, and the words of these."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    sources = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in MODULES]
+    prose = "\n\n".join(docstring for source in sources for docstring in docstrings(source))
+    return "\n\n".join(sources), prose, sorted({word.lower() for word in prose.split() if word.isalpha()})
 
 
 def docstrings(source: str) -> Iterator[str]:

@@ -104,6 +104,11 @@ class Run:
         return Spent(again, summaries, written)
 
     @property
+    def shortened(self) -> int:
+        """Return how many texts stood for others in prompts: summaries, and what is left of old results."""
+        return len({text for chat in self.chats for text in map(text_of, chat.body["messages"]) if is_shorter(text)})
+
+    @property
     def kept(self) -> int:
         """Return how many tokens of history stood word for word in the first prompts after compactions, on average."""
         sizes, before = [], ""

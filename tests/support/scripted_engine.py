@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from aiohttp import web
 from engine_as_lmstudio import row_of
 from prefix_reuse import Reading, reading_of
-from scripted_pruner import is_prune_order
+from scripted_pruner import is_prune_order, text_of
 
+from elbowroom.context.outputs import MARK
 from elbowroom.demo import Text, ToolCall
 
 if TYPE_CHECKING:
@@ -31,10 +32,14 @@ ONE_TOKEN: Final[Body] = {"stream": False, "stream_options": None, "max_tokens":
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A prompt that the engine has read: how much of it was cached, and whether it was an order of a compaction."""
+    """A prompt that the engine has read: how much of it was cached, and whether it was an order of a compaction.
+
+    `trimmed` is how many results of tools stood shortened in it.
+    """
 
     reading: Reading
     is_order: bool
+    trimmed: int
 
 
 @dataclass(slots=True)
@@ -72,7 +77,8 @@ class ScriptedEngine:
             self.refused.append(answer)
             return web.json_response(answer, status=status)
         reading = reading_of(json.dumps(answer).encode())
-        self.reads.append(Read(reading, is_prune_order(body)))
+        trimmed = sum(text_of(message).startswith(MARK) for message in body["messages"])
+        self.reads.append(Read(reading, is_prune_order(body), trimmed))
         said = message_of(self.model(body))
         reason = "tool_calls" if said.get("tool_calls") else "stop"
         usage = {"prompt_tokens": reading.prompt, "completion_tokens": 1, "total_tokens": reading.prompt + 1}

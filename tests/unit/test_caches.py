@@ -84,6 +84,7 @@ def test_large_blocks_go_back_as_soon_as_they_are_free() -> None:
     assert int(told.stdout) >= 39
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "load"), [("elbowroom.store.base", "sql_module"), ("elbowroom.agents.sdk", "load_sdk")]
 )

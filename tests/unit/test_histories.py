@@ -120,6 +120,7 @@ def message(chance: random.Random) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [60, pytest.param(600, marks=pytest.mark.long)])
 def test_keys_are_those_of_a_history_that_nobody_knows(monkeypatch: pytest.MonkeyPatch, seeds: int) -> None:
     """However a conversation grows, branches and is cut, its keys are the ones that are made of the whole."""

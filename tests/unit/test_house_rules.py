@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import agents
+import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "src" / "elbowroom"
@@ -160,6 +161,7 @@ def face_of(module: str) -> str | None:
     return package if package in FACES else None
 
 
+@pytest.mark.slow
 def test_imports_point_one_way() -> None:
     """A room imports only itself and rooms to its left; the demo only the errors."""
     for importer, name, _ in imports():
@@ -246,6 +248,7 @@ def test_types_of_the_heart() -> None:
     assert len(named & ours) <= MOST_TYPES, sorted(named & ours)
 
 
+@pytest.mark.slow
 def test_functions_stay_short() -> None:
     """Half of all functions have at most 8 lines, nine tenths at most 20."""
     sizes = sorted(
@@ -265,6 +268,7 @@ def test_import_agents_is_the_sdk() -> None:
     assert hasattr(agents, "Runner")
 
 
+@pytest.mark.slow
 def test_building_the_app_does_not_load_heavy_libraries() -> None:
     """The server listens without what only some requests need, whose imports take seconds and 150 MiB."""
     heavy = (

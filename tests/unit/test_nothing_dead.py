@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pytest
 from pydantic import BaseModel
 
 from elbowroom.settings.model import Settings
@@ -111,6 +112,7 @@ def unread_settings(sources: Iterable[ast.Module]) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_every_setting_is_read() -> None:
     """Each key that a person may set is read outside the room of settings, or by what keeps them up to date."""
     readers = {path: tree for path, tree in trees(PACKAGE).items() if path.parent.name != "settings"}
@@ -190,6 +192,7 @@ def uncalled(sources: Mapping[Path, ast.Module], mentioned: set[str]) -> list[Na
     ]
 
 
+@pytest.mark.slow
 def test_everything_public_has_a_caller() -> None:
     """Each public class, function, method and property is used by the program; those of the demo and of the measurement
     of compactions may be by the tests and by its script.

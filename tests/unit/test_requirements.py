@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pytest
+
 REPOSITORY: Final = Path(__file__).parents[2]
 PAGE: Final = REPOSITORY / "docs" / "develop" / "requirements.md"
 DOCUMENTS: Final = 5
@@ -44,6 +46,7 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in tree.body if isinstance(node, functions))
 
 
+@pytest.mark.slow
 def test_each_test_that_the_page_names_exists() -> None:
     """A test that is renamed or removed is missed on the page."""
     named = {test for row in rows() for test in NAMED_TEST.findall(row.held)}

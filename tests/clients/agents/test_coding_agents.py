@@ -7,6 +7,7 @@ import shutil
 from functools import cache
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import platformdirs
@@ -57,7 +58,7 @@ async def test_a_task_that_outgrows_the_window(tmp_path: Path, name: str, window
     assert refusals_of(run) == []
     assert run.over_the_window == 0
     assert run.rounds > len(run.task.steps)
-    assert run.compactions + run.own_compactions >= 2
+    assert run.shortened >= 2
 
 
 @pytest.mark.parametrize(("name", "window"), sorted(TOO_SMALL))
@@ -71,11 +72,15 @@ async def test_a_window_that_is_too_small(tmp_path: Path, name: str, window: int
 
 
 @pytest.mark.parametrize("window", [8192, 16_384])
-async def test_the_list_of_an_agent_outlives_compactions(tmp_path: Path, window: int) -> None:
-    """What is to do and what was edited is named after compactions, also where nearly all of the window is fixed."""
+async def test_the_list_of_an_agent_outlives_compactions(window: int) -> None:
+    """What is to do and what was edited is named after compactions, also where nearly all of the window is fixed.
+
+    The folder's path, which the list of files repeats, is as short as a person's: a test's own takes thirty tokens.
+    """
     agent = AGENTS["opencode"]
-    run = await coding_run(agent, installed_for(agent), tmp_path, window, is_long=True, keeps_list=True)
-    assert run.task.wrong_files() == [], run.outcome.said[-2000:]
+    with TemporaryDirectory() as folder:
+        run = await coding_run(agent, installed_for(agent), Path(folder), window, is_long=True, keeps_list=True)
+        assert run.task.wrong_files() == [], run.outcome.said[-2000:]
     assert run.own_compactions == 0
     assert run.over_the_window == 0
     assert run.named.things_named >= 0.95 * run.named.things > 0

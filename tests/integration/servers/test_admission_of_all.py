@@ -81,6 +81,7 @@ async def answer_of(server: OneServer, number: int) -> str:
         return str(answer["choices"][0]["message"]["content"]).strip()
 
 
+@pytest.mark.slow
 async def test_no_window_is_held_twice(tmp_path: Path) -> None:
     """Twelve chats at three servers, of which two fit at once, are all answered, and the engine is never too full."""
     pool = Overflow(shared_pool=True)
@@ -95,6 +96,7 @@ async def test_no_window_is_held_twice(tmp_path: Path) -> None:
         await eventually(lambda: leases_of(servers[0]) == [], "leases are left")
 
 
+@pytest.mark.slow
 async def test_the_first_to_come_is_the_first_to_be_answered(tmp_path: Path) -> None:
     """A request that waits at one server goes before one that came later at the server which has the model."""
     held = [asyncio.Event(), asyncio.Event()]
@@ -159,6 +161,7 @@ def hanging(served: Served) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [out_of_reach, hanging])
 async def test_without_the_database_each_server_goes_by_its_own_requests(
     tmp_path: Path, fails: Fails, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

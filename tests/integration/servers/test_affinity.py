@@ -41,6 +41,7 @@ def _shared(one: str, other: str) -> int:
     return next((at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs), len(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "machines"), [(3, 3), *(pytest.param(*few, marks=pytest.mark.long) for few in ((1, 3), (3, 2)))]
 )

@@ -59,6 +59,7 @@ async def test_a_message_waits_for_an_earlier_one_that_another_server_has(turn: 
         await database.aclose()
 
 
+@pytest.mark.slow
 async def test_what_a_turn_had_taken_comes_back_whenever_its_server_is_found_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -253,6 +253,7 @@ AGENTS = "".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, pytest.param(20, marks=pytest.mark.long)], ids=["once", "20 rounds"])
 @pytest.mark.timeout(900)
 async def test_who_stands_still_does_nothing_more_of_it(tmp_path: Path, number: int) -> None:

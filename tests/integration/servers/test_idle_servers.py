@@ -35,6 +35,7 @@ def statements(server: PostgreSQL) -> list[str]:
     return STATEMENT.findall((server.folder / "log").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agents", [pytest.param("file", marks=pytest.mark.long), "database"])
 async def test_idle_servers_ask_little(tmp_path: Path, agents: str) -> None:
     """Each of three sends the database five statements a second at most, with what opens and ends transactions."""
@@ -62,6 +63,7 @@ async def test_idle_servers_ask_little(tmp_path: Path, agents: str) -> None:
     assert len(sent) <= 3 * COUNTED_SECONDS * MOST_A_SECOND, told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("misses", ["nothing", "every wake-up"])
 async def test_a_cancel_elsewhere_takes_half_a_second_at_most(
     tmp_path: Path, misses: str, monkeypatch: pytest.MonkeyPatch

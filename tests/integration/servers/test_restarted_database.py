@@ -47,6 +47,7 @@ async def statuses(served: Served, path: str, is_over: asyncio.Event) -> AsyncIt
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_restart_is_over_when_the_database_is_there(
     tmp_path: Path, own_place: tuple[PostgreSQL, ServerPlace]
 ) -> None:
@@ -95,6 +96,7 @@ async def test_a_restart_is_over_when_the_database_is_there(
             assert await said_in(served) == "".join(words).strip() or await said_in(served) == "".join(words)
 
 
+@pytest.mark.slow
 async def test_what_is_unwritten_outlives_a_kill(
     tmp_path: Path, own_place: tuple[PostgreSQL, ServerPlace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +142,7 @@ async def told(one: OneServer) -> None:
             pass
 
 
+@pytest.mark.slow
 async def test_a_list_is_not_waited_for(tmp_path: Path) -> None:
     """With a database that is slow, lists and conversations end in the documented 503, and say when to ask again."""
     async with (

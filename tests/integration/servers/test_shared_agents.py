@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command_line import run
 from postgresql import new_place, shared_server
 from serving import Served
@@ -52,6 +53,7 @@ async def test_an_agent_that_one_server_changes_all_have(tmp_path: Path) -> None
         assert other.settings.read_bytes() == files[1]
 
 
+@pytest.mark.slow
 async def test_changes_at_the_same_moment_are_all_made(tmp_path: Path) -> None:
     """Servers that add agents at once lose none of them."""
     async with several_servers(tmp_path, 3, store=IN_DATABASE) as (servers, _):
@@ -91,6 +93,7 @@ def test_a_file_cannot_keep_agents_for_several_servers(tmp_path: Path) -> None:
     assert any(told in warning for warning in live.warnings)
 
 
+@pytest.mark.slow
 async def test_commands_say_where_the_agents_are(tmp_path: Path) -> None:
     """`config show` and `doctor` look at the settings file, and tell that others may be in force."""
     async with new_place() as place:

@@ -33,6 +33,7 @@ async def ask(served: Served, model: str, content: str, name: str) -> str:
         return str(answer["choices"][0]["message"]["content"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [RAW, "writer"])
 async def test_the_next_request_reads_what_waits_at_every_server(tmp_path: Path, model: str) -> None:
     """Put in at one server each, read in order by a request at any other one, eight times of eight."""
@@ -49,6 +50,7 @@ async def test_the_next_request_reads_what_waits_at_every_server(tmp_path: Path,
             assert await waiting(servers[number % 3], name) == []
 
 
+@pytest.mark.slow
 async def test_a_new_conversation_can_be_spoken_to_from_its_first_word_on(tmp_path: Path) -> None:
     """At each server, by name and by id, as soon as a client has the first word; and it is read by that answer."""
     async with several_servers(tmp_path, 3) as (servers, studio):

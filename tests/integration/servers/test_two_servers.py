@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from chatting import eventually
 from scripted_pruner import is_prune_order, valid_plan
 from serving import Served
@@ -72,6 +73,7 @@ async def test_a_conversation_goes_on_at_the_other_server(tmp_path: Path) -> Non
             assert [row["message"]["content"] for row in page["data"]] == [each["content"] for each in messages]
 
 
+@pytest.mark.slow
 async def test_a_cancel_reaches_the_server_that_answers(tmp_path: Path) -> None:
     """Each server shows what the other runs, and a cancel at one ends the other's answer within half a second."""
     async with several_servers(tmp_path) as (servers, studio):
@@ -133,6 +135,7 @@ async def test_what_is_said_meanwhile_reaches_the_answer(tmp_path: Path) -> None
             assert (await shown(served, "/v1/conversations/garden/queue"))["data"] == []
 
 
+@pytest.mark.slow
 async def test_what_waits_goes_to_whoever_answers_next(tmp_path: Path) -> None:
     """Messages for a conversation that nobody answers are taken by the next turn, at any server, in order."""
     async with several_servers(tmp_path, 3) as (servers, studio):
@@ -152,6 +155,7 @@ async def test_what_waits_goes_to_whoever_answers_next(tmp_path: Path) -> None:
         assert (await shown(servers[0], "/v1/conversations/talk/queue"))["data"] == []
 
 
+@pytest.mark.slow
 async def test_a_compaction_is_found_by_the_other_server(tmp_path: Path) -> None:
     """A history that one server has compacted is not compacted again by another one."""
     settings = '[[agents]]\nid = "writer"\nmodel = "qwen2.5-1.5b-instruct"\n[compaction]\nbackground = false\n'

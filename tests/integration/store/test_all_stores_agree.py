@@ -58,6 +58,7 @@ MESSAGES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=12))
 @settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_any_message_comes_back_as_it_was(stored: OwnConversations, messages: list[dict[str, Any]]) -> None:
@@ -145,6 +146,7 @@ BEGUN_IN_NO_TURN: list[Change] = [
 ONE_FILE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.slow
 @given(**HISTORIES)
 @example(changes=CALLED_AND_BEGUN_AGAIN, stops=3, fails=False)
 @example(changes=CALLED_AND_BEGUN_AGAIN, stops=2, fails=False)

@@ -113,6 +113,7 @@ async def test_outputs_of_tools_push_out_no_conversation_beyond_their_half(path:
         assert held(path) == everywhere("small")
 
 
+@pytest.mark.slow
 async def test_chats_write_while_old_conversations_go(path: Path) -> None:
     """Whoever wants to write comes in between two batches, and closing does not wait for the rest."""
     clock = Clock()

@@ -248,6 +248,7 @@ async def test_an_answer_that_only_the_client_has(conversations: Conversations) 
     assert await conversations.look_up(ME, "", ["b.1"]) is None
 
 
+@pytest.mark.slow
 async def test_a_long_history_is_looked_up(conversations: Conversations) -> None:
     """Of twelve hundred messages all are known but the last, and of another branch the first hundred."""
     conversations.note(begun("c"))
@@ -388,6 +389,7 @@ async def test_search(conversations: Conversations, place: str) -> None:
     assert await conversations.rows("another", search="a") == []
 
 
+@pytest.mark.slow
 async def test_search_where_a_text_is_cut(conversations: Conversations) -> None:
     """A long reply is written a hundred words at a time and kept in parts; what stands across two of them is found."""
     conversations.note([*begun("c"), TurnBegun("t", "c", "c.1", AGENT, 1.0), ReplyBegun("t", "m", 1.0)])

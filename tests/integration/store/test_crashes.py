@@ -186,6 +186,7 @@ async def kill_again_and_again(path: Path, rounds: int, seed: int) -> None:
     assert {turn_id for (turn_id,) in query(path, "SELECT id FROM turns WHERE status = 'complete'")} >= turns
 
 
+@pytest.mark.slow
 async def test_a_killed_process_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     """Killed at any moment it leaves a sound file with all that was acknowledged, the rest whole or interrupted."""
     await kill_again_and_again(tmp_path / "elbowroom.db", 2, seed=1)
@@ -198,6 +199,7 @@ async def test_two_hundred_killed_processes_lose_nothing_they_acknowledged(tmp_p
     await kill_again_and_again(tmp_path / "elbowroom.db", 200, seed=2)
 
 
+@pytest.mark.slow
 async def test_two_processes_on_one_file(tmp_path: Path) -> None:
     """One has the file, and the other writes what it has kept in memory as soon as that one has ended."""
     path = tmp_path / "elbowroom.db"

@@ -420,6 +420,7 @@ async def test_questions_while_what_waits_is_being_written(path: Path) -> None:
         assert not conversations._store.is_failing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.long)], ids=["some", "each"])
 @pytest.mark.parametrize("can_be_read", [False, True])
 async def test_questions_that_are_cancelled_while_what_waits_is_looked_through(
@@ -567,6 +568,7 @@ async def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCa
     assert keys_in(path) == {entry.key}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("read-only folder", "streaming", "kept in memory, told once")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_a_read_only_folder() -> None:
@@ -590,6 +592,7 @@ def test_a_read_only_folder() -> None:
     assert {line.split()[0] for line in lost} == {"WARNING"}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("disk full", "streaming", "kept in memory, written later")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot limit the size of files")
 def test_a_full_disk(path: Path) -> None:
@@ -655,6 +658,7 @@ async def test_what_is_cancelled_is_finished(path: Path) -> None:
     assert keys_in(path) == {entry.key}
 
 
+@pytest.mark.slow
 async def test_many_requests_while_the_store_fails_and_comes_back(path: Path) -> None:
     """Fifty that write all kinds around a failure: all of it is in the file in the end, as it was saved last."""
     fails = True

@@ -217,6 +217,7 @@ async def test_entries_that_nobody_used_go(path: Path) -> None:
     assert keys_in(path) == {used.key}
 
 
+@pytest.mark.slow
 async def test_in_memory_the_entries_that_nobody_used_for_longest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database in memory has a thousand at most, here a hundred, and forgets everything when it is closed."""
     clock = Clock()

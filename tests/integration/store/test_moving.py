@@ -86,6 +86,7 @@ async def target() -> AsyncIterator[ServerPlace]:
     server.drop(name)
 
 
+@pytest.mark.slow
 async def test_a_store_is_the_same_after_there_and_back(
     source: Path, target: ServerPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ async def test_a_store_is_the_same_after_there_and_back(
     assert first == [(901,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["server", "file"])
 async def test_a_copy_that_is_stopped_anywhere_goes_on(
     source: Path, target: ServerPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -145,6 +147,7 @@ async def test_a_copy_that_is_stopped_anywhere_goes_on(
     assert check_store(place, nobody).faults == []
 
 
+@pytest.mark.slow
 async def test_a_copy_begins_anew_when_its_source_has_changed(
     source: Path, target: ServerPlace, tmp_path: Path
 ) -> None:
@@ -237,6 +240,7 @@ async def test_a_check_tells_what_is_wrong(source: Path, target: ServerPlace) ->
         assert any("damaged" in fault for fault in check_store(source, nobody).faults)
 
 
+@pytest.mark.slow
 def test_the_commands_print_counts_and_say_what_is_next(source: Path, target: ServerPlace, tmp_path: Path) -> None:
     """They end with 0 where all is well, with 1 and a sentence where not, and take files and addresses."""
     done = run(tmp_path, "store", "copy", str(source), target.address)

@@ -50,6 +50,7 @@ def test_a_second_process_is_refused_in_words(tmp_path: Path) -> None:
     assert "ELBOWROOM_DATA_DIR" in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_a_killed_process_frees_the_lock(tmp_path: Path) -> None:
     """However a process dies, the next one may start at once."""
     path = tmp_path / "elbowroom.db"
@@ -100,6 +101,7 @@ def test_where_nothing_can_be_locked_that_is_said(tmp_path: Path, caplog: pytest
     assert record.getMessage().startswith(f"{path} cannot be locked (")
 
 
+@pytest.mark.slow
 @pytest.mark.fault("two processes on one folder", "first", "the second is refused in words")
 async def test_a_second_server_does_not_start(tmp_path: Path) -> None:
     """Even on another port it ends with code 1 before it listens; once the first is killed it may start."""

@@ -328,6 +328,7 @@ asyncio.run(use(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fault("read-only folder", "first", "what was kept is read")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 @pytest.mark.parametrize("only", ["folder", "file", pytest.param("both", marks=pytest.mark.long)])

@@ -117,6 +117,7 @@ async def test_the_secret_is_the_same_for_all_and_stays(tmp_path: Path) -> None:
         assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 async def test_searches_find_the_same_as_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words of any length, script and case, marks, a NUL and halves of pairs; read, half indexed and indexed."""
     monkeypatch.setattr("elbowroom.store.sql.store.SqlStore._index_soon", lambda *_: None)

@@ -100,6 +100,7 @@ async def cut_at(number: int, when: Any) -> tuple[dict[str, list[Any]], CuttingR
         return rows_in(server, place), relay
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_connection_that_is_cut_loses_and_doubles_nothing(when: str) -> None:
     """Cut at some of the messages, before the server has it or before its answer: the rows are those of no cut."""
@@ -139,6 +140,7 @@ def own_place(own_server: PostgreSQL) -> Iterator[ServerPlace]:
     own_server.drop(name)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("PostgreSQL gone", ("streaming",), "each piece is kept once")
 async def test_a_server_that_is_killed_while_an_answer_streams_leaves_no_hole(
     own_server: PostgreSQL, own_place: ServerPlace
@@ -276,6 +278,7 @@ async def test_a_slow_server_holds_nobody_up(own_server: PostgreSQL, own_place: 
             assert [message["content"] for message in await messages_of(kept, "c")][1:] == texts
 
 
+@pytest.mark.slow
 @pytest.mark.fault("PostgreSQL gone", ("first",), "silent: the end comes all the same")
 async def test_a_server_that_no_longer_answers_does_not_keep_the_process(
     own_server: PostgreSQL, own_place: ServerPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -246,6 +246,7 @@ async def test_the_same_text_is_written_once(path: Path) -> None:
         assert path.with_name("elbowroom.db-wal").read_bytes() == before
 
 
+@pytest.mark.slow
 async def test_the_settings_set_the_limits(tmp_path: Path) -> None:
     """`store.retention_days` and `store.max_gb` are what a server's store keeps to."""
     path, clock = tmp_path / FILE_NAME, Clock()

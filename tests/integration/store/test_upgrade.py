@@ -283,6 +283,7 @@ async def test_a_file_of_a_newer_elbowroom_is_refused_in_words(tmp_path: Path) -
     assert bytes_of(path) == before
 
 
+@pytest.mark.slow
 def test_new_and_current_files_are_opened_without_alembic(tmp_path: Path) -> None:
     """Its import takes a third of a second, which only the first start on an older file costs; a new one needs none."""
     command = [sys.executable, "-c", ALEMBIC_IS_LOADED, str(tmp_path / "elbowroom.db")]

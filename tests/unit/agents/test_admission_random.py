@@ -121,6 +121,7 @@ class Crowd:
             del self.engine.in_use[ticket]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 async def test_the_context_never_overflows_and_everyone_is_served(seed: int) -> None:
     """What the engine really holds fits its window at every moment; every request ends; all is free afterwards."""

@@ -32,6 +32,7 @@ async def kept(text: str, block: int, width: int, max_bytes: int) -> tuple[Serve
     return output_tools(outputs, "anna", quota, max_line_length=width, max_bytes=max_bytes)[0], ref, quota
 
 
+@pytest.mark.slow
 @given(texts, st.integers(1, 40), st.integers(1, 50), st.integers(160, 700))
 def test_every_output_can_be_put_together_from_its_pages(text: str, block: int, width: int, tokens: int) -> None:
     """Following the notes alone, a reader gets every character, whatever it is and wherever the pages are cut."""

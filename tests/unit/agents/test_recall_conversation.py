@@ -204,6 +204,7 @@ async def test_results_fit_the_room() -> None:
     assert "no room" in await asked(recaller(talk, tokens=3), message=1)
 
 
+@pytest.mark.slow
 async def test_many_messages_are_searched_quickly() -> None:
     """Two thousand messages in another script take seconds at most."""
     talk = [user(f"{number}番の船は港に着きました。" * 40) for number in range(2000)]

@@ -117,6 +117,7 @@ async def test_a_tool_that_hangs_is_stopped() -> None:
     await asyncio.wait_for(ended.wait(), 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.01, 60.0])
 async def test_how_a_stopped_tool_ends_is_read(seconds: float) -> None:
     """A tool that fails while it is stopped, since its client has left, is no failure that nobody reads."""

@@ -50,6 +50,7 @@ def switches(asked: list[str]) -> int:
     return sum(one != other for one, other in pairwise(asked))
 
 
+@pytest.mark.slow
 async def test_chats_that_alternate_have_turns_of_several_requests() -> None:
     """With short tools each goes on a while before the other one has its turn, and both come to their end."""
     engine = Engine()
@@ -97,6 +98,7 @@ async def test_who_does_not_wait(
     assert loop.time() - began < READING / 2
 
 
+@pytest.mark.slow
 async def test_a_chat_with_slow_tools_is_waited_for_once() -> None:
     """Whose tools have taken longer than the engine reads is not waited for, until they are quick again."""
     engine, loop = Engine(), asyncio.get_running_loop()

@@ -277,6 +277,7 @@ def test_an_image_with_too_many_brackets_is_a_link() -> None:
     assert guarded(text) == f"[image: {text[2:]}"
 
 
+@pytest.mark.slow
 def test_hostile_openings_take_bounded_time() -> None:
     """Thousands of openings, brackets and quotes come out in any order."""
     chooser = random.Random(7)

@@ -122,6 +122,7 @@ def test_a_text_full_of_signs_is_one_value() -> None:
     assert parsed(bytearray(json.dumps([text]).encode())) == [text]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_messages_are_taken() -> None:
     """As many messages of one text each as the limit speaks of are below it."""
     messages = [{"role": "user", "content": "a"}] * 99_990

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from examples import MANY
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,7 @@ ROW_PATCHES = st.dictionaries(st.sampled_from([*TABLE_LISTS]), ROWS)
 FILE = f'# mine\n\n{AGENT}sampling.seed = 1\n[[mcp_servers]]\nname = "new"\ncommand = "x"\n'
 
 
+@pytest.mark.slow
 @MANY
 @given(patch=st.builds(lambda tables, rows: {**tables, **rows}, PATCHES, ROW_PATCHES))
 def test_no_change_is_a_mistake_of_ours(patch: dict[str, Any]) -> None:

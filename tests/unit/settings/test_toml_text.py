@@ -164,6 +164,7 @@ FILES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(first=FILES, second=FILES)
 def test_any_content_can_be_made_of_any_other(first: dict[str, Any], second: dict[str, Any]) -> None:
     """Whatever the file said, it says what was wanted afterwards, and again what it said at first."""

@@ -136,6 +136,7 @@ async def test_memory_leaves_no_file(tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_sqlalchemy_is_not_loaded_before_the_store_is_used() -> None:
     """The server can be put together without SQLAlchemy, whose import takes a good part of a second."""
     script = (

@@ -202,6 +202,7 @@ def test_prompt_counts_like_its_text(counters: dict[str, FamilyCounter]) -> None
         assert without == preamble.always + preamble.without_system
 
 
+@pytest.mark.slow
 def test_counter_may_be_used_by_many_threads(counters: dict[str, FamilyCounter]) -> None:
     """Threads that count at the same time get the same numbers as one alone."""
     counter = counters["qwen3"]

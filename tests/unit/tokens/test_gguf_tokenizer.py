@@ -44,6 +44,7 @@ def with_tokens(tables: Vocabulary, *texts: str) -> Vocabulary:
     return Vocabulary(entries)
 
 
+@pytest.mark.slow
 def test_fast_path_equals_the_merges(tmp_path: Path) -> None:
     """However words are split, the fast path gives the ids that the merges give."""
     for pre in SPLIT_KINDS:

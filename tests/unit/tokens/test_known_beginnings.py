@@ -60,6 +60,7 @@ def prompt(chance: random.Random, messages: int) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [10, pytest.param(30, marks=pytest.mark.long)])
 def test_prompts_that_begin_alike_are_counted_as_new_ones(seeds: int) -> None:
     """Whatever stands behind a known beginning, even half a special token, the count is the tokenizer's own."""

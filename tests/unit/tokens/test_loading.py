@@ -58,6 +58,7 @@ def test_importing_loads_no_tokenizer_library() -> None:
     assert run(IMPORTS_NOTHING).strip() == "[]"
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_the_network(tmp_path: Path) -> None:
     """Files and folders of every kind are loaded and counted with where every socket is refused."""
     makers = (lambda: byte_level("qwen2"), lambda: byte_level("default"), sentencepiece, gemma4, wordpiece)
@@ -176,6 +177,7 @@ async def test_closing_waits_for_loads(model: Path) -> None:
     assert await loader.load(model) is not first
 
 
+@pytest.mark.slow
 async def test_a_model_that_does_not_answer_takes_no_thread_of_others(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ PANICS = 1_000_000
 """So many places to go back to are too many for the library that splits words."""
 
 
+@pytest.mark.slow
 @pytest.mark.fault("run of a million spaces", "first", "counted as the engine does")
 @pytest.mark.parametrize(("name", "character"), [("qwen", " "), ("o200k", "\t"), ("tekken", "\u00a0")])
 def test_a_million_spaces_are_counted(name: VocabularyName, character: str) -> None:
@@ -89,6 +90,7 @@ def test_no_way_to_split_words_gives_up_on_a_million_characters(pre: str, tmp_pa
             assert tokenizer.count(characters * (PANICS // len(characters))) > 0
 
 
+@pytest.mark.slow
 def test_a_long_text_is_counted_in_parts_with_the_same_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are cut where no token reaches across, in every kind of text; all together are the text."""
     monkeypatch.setattr(tokenizer_module, "PART", 200)

@@ -134,6 +134,7 @@ def test_slow_tokenizer_alone_is_read_by_transformers(tmp_path: Path) -> None:
         assert text.tokenizer.count(sample) == expected.count(sample)
 
 
+@pytest.mark.slow
 def test_tokenizer_written_in_python_is_run_as_it_is() -> None:
     """A tokenizer that transformers does not convert counts too, special tokens as one token each."""
     transformers = pytest.importorskip("transformers")

@@ -117,6 +117,7 @@ def test_list_of_known_templates_is_a_list_of_hashes() -> None:
     assert all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in KNOWN_TEMPLATES)
 
 
+@pytest.mark.slow
 @pytest.mark.threat("chat templates", "a process of its own, killed in time")
 @pytest.mark.parametrize(
     "source",
@@ -191,6 +192,7 @@ async def test_errors_of_the_worker_are_the_templates(
     assert worker_id(lasting_renderer) == worker
 
 
+@pytest.mark.slow
 async def test_template_that_was_killed_twice_is_given_up() -> None:
     """It costs no third deadline; other templates are not concerned."""
     async with aclosing(TemplateRenderer(deadline=0.5, known=())) as renderer:
@@ -240,6 +242,7 @@ async def test_cancelled_request_leaves_nothing_behind(renderer: TemplateRendere
     assert await renderer.render(ChatPrompt(CHATML), HELLO) == PROMPT
 
 
+@pytest.mark.slow
 async def test_loop_goes_on_while_a_template_hangs(strict_renderer: TemplateRenderer) -> None:
     """A hostile template holds up nobody but those who wait for the worker."""
     await strict_renderer.render(ChatPrompt(CHATML), HELLO)
@@ -302,6 +305,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 @pytest.mark.parametrize(("source", "deadline"), [("{{ 1 }}", 60.0), (ENDLESS, 0.5)], ids=["idle", "busy"])
 def test_worker_ends_with_a_killed_parent(source: str, deadline: float) -> None:

@@ -117,6 +117,7 @@ def test_every_text_can_be_counted(name: VocabularyName) -> None:
     assert tokenizer.count("<|x|>[Y]<|x|>") == 3
 
 
+@pytest.mark.slow
 def test_digits_are_cut_as_the_name_says() -> None:
     """Numbers take a token for three digits or for each one, depending on the vocabulary."""
     counts = {name: bundled_tokenizer(name, frozenset()).count("x123456789") for name in VOCABULARIES}
@@ -139,6 +140,7 @@ def test_importing_loads_no_library() -> None:
     assert run(LAZY).strip() == "[]"
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_the_network() -> None:
     """Every vocabulary is loaded and counts where every socket is refused."""
     counts = run(OFFLINE).split()

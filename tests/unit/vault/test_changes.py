@@ -276,6 +276,7 @@ def test_a_note_takes_its_place_when_it_is_on_disk(tmp_path: Path, monkeypatch: 
     assert sorted(path.name for path in folder.iterdir()) == sorted({"Note.md", name})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot let two names change places")
 def test_no_version_of_another_program_is_lost(tmp_path: Path) -> None:
     """Another program puts version after version in the note's place while the agent appends to it: whatever is in
@@ -352,6 +353,7 @@ def test_changes_at_the_same_time(tmp_path: Path) -> None:
     assert sorted(lines) == sorted(f"{worker}-{number}" for worker in range(4) for number in range(10))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such permissions")
 def test_the_journal_is_private(tmp_path: Path) -> None:
     """Only the owner reads what notes held; the number of entries is bounded."""

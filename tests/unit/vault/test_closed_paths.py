@@ -350,6 +350,7 @@ def test_a_swapped_folder_does_not_lead_out(tmp_path: Path, times: int) -> None:
     assert files_in(tmp_path / "outside") == {"Note.md": SECRET.encode()}
 
 
+@pytest.mark.slow
 def test_a_swapped_file_does_not_lead_out(tmp_path: Path) -> None:
     """While a note is swapped with a link to a file outside, over and over, that file is never read or changed."""
     changes = changes_of(tmp_path, {"Note.md": "inside"})

@@ -145,6 +145,7 @@ def test_any_text_is_a_note(text: str) -> None:
     read_frontmatter(note)
 
 
+@pytest.mark.slow
 @cases(
     "piece",
     [
@@ -197,6 +198,7 @@ def test_hostile_notes_take_linear_time(piece: str) -> None:
     assert time.process_time() - began < 5  # quadratic work would take minutes
 
 
+@pytest.mark.slow
 @cases("piece", ["# a\n", "- a ^b\n", "a: b\n", "  - a\n", "```\n", "x ^a ", "\n"])
 def test_hostile_notes_are_changed_in_linear_time(piece: str) -> None:
     """A section, a block and a key of a long note are found and changed, or refused, at once."""

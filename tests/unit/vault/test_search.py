@@ -191,6 +191,7 @@ def test_a_query_has_bounds(tmp_path: Path) -> None:
             find(vault, query)
 
 
+@pytest.mark.slow
 def test_thousands_of_notes(tmp_path: Path) -> None:
     """In a vault of 2,500 notes exactly those that hold the word, as reading every one of them shows."""
     chance = random.Random(7)

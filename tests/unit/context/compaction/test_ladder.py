@@ -511,6 +511,7 @@ async def test_cancelled_at_every_suspension(capsys: pytest.CaptureFixture[str],
         print(f"\ncancelled at every {step}. of {at - 1} suspensions")  # noqa: T201
 
 
+@pytest.mark.slow
 @always_the_same
 @given(
     histories(sound=True, max_size=40), st.integers(120, 3000), st.sampled_from([FORGETFUL, "", ECHO]), st.booleans()

@@ -60,6 +60,7 @@ def lost(outputs: Sequence[tuple[str, str, Sequence[str]]], place: str) -> dict[
     return {name: words for name, words in gone.items() if words}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [QUICK_SIZE, pytest.param(SIZE, marks=pytest.mark.long)])
 @pytest.mark.parametrize("place", PLACES)
 def test_what_failed_is_seen_in_outputs_that_nobody_has_recorded(place: str, size: int) -> None:
@@ -76,6 +77,7 @@ def test_they_are_outputs_of_other_programs() -> None:
     assert len(names - {exam.name.split()[0] for exam in EXAMS}) >= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", SAMPLES, ids=["one in four", "all"])
 @pytest.mark.parametrize("place", PLACES)
 def test_what_failed_is_seen_in_outputs_that_were_written_before_the_rule_was_known(
@@ -90,6 +92,7 @@ def test_what_failed_is_seen_in_outputs_that_were_written_before_the_rule_was_kn
     assert len(outputs) - len(gone) >= LEAST_PASSED * len(outputs), gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", SAMPLES, ids=["one in four", "all"])
 def test_a_command_that_failed_long_ago_is_still_told(sample: tuple[slice, int]) -> None:
     """Twenty successful commands later a digest of 500 tokens names each of three failed ones and says what failed."""

@@ -73,6 +73,7 @@ def test_every_recorded_output_is_in_the_table() -> None:
     assert len(KEPT) >= 24
 
 
+@pytest.mark.slow
 @cases("name", [*KEPT])
 def test_what_failed_is_kept(name: str) -> None:
     """Alone, and between thousands of lines that succeeded, the lines that say what failed stay word for word."""
@@ -177,6 +178,7 @@ def test_parts_are_bounded() -> None:
     assert kept.endswith("Found 10000 errors in 1 file")
 
 
+@pytest.mark.slow
 def test_hostile_lines_take_linear_time() -> None:
     """Half a megabyte of the beginnings of shell messages is searched at once."""
     line = "a: " * 200

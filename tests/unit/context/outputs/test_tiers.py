@@ -311,6 +311,7 @@ def shell(message: Message) -> Mapping[str, Any]:
     return {**message, "tool_calls": calls}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.long)], ids=str)
 @pytest.mark.parametrize("window", [4096, 8192, 16384, 32768])
 def test_prefix_changes_rarely(window: int, seeds: range) -> None:
@@ -322,6 +323,7 @@ def test_prefix_changes_rarely(window: int, seeds: range) -> None:
         assert 0 < loop.changes <= 20
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(TOOLS), st.integers(0, 9000)), max_size=25), st.integers(1, 6000), st.booleans()

@@ -6,6 +6,7 @@ from tool_history import ABSENT, DOCUMENT, RECORDED, WINDOWS, measured, recorded
 pytestmark = pytest.mark.skipif(not recorded(RECORDED), reason=ABSENT)
 
 
+@pytest.mark.slow
 def test_pruning_pays() -> None:
     """Half of tool history goes, no error does, a window lasts twice as long, few turns change the prefix.
 
