@@ -115,11 +115,17 @@ class Chat:
 
 @asynccontextmanager
 async def chat(
-    folder: Path, engine: LlamaServer, talk: Conversation, fields: dict[str, Any], *, background: bool, pruner: str = ""
+    folder: Path,
+    engine: LlamaServer,
+    talk: Conversation,
+    fields: dict[str, Any],
+    *,
+    background: bool,
+    pruner: str = "",
+    threshold: float = 0.8,
 ) -> AsyncIterator[Chat]:
     """Begin a conversation with the engine; with a `pruner` another server, at this address, prunes it."""
-    table = f"[compaction]\nbackground = {str(background).lower()}\n"
-    table += 'summary_prompt = "Tell what matters."\n'  # the default takes three tokens a word of this vocabulary
+    table = f"[compaction]\nbackground = {str(background).lower()}\nthreshold_ratio = {threshold}\n"
     if pruner:
         table += 'pruning_agent = "critic"\n[[agents]]\nid = "critic"\nname = "Critic"\nprovider = "other"\n'
         table += f'instructions = "You prune."\nmodel = "{MODEL}"\n'
@@ -185,8 +191,12 @@ async def over_the_trigger(
 @pytest.mark.long
 @KINDS
 async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
-    """Whatever a turn sends, compacted or not, is cached whole for the next; so is the conversation for an order."""
-    async with chat(tmp_path, engine, talk_for(engine, kind, 1.5), SHORT_ANSWER, background=False) as talk:
+    """Whatever a turn sends, compacted or not, is cached whole for the next; so is the conversation for an order.
+
+    The order, whose words take three tokens each of this vocabulary, has room behind 70 % of the window.
+    """
+    told = talk_for(engine, kind, 1.5)
+    async with chat(tmp_path, engine, told, SHORT_ANSWER, background=False, threshold=0.7) as talk:
         compactions = 0
         for number in range(100):
             seen = len(talk.sent)

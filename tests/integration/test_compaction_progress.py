@@ -22,7 +22,8 @@ from watched_stream import WatchedStream, statuses_of, watched
 
 from elbowroom.agents.answer import AnswerEvent, ClientLeft, Notice, Sink
 from elbowroom.agents.answering import answer
-from elbowroom.agents.prompt.counters import MANY, StepCounter
+from elbowroom.agents.prompt.counters import MANY
+from elbowroom.agents.prompt.step_prompt import StepPrompt
 from elbowroom.agents.request import NOBODY, parse_chat_request
 from elbowroom.agents.turn import compactor as telling
 from elbowroom.agents.turn.compactor import Compactor
@@ -199,20 +200,20 @@ async def test_person_is_told_before_the_pruning_agent_is_asked(tmp_path: Path, 
     assert COMPACTING.encode() in arrived[0]
 
 
-class LateCounter:
-    """A counter whose first count of a prompt takes its time."""
+class LatePrompt:
+    """A prompt whose first count takes its time."""
 
-    def __init__(self, counter: StepCounter, gate: asyncio.Event) -> None:
-        self._counter = counter
+    def __init__(self, prompt: StepPrompt, gate: asyncio.Event) -> None:
+        self._prompt = prompt
         self._gate = gate
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._counter, name)
+        return getattr(self._prompt, name)
 
-    async def prompt(self, messages: Sequence[Any]) -> int:
+    async def most(self, messages: Sequence[Any]) -> int:
         """Wait at the gate and count."""
         await self._gate.wait()
-        return await self._counter.prompt(messages)
+        return await self._prompt.most(messages)
 
 
 async def test_first_notice_does_not_wait_for_the_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,9 +221,9 @@ async def test_first_notice_does_not_wait_for_the_count(tmp_path: Path, monkeypa
     gate = asyncio.Event()
     compact = Compactor.compact
 
-    async def compact_late(self: Any, transcript: Any, decision: Any, budget: Any, counter: Any, source: Any) -> Any:
-        late: Any = LateCounter(counter, gate)
-        return await compact(self, transcript, decision, budget, late, source)
+    async def compact_late(self: Any, climb: Any, prompt: StepPrompt, *args: Any, **fields: Any) -> Any:
+        late: Any = LatePrompt(prompt, gate)
+        return await compact(self, climb, late, *args, **fields)
 
     monkeypatch.setattr(Compactor, "compact", compact_late)
     async with small_window(tmp_path) as (served, studio), watched(served, LONG) as stream:

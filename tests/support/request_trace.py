@@ -141,6 +141,8 @@ async def trace_requests(folder: Path) -> dict[str, Trace]:
     import_module("elbowroom.agents.run")  # which takes three times as long with a tracer
     tracer = Tracer()
     mock.patch.object(write_behind, "LOOK_SECONDS", 3600.0).start()  # at its own file, whether requests come or not
+    store = import_module("elbowroom.store.sql.store")  # what it does in the background is of no request either
+    mock.patch.multiple(store, CALM_SECONDS=3600.0, AGAIN_SECONDS=3600.0).start()
     async with elbowroom_with_studio(folder, toolbox=toolbox, agents=AGENT) as (served, studio):
         return {
             "raw": await traced_when_warm(tracer, partial(raw_chat, served, studio)),

@@ -19,7 +19,7 @@ from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.running import ChatKey, RunningAnswer, stoppable
 from elbowroom.agents.task import answer_task
 from elbowroom.agents.tools import with_arranged_tools
-from elbowroom.agents.turn import ReplyStream, RunSettings, Turn
+from elbowroom.agents.turn import Asking, ReplyStream, RunSettings, Turn
 from elbowroom.context.observations import Observations
 from elbowroom.context.reuse import talk_of
 from elbowroom.context.seam import command_in, without_notices
@@ -280,8 +280,8 @@ async def _answer_raw(
 ) -> Answer:
     """Answer with the model that the client named; the sink has had all of it when this returns."""
     arranged = with_arranged_tools(request, settings.client_tools) if request.tools else request
-    begin = partial(Turn, target, arranged, sink, settings, answer=answer)
-    turn = begin() if is_short(arranged.messages) else await asyncio.to_thread(begin)
+    begin = partial(Asking, target, arranged, sink, settings, answer)
+    turn = Turn(begin() if is_short(arranged.messages) else await asyncio.to_thread(begin))
     is_whole = False
     try:
         with stoppable(settings.running):

@@ -151,7 +151,7 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     asking = Asking(target, offered.request, tell_nobody, settings)
     fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
-    budget, history = fit.manager.budget, fit.manager.history
+    budget, history = fit.prompt.manager.budget, fit.prompt.manager.history
     done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
     parts = done.parts if done is not None else ()
     staying = frozenset(history.places(done.messages if done is not None else messages, parts))
@@ -159,7 +159,7 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     part_of = {id(whole): part for whole, part in parts}
 
     def size(message: Message) -> int:
-        return fit.counter.text(written(message))
+        return fit.prompt.text(written(message))
 
     def seen() -> Iterator[Foreseen]:
         for place, (message, is_pinned) in enumerate(zip(messages, pinned, strict=True)):

@@ -139,13 +139,14 @@ async def compact_request(
         target, offered.request, sink, settings, None, offered.keeper, offered.recaller, chain, offered.search
     )
     fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
-    messages = fit.manager.history.messages
+    manager = fit.prompt.manager
+    messages = manager.history.messages
     before, outcome = await fit.run(fit.planner.by_hand(fit.recall.begun_with()))
     seconds = time.monotonic() - began
-    await note_fill(fit, max(0, shown.tokens - before) if shown is not None else 0)
+    await note_fill(fit.prompt, settings, max(0, shown.tokens - before) if shown is not None else 0)
     if isinstance(outcome, Cannot):
         return CompactedRequest(tuple(messages), before, before, None, seconds)
-    left = outcome.messages if isinstance(outcome, Compaction) else tuple(fit.manager.history.messages)
+    left = outcome.messages if isinstance(outcome, Compaction) else tuple(manager.history.messages)
     return CompactedRequest(left, outcome.before, outcome.after, outcome.rung, seconds)
 
 

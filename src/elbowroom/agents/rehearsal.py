@@ -13,7 +13,7 @@ from elbowroom.agents.admission import Job, PoolKey
 from elbowroom.agents.answer import Reply, tell_nobody
 from elbowroom.agents.ask import ReplyReader, ask, beside
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import HistoryCounter, StepCounter, StepRequest
+from elbowroom.agents.prompt import HistoryCounter, StepPrompt, StepRequest
 from elbowroom.agents.request import own_request
 from elbowroom.agents.turn import CompactionNotes, Compactor, PromptFit, Recall, RunSettings
 from elbowroom.context.budget import Budget
@@ -86,11 +86,11 @@ class Rehearsal:
         Raises ElbowroomError where that cannot be done, or the pruning agent cannot be had.
         """
         shape, shared = _shape(self.target, ()), self.settings.shared
-        counter = StepCounter(self.history, await self.history.counter.stream(), list)
         manager = AgentContextManager(self.budget, history=Prompt.of(messages))
         recall = Recall(shared.store.ledger, shared.notes, shape.request.caller, self.target.name, messages)
         compactor = Compactor(self.target, self.settings, tell_nobody, job)
-        fit = PromptFit(shape, counter, manager, compactor, recall, self.info)
+        prompt = StepPrompt(shape, self.info, manager, self.history, await self.history.counter.stream())
+        fit = PromptFit(prompt, compactor, recall)
         outcome = await fit.run(fit.planner.rehearsal())
         for complaint in self.settings.shared.notes.complaints:
             raise ModelUnavailable(f"The pruning agent cannot be had: {complaint}")

@@ -293,7 +293,7 @@ class TaskStep:
 
     async def _measured(self, messages: Sequence[Message]) -> PromptSize:
         body = self.shape.body(await self.counter.normalised(messages))
-        return PromptSize(await self.counter.count(body["messages"]), self.counter.counter, body)
+        return PromptSize(await self.counter.count_sent(body["messages"]), self.counter.counter, body)
 
     def _occupied(self, prompt: PromptSize) -> int:
         return self.budget.occupied(prompt.count.at_most)

@@ -14,8 +14,8 @@ class FixedCost:
     """The parts of a request that no compaction can free, and the window they stand in; sizes are tokens.
 
     `tools` are the names and sizes of the tools that the model is told of, of which the first `own` are the agent's and
-    the others the client's. `pinned` is the size of all pinned messages together, `material` names the files in
-    them, and `reserve` is the room for the reply.
+    the others the client's; slim ones would save `slim_saves`, 0 where they are slim already. `pinned` is the size
+    of all pinned messages together, `material` names the files in them, and `reserve` is the room for the reply.
     """
 
     window: int
@@ -24,6 +24,7 @@ class FixedCost:
     tools: tuple[tuple[str, int], ...] = ()
     pinned: int = 0
     own: int = 0
+    slim_saves: int = 0
     material: str = ""
 
     @property
@@ -57,16 +58,15 @@ class FixedCost:
         return self.total > self.window // 2
 
 
-def notice_of(cost: FixedCost, *, slim_saves: int = 0) -> str | None:
+def notice_of(cost: FixedCost) -> str | None:
     """Return what a person should read about a fixed cost above half the window; None below that.
 
-    The advice comes first, then what takes the room, the largest part first. `slim_saves` is the number of tokens that
-    slim tools would save, 0 where they are slim already.
+    The advice comes first, then what takes the room, the largest part first.
     """
     if not cost.is_tight:
         return None
     return (
-        f"{_sentence(_ways(cost, slim_saves))} Before the conversation begins, {cost.total} of this model's "
+        f"{_sentence(_ways(cost))} Before the conversation begins, {cost.total} of this model's "
         f"{cost.window} tokens ({cost.share:.0%}) are taken: {', '.join(items_of(cost))}."
     )
 
@@ -80,25 +80,25 @@ def short_notice_of(cost: FixedCost) -> str:
     return f"{best}: {cost.total:,} of {cost.window:,} tokens are taken before the chat begins."
 
 
-def refusal_of(cost: FixedCost, *, slim_saves: int = 0) -> str:
+def refusal_of(cost: FixedCost) -> str:
     """Return the error for a request that does not fit the window even without its history.
 
-    After the advice come the words that clients look for. `slim_saves` is as in `notice_of`.
+    After the advice come the words that clients look for.
     """
     return (
-        f"{_sentence(_ways(cost, slim_saves))} This model's maximum context length is {cost.window} tokens, and "
+        f"{_sentence(_ways(cost))} This model's maximum context length is {cost.window} tokens, and "
         f"the request needs {cost.prompt}, however short the conversation is made: "
         f"{', '.join(items_of(cost, with_reply=False))}."
     )
 
 
-def too_small_for(cost: FixedCost, *, slim_saves: int = 0) -> str:
+def too_small_for(cost: FixedCost) -> str:
     """Return the error for a window that cannot even hold the system message and the tools.
 
     It has none of the words by which programs know a conversation that is too long: they would make that shorter and
-    ask again, without end. `slim_saves` is as in `notice_of`.
+    ask again, without end.
     """
-    _, *ways = _ways(cost, slim_saves)
+    _, *ways = _ways(cost)
     return (
         f"{_sentence([f'load the model with {window_for(cost.prompt):,} tokens or more', *ways])} It is loaded with "
         f"{cost.window:,}, and before the conversation begins {cost.prompt:,} are needed: "
@@ -137,7 +137,7 @@ BY_NAME: Final = (
 )
 
 
-def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
+def _ways(cost: FixedCost) -> list[str]:
     ways = ["load the model with a larger context length"]
     if cost.system > max(cost.all_tools, cost.pinned):
         ways.append("shorten the system message")
@@ -145,8 +145,8 @@ def _ways(cost: FixedCost, slim_saves: int) -> list[str]:
         ways.append("send less text at once")
     if cost.tools:
         ways.append("give the agent fewer tools" if cost.has_many_of_agent else SWITCH_OFF)
-    if cost.tools and slim_saves > 0:
-        ways.append(f'set client_tools = "slim" (saves about {slim_saves} tokens)')
+    if cost.tools and cost.slim_saves > 0:
+        ways.append(f'set client_tools = "slim" (saves about {cost.slim_saves} tokens)')
     if len(cost.tools) - cost.own > 1 and not cost.has_many_of_agent:
         ways.append(BY_NAME)
     return ways

@@ -38,7 +38,7 @@ def test_the_notice_says_what_takes_how_much_and_what_helps() -> None:
 
     A line of a chat program has the best remedy and two numbers.
     """
-    assert notice_of(hello(8192), slim_saves=2400) == (
+    assert notice_of(replace(hello(8192), slim_saves=2400)) == (
         f"Load the model with a larger context length, {OFF}, set client_tools = "
         f'"slim" (saves about 2400 tokens), or {BY_NAME}. '
         "Before the conversation begins, 7621 of this model's 8192 tokens (93%) are "
@@ -67,7 +67,7 @@ def test_the_line_says_what_helps_most(cost: FixedCost, way: str) -> None:
 
 def test_the_refusal_says_what_takes_how_much_and_what_helps() -> None:
     """What helps comes first, then the words that clients know; the prompt alone is too long, without the reply."""
-    assert refusal_of(hello(4096), slim_saves=2400) == (
+    assert refusal_of(replace(hello(4096), slim_saves=2400)) == (
         f"Load the model with a larger context length, {OFF}, set client_tools = "
         f'"slim" (saves about 2400 tokens), or {BY_NAME}. '
         "This model's maximum context length is 4096 tokens, and the request needs "
@@ -116,30 +116,28 @@ def test_items_are_named_the_largest_first(cost: FixedCost, items: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("cost", "slim_saves", "remedy"),
+    ("cost", "remedy"),
     [
-        (FixedCost(100, system=90), 0, f"{LARGER_WINDOW}, or shorten the system message."),
-        (FixedCost(100, pinned=90), 0, f"{LARGER_WINDOW}, or send less text at once."),
-        (FixedCost(100, reserve=90), 0, f"{LARGER_WINDOW}."),
-        (FixedCost(100, tools=(("a", 90),)), 0, f"{LARGER_WINDOW}, or {OFF}."),
-        (FixedCost(100, tools=(("a", 90),), own=1), 0, f"{LARGER_WINDOW}, or give the agent fewer tools."),
+        (FixedCost(100, system=90), f"{LARGER_WINDOW}, or shorten the system message."),
+        (FixedCost(100, pinned=90), f"{LARGER_WINDOW}, or send less text at once."),
+        (FixedCost(100, reserve=90), f"{LARGER_WINDOW}."),
+        (FixedCost(100, tools=(("a", 90),)), f"{LARGER_WINDOW}, or {OFF}."),
+        (FixedCost(100, tools=(("a", 90),), own=1), f"{LARGER_WINDOW}, or give the agent fewer tools."),
         (
             FixedCost(100, tools=(("a", 20), ("b", 70)), own=1),
-            0,
             f"{LARGER_WINDOW}, or {OFF}.",
         ),
-        (FixedCost(100, system=90), 5, f"{LARGER_WINDOW}, or shorten the system message."),
+        (FixedCost(100, system=90, slim_saves=5), f"{LARGER_WINDOW}, or shorten the system message."),
         (
-            FixedCost(100, system=50, tools=(("a", 40),)),
-            5,
+            FixedCost(100, system=50, tools=(("a", 40),), slim_saves=5),
             f"{LARGER_WINDOW}, shorten the system message, {OFF}, {SLIM}",
         ),
     ],
 )
-def test_only_remedies_that_help_are_named(cost: FixedCost, slim_saves: int, remedy: str) -> None:
+def test_only_remedies_that_help_are_named(cost: FixedCost, remedy: str) -> None:
     """What is not there cannot be shortened, and slim tools are suggested only where they save something."""
-    assert (notice_of(cost, slim_saves=slim_saves) or "").startswith(f"{remedy} ")
-    assert refusal_of(cost, slim_saves=slim_saves).startswith(f"{remedy} ")
+    assert (notice_of(cost) or "").startswith(f"{remedy} ")
+    assert refusal_of(cost).startswith(f"{remedy} ")
 
 
 def test_refusal_names_the_files_in_messages_that_stay() -> None:

@@ -318,9 +318,7 @@ def _heard(asked: Asked, known: Known, now: float) -> Iterator[Change]:
             yield Heard(known.conversation, node.key, node.parent, node.message, now)
 
 
-def new_id(owner: str, name: str) -> str:
-    """Return an id for a conversation; the same name gives the same id, so that two requests at once agree."""
-    if not name:
-        return f"conv_{secrets.token_hex(ID_BYTES)}"
-    named = json.dumps([owner, name]).encode()
-    return f"conv_{hashlib.blake2b(named, digest_size=ID_BYTES).hexdigest()}"
+def new_id(owner: str, name: str, kind: str = "conv") -> str:
+    """Return an id; the same name of the same owner gives the same, so that two requests and servers agree."""
+    named = hashlib.blake2b(json.dumps([owner, name]).encode(), digest_size=ID_BYTES)
+    return f"{kind}_{named.hexdigest() if name else secrets.token_hex(ID_BYTES)}"

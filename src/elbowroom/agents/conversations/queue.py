@@ -1,15 +1,13 @@
 """Messages that wait for a turn of their conversation, and how a running turn takes them in."""
 
 import asyncio
-import hashlib
-import json
-import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from elbowroom.agents.answer import Notice, Sink
+from elbowroom.agents.conversations.beginning import new_id
 from elbowroom.agents.conversations.recording import TurnRecorder
 from elbowroom.agents.running import RunningAnswer
 from elbowroom.caches import Recent
@@ -26,7 +24,6 @@ KNOWN_EMPTIED: Final = 1000
 KNOWN_RECEIVED: Final = 1000
 """Messages that are in memory alone of which it is remembered that they came, so that they come once."""
 MOST_WAITING: Final = 1_000
-ID_BYTES: Final = 12
 MOST_BYTES: Final = 1024 * 1024
 LOADING_SECONDS: Final = 2.0
 """How long all users of the queue together wait for what an earlier process has left in it."""
@@ -303,7 +300,7 @@ class MessageQueue:
         size = size_in_bytes(as_json(message))
         if size > MOST_BYTES:
             raise BodyTooLarge(f"A message of {size:,} bytes is more than the {MOST_BYTES:,} that may wait in a queue.")
-        return QueuedMessage(_id_of(conversation, key), conversation, message, mode, self._clock())
+        return QueuedMessage(new_id(conversation, key, "qmsg"), conversation, message, mode, self._clock())
 
     def _note(self, change: Change) -> None:
         if self._conversations is not None:
@@ -340,14 +337,6 @@ class MessageQueue:
 def place_of(item: QueuedMessage, waiting: Sequence[QueuedMessage]) -> int:
     """Return the place of a message among those that wait, from 1 on; 0 where it waits no longer."""
     return next((place for place, one in enumerate(waiting, 1) if one.id == item.id), 0)
-
-
-def _id_of(conversation: str, key: str) -> str:
-    """Return an id for a message; the same key gives the same id, so that servers and restarts agree."""
-    if not key:
-        return f"qmsg_{secrets.token_hex(ID_BYTES)}"
-    named = json.dumps([conversation, key]).encode()
-    return f"qmsg_{hashlib.blake2b(named, digest_size=ID_BYTES).hexdigest()}"
 
 
 @dataclass(slots=True)

@@ -11,8 +11,6 @@ from elbowroom.agents.prompt.body import (
 from elbowroom.agents.prompt.counters import (
     HistoryCounter,
     HistoryCounters,
-    StepCounter,
-    Unreported,
     is_short,
     warn_of_orphans,
 )
@@ -29,6 +27,7 @@ from elbowroom.agents.prompt.size import (
     step_usage_of,
     template_arguments,
 )
+from elbowroom.agents.prompt.step_prompt import StepPrompt, Unreported
 
 __all__ = [
     "LEAST_GUESS",
@@ -37,7 +36,7 @@ __all__ = [
     "HistoryCounters",
     "LearnedWindows",
     "PromptSize",
-    "StepCounter",
+    "StepPrompt",
     "StepRequest",
     "Unreported",
     "cached_of",

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
-from elbowroom.agents.answer import COUNTED
 from elbowroom.agents.prompt.body import NO_THINKING
-from elbowroom.agents.prompt.size import PromptSize, template_arguments
+from elbowroom.agents.prompt.size import template_arguments
 from elbowroom.caches import Recent
 from elbowroom.context.templates import (
     ANSWER,
@@ -22,14 +21,13 @@ from elbowroom.context.templates import (
     normalise,
     orphans_in,
 )
-from elbowroom.context.transcript import Message, as_json, size_in_bytes
+from elbowroom.context.transcript import Message
 from elbowroom.errors import ElbowroomError
 from elbowroom.providers.base import ModelInfo, Provider
 from elbowroom.tokens.count import PromptRenderer, TokenCount
 from elbowroom.tokens.counter import TokenCounter
 from elbowroom.tokens.errors import TemplateOverran
 from elbowroom.tokens.families import Family, Format
-from elbowroom.tokens.files import StreamCounter
 
 ThinkingSwitch = Literal["none", "at the end", "elsewhere"]
 """Where a prompt changes with `enable_thinking`: nowhere, only after the last message, or before that."""
@@ -176,21 +174,17 @@ class HistoryCounter:
         demands = self.facts.demands if self.body.get("tools") else self.facts.without_tools
         return normalise(history, demands) or history
 
-    async def count(self, messages: Iterable[Message]) -> TokenCount:
-        """Return the size of the whole request with these messages, normalised, and how it was counted.
+    async def count_sent(self, messages: Sequence[Message]) -> TokenCount:
+        """Return the size of the whole request with these messages, which are normalised, and how it was counted.
 
         Raises what the engine would refuse the request with, such as ConversationNotContinuable.
         """
-        return await self.count_sent(await self.normalised(messages))
-
-    async def count_sent(self, messages: Sequence[Message]) -> TokenCount:
-        """Return the size of the whole request with messages that are normalised already. Raises as `count` does."""
         tools = self.body.get("tools") or ()
         return await self.counter.count_chat(messages, tools, template_arguments(self.body))
 
     async def prompt(self, messages: Sequence[Message]) -> int:
-        """Return the most tokens that it may have: what has to fit the window."""
-        return (await self.count(messages)).at_most
+        """Return the most tokens that it may have with messages as they come: what has to fit the window."""
+        return (await self.count_sent(await self.normalised(messages))).at_most
 
     def text(self, text: str) -> int:
         """Return the size of a bare text; one beyond 100,000 characters is measured by its beginning."""
@@ -261,100 +255,3 @@ async def warn_of_orphans(name: str, sent: Sequence[Message]) -> None:
     """Tell the log of results of tools in a client's history that answer no call."""
     if orphans := orphans_in(sent) if is_short(sent) else await asyncio.to_thread(orphans_in, sent):
         log.warning("%s: %s", name, ORPHANS.format(count=orphans))
-
-
-@dataclass(slots=True)
-class StepCounter:
-    """Counts the prompts of one model step; `dress` adds to a history the messages that are sent with it.
-
-    `running` counts the answer. The last history is not dressed twice, and the last two prompts are not counted twice:
-    one is sent next, or is the beginning of that which its engine has read already.
-    """
-
-    history: HistoryCounter
-    running: StreamCounter
-    dress: Callable[[Sequence[Message]], Sequence[Message]]
-    _sent: tuple[list[Message], list[Message]] | None = None
-    _counted: tuple[tuple[Sequence[Message], TokenCount], ...] = ()
-
-    def use(self, body: Mapping[str, Any], dress: Callable[[Sequence[Message]], Sequence[Message]]) -> None:
-        """Count from now on what is sent with the tools of this body, dressed so."""
-        self.history, self.dress = self.history.with_body(body), dress
-        self._sent, self._counted = None, ()
-
-    async def prompt(self, messages: Sequence[Message]) -> int:
-        """Return the most tokens that the whole request with this history may have."""
-        return (await self._count(await self.sent(messages))).at_most
-
-    async def least(self, messages: Sequence[Message]) -> int:
-        """Return the fewest tokens that the whole request with this history may have."""
-        return (await self._count(await self.sent(messages))).at_least
-
-    def text(self, text: str) -> int:
-        """Return the size of a bare text."""
-        return self.history.text(text)
-
-    async def sent(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages that are sent for this history, in the form that the template takes."""
-        return self._formed(messages) if is_short(messages) else await asyncio.to_thread(self._formed, messages)
-
-    def _formed(self, messages: Sequence[Message]) -> list[Message]:
-        """Return them at once; several threads may do so, each for a history of its own."""
-        dressed, before = list(self.dress(messages)), self._sent
-        if before is not None and before[0] == dressed:
-            return before[1]
-        formed = self.history.formed(dressed)
-        self._sent = dressed, formed
-        return formed
-
-    async def size(self, body: Mapping[str, Any]) -> PromptSize:
-        """Return the size of a body that is about to be sent, with messages that are dressed and normalised."""
-        return PromptSize(await self._count(body["messages"]), self.history.counter, body)
-
-    async def beginning(self, sent: Sequence[Message], length: int) -> int:
-        """Return about how many tokens the first `length` messages of a prompt take, and all that stands before them.
-
-        Where so short a conversation cannot be counted, since its template refuses it, that is their share of the text.
-        """
-        if not length:
-            return 0
-        try:
-            return (await self._count(sent[:length])).tokens
-        except Exception:  # noqa: BLE001  # the answer is there already, and must not be lost for its count
-            whole, first = size_in_bytes(as_json(list(sent))), size_in_bytes(as_json(list(sent[:length])))
-            return (await self._count(sent)).tokens * first // max(1, whole)
-
-    async def _count(self, sent: Sequence[Message]) -> TokenCount:
-        """Return the size of messages in their final form."""
-        for messages, count in self._counted:
-            if messages == sent:
-                return count
-        count = await self.history.count_sent(sent)
-        self._counted = (sent, count), *self._counted[:1]
-        return count
-
-
-@dataclass(frozen=True, slots=True)
-class Unreported:
-    """A request whose engine reported no usage: its body, and all that the model generated."""
-
-    body: Mapping[str, Any]
-    generated: str
-
-    async def counted(self, counter: StepCounter) -> dict[str, Any] | None:
-        """Return a usage object, marked as counted here; None where the prompt cannot be counted.
-
-        Of a tool call only name and arguments are counted: what a model writes around them never arrives.
-        """
-        try:
-            prompt = (await counter.size(self.body)).count.tokens
-        except Exception as error:  # noqa: BLE001  # the answer is there already, and must not be lost for its count
-            log.info("A prompt without a report could not be counted either: %s", error)
-            return None
-        completion = counter.text(self.generated)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "elbowroom": COUNTED,
-        }

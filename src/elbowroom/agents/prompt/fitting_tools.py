@@ -18,11 +18,11 @@ from elbowroom.agents.request import ChatRequest
 from elbowroom.agents.tools import arrange_tools
 from elbowroom.caches import Recent
 from elbowroom.context.budget import leaves_room
-from elbowroom.context.transcript import SYSTEM_ROLES, Message, as_json, size_in_bytes, text_of
+from elbowroom.context.fitting import NOTHING_ASKED
+from elbowroom.context.transcript import SYSTEM_ROLES, as_json, size_in_bytes, text_of
 from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.count import MOST_LETTERS, left_of
 
-NOTHING_ASKED: Final[Message] = {"role": "user", "content": "-"}
 TOOLS_SHORTENED: Final = (
     "The {count} tools of your program are described in short to the model, so that the chat has room: {told:,} tokens "
     "instead of {whole:,}, which saves {saved:,}."

@@ -51,7 +51,7 @@ from elbowroom.agents.running import stoppable
 from elbowroom.agents.tools import ServerTool, ToolCalls, call_notice, result_notice
 from elbowroom.agents.tools.outputs import NOTHING, OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
-from elbowroom.agents.turn import RunSettings, Turn
+from elbowroom.agents.turn import Asking, RunSettings, Turn
 from elbowroom.context.outputs import ToolOutputRef
 from elbowroom.errors import ElbowroomError, RequestError
 from elbowroom.settings.model import AgentSettings
@@ -163,29 +163,20 @@ class SdkAgents:
         settings, answer = agent.settings, self.calls.answer
         if answer.guard is None and offered.own_names:
             answer.guard = AnswerGuard(self.request.messages)
-        intake = self.turns[0].intake if self.turns else None
-        turn = Turn(
-            agent.target,
-            offered.request,
-            self.sink,
-            self.settings,
-            offered.keeper,
-            answer,
-            intake,
-            offered.recaller,
-            offered.search,
+        keeper, recaller, search = offered.keeper, offered.recaller, offered.search
+        asking = Asking(
+            agent.target, offered.request, self.sink, self.settings, answer, keeper, recaller, search=search
         )
+        turn = Turn(asking, self.turns[0].intake if self.turns else None)
         self.turns.append(turn)
-        tools = [*offered.tools, *([offered.recaller.tool] if offered.recaller is not None else ())]
         own: list[Tool] = []
-        for tool in tools:
-            own.append(as_function_tool(tool, self._invoke(tool, settings, offered.keeper, turn)))
+        for tool in [*offered.tools, *([recaller.tool] if recaller is not None else ())]:
+            own.append(as_function_tool(tool, self._invoke(tool, settings, keeper, turn)))
             if tool.kind != "other":
                 self.calls.kinds[tool.name] = tool.kind
         self.calls.kinds.update(settings.tool_output.over(self.settings.tool_output).kinds)
-        if offered.search is not None:
-            look_up = offered.search.tool
-            own.append(as_function_tool(look_up, self._looking_up(look_up, turn)))
+        if search is not None:
+            own.append(as_function_tool(look_up := search.tool, self._looking_up(look_up, turn)))
         model = ManagedModel(turn, offered, self.calls)
         made = SdkAgent(
             name=settings.display_name,

@@ -11,14 +11,14 @@ from elbowroom.agents.admission import Job, Placement, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink
 from elbowroom.agents.catalog import Target
 from elbowroom.agents.conversations import TurnRecorder
-from elbowroom.agents.prompt import StepCounter, StepRequest, fitting_tools, rough_size, warn_of_orphans
+from elbowroom.agents.prompt import StepPrompt, StepRequest, fitting_tools, rough_size, warn_of_orphans
 from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.tools import ToldMemories, ToolSearch, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.compactor import Compactor
-from elbowroom.agents.turn.fit import PromptFit, room_for_result
+from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import note_fill
 from elbowroom.agents.turn.managed_step import ManagedStep
 from elbowroom.agents.turn.parting import stops_of
@@ -46,12 +46,14 @@ NO_VISION: Final = "Choose a model with vision: this one does not see the image 
 
 
 class Asking:
-    """Asks the target's model for the replies of one turn, into `answer`.
+    """Asks the target's model for the replies of one turn, into `answer`, which may have begun before.
 
     `target` is bound to a machine while a step runs, and `request` has its tools in short where they leave no room.
     `manager` has the history, `recall` the compactions of its conversation. `last` is the last step in a window, None
     where there was none; before it there were `usages_before` reports. `asked` is what was asked last, and of whom.
-    `chain` is that of the request's messages where it was made before. `search` stands for the tools `by_name`.
+    `keeper` keeps results of tools where the model can read them again; `recaller` is None where no tool may find what
+    was compacted away. `chain` is that of the request's messages where it was made before. `search` stands for the
+    tools `by_name`.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Asking:
         self._stops, request = stops_of(request) if request.tells_stop else ((), request)
         self.target, self.request, self.settings = target, request, settings
         self.place = Placement(shared.places, target, own) if isinstance(own := target.provider, Machines) else None
-        self._answer, self.sink, self._live = answer or Answer(), sink, live
+        self.answer, self.sink, self._live = answer or Answer(), sink, live
         self._keeper, self._recaller, self._search = keeper, recaller, search
         chain = live.chain if live is not None and live.agent == target.name else chain
         self.recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
@@ -90,7 +92,7 @@ class Asking:
         self, instructions: str | None, own_tools: Sequence[dict[str, Any]], is_for_client: Callable[[str], bool]
     ) -> Reply:
         """Return the next reply; the sink has had it by then."""
-        shape = self._shape(instructions, own_tools, step=self._answer.steps + 1)
+        shape = self._shape(instructions, own_tools, step=self.answer.steps + 1)
         info = await self._ready()
         asked = await self._asked_anew(shape, info)
         if self.request.tools and await self._fit_tools(info, instructions, own_tools):
@@ -104,7 +106,7 @@ class Asking:
         if not self.target.provider.manages_context:
             return await _unmanaged(self, shape, info, stream)
         sending, job = await self._next_step(shape, info, stream)
-        self.last, self.usages_before = sending, len(self._answer.usages)
+        self.last, self.usages_before = sending, len(self.answer.usages)
         try:
             step = ManagedStep(sending, job)
             reply = await (step.run() if info.slots != 1 else self._in_turn(step, sending))
@@ -114,12 +116,12 @@ class Asking:
                 await self.settings.shared.refusals.note(asked, error)
             raise
         finally:
-            self._answer.edits = self._answer.edits or sending.fit.edits
+            self.answer.edits = self.answer.edits or sending.fit.edits
             if sending.used:
-                _note_use(sending, self._answer, self.settings)
-        await _note_size(sending, reply, self._answer)
+                _note_use(sending, self.answer, self.settings)
+        await _note_size(sending, reply, self.answer)
         if not reply.tool_calls and self.settings.live is not None:
-            await note_fill(sending.fit.after(reply.as_message(), self._answer.as_message()))
+            await note_fill(sending.fit.prompt.after(reply.as_message()), self.settings)
         return reply
 
     async def _in_turn(self, step: ManagedStep, sending: Sending) -> Reply:
@@ -141,7 +143,7 @@ class Asking:
         reply = self.asked[2].reply if self.asked is not None and self.asked is not self._asked_before else None
         moves = self.place.moves_after(failure, has_said=reply is not None and reply.has_said)
         if moves and reply is not None:
-            self._answer.retract_step()
+            self.answer.retract_step()
         return moves
 
     async def fitted(self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()) -> PromptFit:
@@ -150,7 +152,7 @@ class Asking:
         if self.request.tools:
             await self._fit_tools(info, instructions, own_tools)
         shape = self._shape(instructions, own_tools, step=1)
-        sending, _ = await self._next_step(shape, info, ReplyStream(self._answer, self.sink, (), lambda name: True))
+        sending, _ = await self._next_step(shape, info, ReplyStream(self.answer, self.sink, (), lambda name: True))
         if self.place is not None:
             self.place.end(is_whole=True)
         return sending.fit
@@ -169,11 +171,11 @@ class Asking:
         offered = [*filter(None, map(tool_name, known))]
         written = known if tools and self.settings.calls_in_text and not shape.is_constrained else ()
         resolved = self._search.resolved if self._search is not None else None
-        return ReplyStream(self._answer, self.sink, offered, is_for_client, self._live, written, self._stops, resolved)
+        return ReplyStream(self.answer, self.sink, offered, is_for_client, self._live, written, self._stops, resolved)
 
     async def _asked_anew(self, shape: StepRequest, info: ModelInfo) -> AskedPrompt | None:
         """Return what the turn asks for; raises at once what that was refused with several times within a minute."""
-        if self._answer.steps > 0 or info.loaded_context is None or not self.target.provider.manages_context:
+        if self.answer.steps > 0 or info.loaded_context is None or not self.target.provider.manages_context:
             return None
         shared, chosen = self.settings.shared, self.settings
         window = shared.windows.at_most(info, info.loaded_context)
@@ -221,20 +223,17 @@ class Asking:
         if self.memories is not None:
             await self.memories.text(self.recall.chain, history.text)
         manager = self._with_window(info, shape.max_tokens)
-        counter = StepCounter(history, running, list)
+        recaller, recall = self._recaller if shape.tools or "tools" in info.capabilities else None, self.recall
+        prompt = StepPrompt(shape, info, manager, history, running, recaller)
         compactor = Compactor(self.target, self.settings, self.sink)
-        recaller = self._recaller if shape.tools or "tools" in info.capabilities else None
-        fit = PromptFit(shape, counter, manager, compactor, self.recall, info, self._keeper, recaller, self._reminder)
+        fit = PromptFit(prompt, compactor, recall, self._keeper, self._reminder)
         if recaller is not None:
-            recall = self.recall
-            recaller.reads(lambda tool: recall.past(manager.history, tool), partial(room_for_result, manager, counter))
+            recaller.reads(lambda tool: recall.past(manager.history, tool), prompt.room_for_result)
         job = await self._recalled(fit) if self.last is None else None
         shared, talk = self.settings.shared, partial(_talk, self.request, self._live)
         recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
         leaves, name = self.place.leaves if self.place is not None else None, "/".join(key)
-        return Sending(
-            self.target, key, name, recovery, counter, manager, fit, stream, shared, self.sink, talk, leaves
-        ), job
+        return Sending(self.target, key, name, recovery, manager, fit, stream, shared, self.sink, talk, leaves), job
 
     def _with_window(self, info: ModelInfo, max_tokens: int | None) -> AgentContextManager:
         """Return the turn's manager, with the usable part of the window that is loaded now. Raises WindowUnknown."""
@@ -250,9 +249,9 @@ class Asking:
         """Take over earlier compactions; return a compaction of the same conversation that is under way."""
         try:
             job = self.settings.shared.background.claim(self.recall.chain.keys)
-            model, talk = f"{self.target.provider.id}/{fit.info.id}", _talk(self.request, self._live)
+            model, talk = f"{self.target.provider.id}/{fit.prompt.info.id}", _talk(self.request, self._live)
             before = self.settings.shared.prompts.last_of(talk, model)
-            if before is not None and before.window == fit.info.loaded_context:
+            if before is not None and before.window == fit.prompt.info.loaded_context:
                 key, changes = before.compacted
                 self.recall.sent_with = key if key or not changes else None
             await fit.recall_compactions(waits=self._live is None or self._live.is_patient)
@@ -325,8 +324,9 @@ def _note_use(sending: Sending, answer: Answer, settings: RunSettings) -> None:
     used = sum(sending.used, StepUsage())
     answer.written = used.output if len(sending.used) > 1 else 0
     settings.shared.observations.step_used(sending.name, used, fill)
-    said = sending.fit.shape.request.messages
-    asked = sending.began if sending.fit.shape.step == 1 and said and said[-1].get("role") == "user" else None
+    shape = sending.fit.prompt.shape
+    said = shape.request.messages
+    asked = sending.began if shape.step == 1 and said and said[-1].get("role") == "user" else None
     settings.shared.answers.note(sending.talk(), sending.name, used.output, asked, time.monotonic())
     if settings.live is not None:
         settings.live.step_used(sending.recovery.info.id, used, fill)
@@ -347,7 +347,7 @@ async def _note_size(sending: Sending, reply: Reply, answer: Answer) -> None:
     Nothing is learned where the prompt may have been too long: then it may have been cut before it was counted.
     """
     unreported = sending.stream.unreported
-    if unreported is not None and (usage := await unreported.counted(sending.counter)):
+    if unreported is not None and (usage := await unreported.counted(sending.fit.prompt)):
         answer.usages.append(usage)
     if sending.size is not None and sending.size.count.at_most < sending.manager.budget.window:
         await sending.size.learn(sending.stream.usage, reply)

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Final
 
 from elbowroom.agents.admission import Job, Work
-from elbowroom.agents.ask import Question, ReplyReader, ask
-from elbowroom.agents.prompt import without_answer_fields
+from elbowroom.agents.ask import ReplyReader, ask
+from elbowroom.agents.prompt import StepPrompt, without_answer_fields
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import NEXT, note_fill
 from elbowroom.agents.turn.sending import Sending
@@ -75,15 +75,15 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
     may_pass = budget.occupied(min(answered + budget.trigger // 4, budget.window)) >= least
     if not (may_pass or manager.history.taken_in):
         return None
-    turn = long_turn(messages, sending.counter.text, budget)
+    turn = long_turn(messages, sending.fit.prompt.text, budget)
     may_pass = budget.occupied(min(answered + written_size(turn), budget.window)) >= least  # a token has a byte or more
     if not (may_pass or manager.history.taken_in):
         return None
     expected = partial(expected_question, messages)
     # Of its output only the visible text counts here, which is no more than all: thoughts are in no later prompt.
     shown, more = (
-        sending.counter.text(manager.history.without_known(text_of(reply))),
-        sending.counter.text(text_of(turn)),
+        sending.fit.prompt.text(manager.history.without_known(text_of(reply))),
+        sending.fit.prompt.text(text_of(turn)),
     )
     is_full = used is not None and budget.occupied(used.prompt + min(used.output, shown) + more) >= budget.trigger
     pause = sending.shared.answers.of(sending.talk(), sending.name).pause
@@ -94,29 +94,26 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
         fit.compactor = sending.fit.compactor.for_job(job)
         is_news = job.outcome.done()
         if not is_news:
-            messages, flush = fit.manager.history.messages, fit.flush()
+            messages, flush = fit.prompt.manager.history.messages, fit.flush()
             due_at = flush.due_at(messages) if flush is not None else None
             outcome, is_news = await fit.run(fit.planner.ahead(expected, turn, due_at, is_full=is_full))
             job.compacted(outcome)
         if is_news:
-            await note_fill(fit)
-            await read_again(fit, sending, job)
+            await note_fill(fit.prompt, fit.compactor.settings)
+            await read_again(fit.prompt, sending, job)
 
     return work
 
 
-async def read_again(fit: PromptFit, sending: Sending, job: Job) -> None:
+async def read_again(prompt: StepPrompt, sending: Sending, job: Job) -> None:
     """Ask for one token after a conversation: the engine has it in its cache then when the person writes again."""
     job.compacted(None)  # nobody waits for it
-    target, admission = fit.compactor.target, fit.compactor.settings.shared.admission
-    sent = await fit.counter.sent([*fit.manager.history.messages, NEXT])
-    body = {**without_answer_fields(fit.shape.body(sent)), "max_tokens": 1}
-    prompt = (await fit.counter.size(body)).count.at_most
-    window, conversation = fit.manager.budget.window, tuple(sending.talk().kept)
-    question = Question(target.provider, fit.info, body, prompt, window, conversation=conversation)
-    await ask(question, ReplyReader(), admission, rank=job)
-    sending.note_prompt({**body, "messages": sent[:-1]}, prompt)
-    log.info("%s has read the conversation ahead of its next message.", fit.info.id)
+    whole = await prompt.body([*prompt.manager.history.messages, NEXT])
+    body = {**without_answer_fields(whole), "max_tokens": 1}
+    tokens = (await prompt.size(body)).count.at_most
+    await ask(sending.question(body, tokens), ReplyReader(), sending.shared.admission, rank=job)
+    sending.note_prompt({**body, "messages": body["messages"][:-1]}, tokens)
+    log.info("%s has read the conversation ahead of its next message.", prompt.info.id)
 
 
 async def catch_up(fit: PromptFit, job: Job) -> None:
@@ -132,9 +129,9 @@ async def catch_up(fit: PromptFit, job: Job) -> None:
     try:
         outcome = await fit.compactor.await_job(job, chosen.max_pruning_seconds or None)
     except TimeoutError:
-        fit.manager.give_up_pruning()
+        fit.prompt.manager.give_up_pruning()
         return
     if isinstance(outcome, Compaction):
         await fit.recall_compactions()
     elif outcome is not None:
-        fit.manager.could_not_compact()
+        fit.prompt.manager.could_not_compact()

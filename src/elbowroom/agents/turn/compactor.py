@@ -5,17 +5,17 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice, Sink, tell_nobody
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import StepCounter, StepRequest, carried_out, is_short
+from elbowroom.agents.prompt import StepPrompt, carried_out, is_short
 from elbowroom.agents.tools.outputs import OutputKeeper
 from elbowroom.agents.turn.entries import Entries, key_of_part
-from elbowroom.agents.turn.pruner import PLANS, Conversation, PruningAgent, choose_pruner, wishes_of
+from elbowroom.agents.turn.pruner import PLANS, Conversation, PruningAgent, choose_pruner, engine_of, wishes_of
 from elbowroom.agents.turn.state import RunSettings
-from elbowroom.context.budget import Budget, Compact
 from elbowroom.context.compaction import (
     Cannot,
     Compaction,
@@ -23,18 +23,18 @@ from elbowroom.context.compaction import (
     Layout,
     Plan,
     RemovedCalls,
-    TaskState,
     inner_summary,
     read_prune_answer,
+    state_of,
 )
 from elbowroom.context.conversation import CompactionDetails, StepUsage
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, RungFailed
-from elbowroom.context.masking import Chosen
-from elbowroom.context.planner import COMPACTED
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.masking import Chosen, ClientTools
+from elbowroom.context.outputs import ref_to
+from elbowroom.context.planner import COMPACTED, PREVIEW, Climb
+from elbowroom.context.transcript import Message
 from elbowroom.logs.formats import FIELDS
 from elbowroom.logs.request_facts import request_facts
-from elbowroom.providers.base import ModelInfo
 
 log = logging.getLogger(__name__)
 COMPACTING = "Compacting conversation history..."
@@ -44,27 +44,6 @@ SECONDS_BETWEEN: Final = 2.0
 """How long each notice stands at least before the next."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationSource:
-    """The request that a conversation belongs to, its loaded model, and how a history becomes messages for it.
-
-    `state` is how the task stands, where more is known than the last message says; `removed` describes the calls that
-    the compaction takes out. With `foresees` the last message stands for the one that the person will write next. A
-    preview is not logged as a compaction; of it and a rehearsal nothing `is_kept`. A last answer that `is_unfinished`
-    was stopped, or ended by a limit.
-    """
-
-    shape: StepRequest
-    info: ModelInfo
-    dress: Callable[[Sequence[Message]], Sequence[Message]]
-    state: TaskState | None = None
-    removed: RemovedCalls = field(default_factory=RemovedCalls)
-    foresees: bool = False
-    is_preview: bool = False
-    is_kept: bool = True
-    is_unfinished: bool = False
 
 
 @dataclass(slots=True)
@@ -88,19 +67,19 @@ class Work:
     reason: str = ""
     closing: Notice = field(default_factory=lambda: _closing(None, None))
 
-    async def answer(self, effect: Effect, counter: StepCounter, pruner: PruningAgent) -> object:
+    async def answer(self, effect: Effect, prompt: StepPrompt, pruner: PruningAgent) -> object:
         """Answer what the ladder asks for; raises PrunerFailed."""
         match effect:
             case Count(messages):
-                return await counter.prompt(messages)
+                return await prompt.most(messages)
             case AskPruner():
                 self.asked = effect.progress
-                return await self._answer_of(pruner, effect, counter)
+                return await self._answer_of(pruner, effect, prompt)
             case RungFailed(reason):
                 self._fail(reason)
                 return None
 
-    async def _answer_of(self, pruner: PruningAgent, asked: AskPruner, counter: StepCounter) -> str:
+    async def _answer_of(self, pruner: PruningAgent, asked: AskPruner, prompt: StepPrompt) -> str:
         """Return the pruning agent's answer; where it has told of a part before, that one."""
         if self.entries is None or not asked.rests_on:
             return await pruner.ask(asked.messages, asked.cap)
@@ -109,7 +88,7 @@ class Work:
         if may_know and (known := await self.entries.part_answered(key)) is not None:
             return known
         answer = await pruner.ask(asked.messages, asked.cap)
-        if isinstance(read_prune_answer(answer), Plan) and counter.text(answer) <= 2 * asked.cap:
+        if isinstance(read_prune_answer(answer), Plan) and prompt.text(answer) <= 2 * asked.cap:
             self.entries.keep_part(key, answer)
         return answer
 
@@ -219,7 +198,15 @@ class Compactor:
             if self.settings.live is not None:
                 self.settings.live.pruner_used(pruner.model, used)
 
-    async def removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
+    def client_tools(self, prompt: StepPrompt) -> ClientTools | None:
+        """Return what is known of the client's tools where it runs all, so that what they return can be masked."""
+        owner, chosen = prompt.shape.request.caller.owner, self.settings.tool_output
+        if self.target.agent is not None or not chosen.enabled:
+            return None
+        engine = engine_of(self.settings.shared, (self.target.provider.id, prompt.info.id))
+        return ClientTools(chosen.kinds, lambda text: ref_to(owner, text).id, prompt.text, engine)
+
+    async def _removed_calls(self, keeper: OutputKeeper | None, messages: Sequence[Message]) -> RemovedCalls:
         """Return the description of a history's calls for the time after they are gone; `keeper` has their results."""
         if keeper is not None:
             return await keeper.removed_calls(messages)
@@ -228,28 +215,25 @@ class Compactor:
         return RemovedCalls("", chosen.max_history_summary_tokens, chosen.kinds, chosen.preserve_errors_verbatim)
 
     async def compact(
-        self,
-        transcript: Transcript,
-        decision: Compact,
-        budget: Budget,
-        counter: StepCounter,
-        source: ConversationSource,
+        self, climb: Climb, prompt: StepPrompt, keeper: OutputKeeper | None, *, is_unfinished: bool
     ) -> Compaction | Cannot:
-        """Return the shorter conversation; `transcript` is not changed, whatever happens.
+        """Return the shorter conversation; nothing is changed, whatever happens.
 
-        The person is told at once and of all progress. A slow reader does not hold the compaction up; a person who
-        leaves ends it.
+        `keeper` has whole results of tools. The last answer `is_unfinished` where a limit has ended it. The person is
+        told at once and of all progress. A slow reader does not hold the compaction up; a person who leaves ends it.
         """
-        counting = asyncio.ensure_future(counter.prompt(transcript.messages))
-        shared, owner = self.settings.shared, source.shape.request.caller.keeps_as
-        entries = Entries(shared.store.ledger, shared.notes) if source.is_kept else None
-        work = Work(self.target.name, counting, entries, owner, decision.is_wanted, source.is_preview)
+        shared, purpose, history = self.settings.shared, climb.purpose, climb.prompt
+        removed = await self._removed_calls(keeper, history.messages[: -1 if purpose.foresees else None])
+        counting = asyncio.ensure_future(prompt.most(history.messages))
+        owner = prompt.shape.request.caller.keeps_as
+        entries = Entries(shared.store.ledger, shared.notes) if purpose.is_kept else None
+        work = Work(self.target.name, counting, entries, owner, climb.decision.is_wanted, purpose == PREVIEW)
         try:
             await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
             opening = work.notice()
-            climb = self._climb(transcript, work, decision, budget, counter, source)
+            climbing = self._climb(climb, work, prompt, removed, is_unfinished=is_unfinished or history.is_stopped)
             try:
-                outcome = await told_meanwhile(climb, opening, work.notice, lambda notice: self.tell([notice]))
+                outcome = await told_meanwhile(climbing, opening, work.notice, lambda notice: self.tell([notice]))
             except Exception:
                 await self.tell([work.closing])
                 raise
@@ -261,28 +245,26 @@ class Compactor:
         return outcome
 
     async def _climb(
-        self,
-        transcript: Transcript,
-        work: Work,
-        decision: Compact,
-        budget: Budget,
-        counter: StepCounter,
-        source: ConversationSource,
+        self, climb: Climb, work: Work, prompt: StepPrompt, removed: RemovedCalls, *, is_unfinished: bool
     ) -> Compaction | Cannot:
-        chosen, asked = self.settings.compaction, source.shape.request.compaction
-        messages = transcript.messages[: -1 if source.foresees else None]
+        """Climb after the beginning that the engine has read: without a tool that is offered now."""
+        chosen, shape, budget = self.settings.compaction, prompt.unoffered, prompt.manager.budget
+        decision, history, foresees = climb.decision, climb.prompt, climb.purpose.foresees
+        transcript = history.transcript
+        messages = transcript.messages[: -1 if foresees else None]
         before = await work.before
-        conversation = Conversation(source.shape.body(await counter.sent(messages)), messages, source.dress)
-        history = counter.history.with_body(source.shape.body(()))
+        body = shape.body(await prompt.sent(messages))
+        conversation = Conversation(body, messages, lambda said: shape.with_instructions(history.joined(said)))
+        counter = prompt.counter.with_body(shape.body(()))
         work.pruner = pruner = await choose_pruner(
-            self.settings, self.target, source.info, conversation, history, budget.window, self.job
+            self.settings, self.target, prompt.info, conversation, counter, budget.window, self.job
         )
-        instructions = asked.instructions if asked is not None else ""
-        wishes = wishes_of(chosen, instructions, source.shape.request.focus)
+        instructions = asked.instructions if (asked := shape.request.compaction) is not None else ""
+        wishes = wishes_of(chosen, instructions, shape.request.focus)
         layout = Layout(
             budget=budget,
             target=decision.target,
-            size=counter.text,
+            size=prompt.text,
             turns=chosen.retain_last_turns,
             is_firm=decision.is_firm,
             reads_again=self.target.agent is not None,
@@ -290,17 +272,16 @@ class Compactor:
         ladder = Ladder(
             layout,
             pruner=pruner,
-            wishes=replace(wishes, is_unfinished=source.is_unfinished),
+            wishes=replace(wishes, is_unfinished=is_unfinished),
             asks_pruner=decision.asks_pruner,
             tells_all=decision.is_wanted,
-            state=source.state,
-            removed=source.removed,
-            foresees=source.foresees,
+            state="in progress" if is_unfinished else state_of(transcript.groups[-2:-1]) if foresees else None,
+            removed=removed,
+            foresees=foresees,
         )
-        climb = ladder.climb(transcript, before)
         looked_at = [message for group in transcript.groups for message in group.unshortened or group.messages]
-        in_thread = not is_short(looked_at)
-        outcome = await carried_out(climb, lambda effect: work.answer(effect, counter, pruner), in_thread=in_thread)
+        answer = partial(work.answer, prompt=prompt, pruner=pruner)
+        outcome = await carried_out(ladder.climb(transcript, before), answer, in_thread=not is_short(looked_at))
         return work.end(outcome, before)
 
     async def await_job(self, job: Job, seconds: float | None = None) -> Compaction | Cannot | None:

@@ -4,25 +4,23 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from elbowroom.agents.admission import Priority
 from elbowroom.agents.answer import Notice, Reply, ToolCall
 from elbowroom.agents.ask import Question, ReplyReader, ask, beside
-from elbowroom.agents.prompt import HistoryCounter, StepCounter, StepRequest, without_answer_fields
+from elbowroom.agents.prompt import StepPrompt, StepRequest, without_answer_fields
 from elbowroom.agents.request import tool_name
 from elbowroom.agents.tools import ByConversation, ServerTool, memory_tools, result_of
 from elbowroom.agents.turn.compactor import Compactor, told_meanwhile
 from elbowroom.agents.turn.recall import Recall
-from elbowroom.context.budget import Budget
 from elbowroom.context.canonical import json_form
 from elbowroom.context.compaction import is_summary
 from elbowroom.context.ledger import Chain
 from elbowroom.context.transcript import Message, Transcript
 from elbowroom.errors import ElbowroomError
-from elbowroom.providers.base import ModelInfo
 from elbowroom.settings.references import SAVE_MEMORY
 
 log = logging.getLogger(__name__)
@@ -60,20 +58,16 @@ def cycle_of(messages: Sequence[Message]) -> str:
 class MemoryFlush:
     """Asks the agent of one turn to save memories, by the request that its next step would send and an order.
 
-    Of its replies only the calls count. `tools` are those that it may call; `dress` makes of a history the messages
-    that are sent. `keys` are the conversation's keys in the ledger's chain: of the client's part of it, and after an
-    answer also of the whole. `flushed` are the cycles in which conversations were flushed.
+    Of its replies only the calls count. `tools` are those that it may call. `keys` are the conversation's keys in the
+    ledger's chain: of the client's part of it, and after an answer also of the whole. `flushed` are the cycles in which
+    conversations were flushed.
     """
 
     compactor: Compactor
-    shape: StepRequest
-    info: ModelInfo
-    history: HistoryCounter
+    prompt: StepPrompt
     chain: Chain
-    budget: Budget
     tools: Sequence[ServerTool]
-    dress: Callable[[Sequence[Message]], Sequence[Message]]
-    keys: tuple[str, ...]
+    keys: Sequence[str]
     flushed: ByConversation[str | None]
 
     def due_at(self, messages: Sequence[Message]) -> int:
@@ -81,14 +75,10 @@ class MemoryFlush:
 
         That is some way below the trigger; the trigger itself where it was flushed since its last compaction.
         """
+        budget = self.prompt.manager.budget
         if self._is_done(messages):
-            return self.budget.trigger
-        below = self.compactor.settings.memory.flush_threshold
-        return self.budget.trigger - min(below, self.budget.window // 4)
-
-    def with_answer(self, key: str) -> "MemoryFlush":
-        """Return the flush of the conversation with its answer, which gives it this key."""
-        return replace(self, dress=self.shape.with_instructions, keys=(*self.keys, key))
+            return budget.trigger
+        return budget.trigger - min(self.compactor.settings.memory.flush_threshold, budget.window // 4)
 
     def begin_cycle(self) -> None:
         """Note that the conversation was compacted."""
@@ -165,19 +155,25 @@ class MemoryFlush:
             log.info("%s: the reply to the memory flush is dropped: %d characters", self._name, len(said))
 
     async def _question(self, messages: Sequence[Message]) -> Question:
-        body = {**without_answer_fields(self.shape.body(self.dress(messages))), "max_tokens": LONGEST_REPLY}
+        prompt, provider = self.prompt, self.compactor.target.provider
+        dressed = prompt.shape.with_instructions(prompt.manager.history.joined(messages))  # without the order to go on
+        body = {**without_answer_fields(prompt.shape.body(dressed)), "max_tokens": LONGEST_REPLY}
         body.pop("tool_choice", None)  # a client may have forbidden all tools, but memories are to be saved
-        return await beside(self.compactor.target.provider, self.info, self.budget.window, self.history, body)
+        return await beside(provider, prompt.info, prompt.manager.budget.window, prompt.counter, body)
 
     async def _reply(self, question: Question) -> Reply:
         """Ask once; the tokens are recorded also where that is cancelled."""
-        reader, settings = ReplyReader(_names(self.shape)), self.compactor.settings
+        reader, settings, job = ReplyReader(_names(self.prompt.shape)), self.compactor.settings, self.compactor.job
+        if job is not None:
+            job.is_flushing = True
         try:
-            await ask(question, reader, settings.shared.admission, rank=self.compactor.job or Priority.CHAT)
+            await ask(question, reader, settings.shared.admission, rank=job or Priority.CHAT)
         finally:
-            used = reader.used(question.prompt, self.history.text)
+            if job is not None:
+                job.is_flushing = False
+            used = reader.used(question.prompt, self.prompt.text)
             if settings.live is not None and used is not None:
-                settings.live.step_used(self.info.id, used, None)
+                settings.live.step_used(self.prompt.info.id, used, None)
         reader.reply.close_calls(was_cut=reader.was_cut)
         return reader.reply
 
@@ -195,26 +191,17 @@ class MemoryFlush:
         return self.compactor.target.name
 
 
-def memory_flush(
-    compactor: Compactor,
-    shape: StepRequest,
-    info: ModelInfo,
-    counter: StepCounter,
-    recall: Recall,
-    budget: Budget,
-    dress: Callable[[Sequence[Message]], Sequence[Message]],
-) -> MemoryFlush | None:
-    """Return the flush of a turn's conversation; None where the settings or the tools of the agent rule it out."""
+def memory_flush(compactor: Compactor, prompt: StepPrompt, recall: Recall, said: Message | None) -> MemoryFlush | None:
+    """Return the flush of a conversation, with the answer that was `said`; None where its agent can save nothing."""
     agent, settings = compactor.target.agent, compactor.settings
     if agent is None or not (settings.memory.enabled and settings.memory.flush) or not recall.chain.keys:
         return None
-    if SAVE_MEMORY not in agent.tools or SAVE_MEMORY not in _names(shape):
+    if SAVE_MEMORY not in agent.tools or SAVE_MEMORY not in _names(prompt.shape):
         return None
-    owner = shape.request.caller.owner
-    tools = memory_tools(agent.tools, settings.shared.store.memories, owner, agent.id, time.time)
-    chain, keys = recall.chain, recall.chain.keys[-1:]
-    flushed = settings.shared.notes.flushed
-    return MemoryFlush(compactor, shape, info, counter.history, chain, budget, tools, dress, keys, flushed)
+    owner, shared = prompt.shape.request.caller.owner, settings.shared
+    tools = memory_tools(agent.tools, shared.store.memories, owner, agent.id, time.time)
+    keys = (*recall.chain.keys[-1:], *([recall.keeping.answer_key(said)] if said is not None else ()))
+    return MemoryFlush(compactor, prompt, recall.chain, tools, keys, shared.notes.flushed)
 
 
 def _names(shape: StepRequest) -> list[str]:

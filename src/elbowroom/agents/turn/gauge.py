@@ -4,8 +4,8 @@ import asyncio
 import logging
 from typing import Final
 
-from elbowroom.agents.prompt import is_short
-from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.prompt import StepPrompt, is_short
+from elbowroom.agents.turn.state import RunSettings
 from elbowroom.context.compaction import usual_turn
 from elbowroom.context.conversation import ContextFill
 from elbowroom.context.transcript import Message
@@ -16,20 +16,19 @@ NEXT: Final[Message] = {"role": "user", "content": "..."}
 """Stands for the message that the person will write: some templates leave thoughts out only before a new one."""
 
 
-async def note_fill(fit: PromptFit, unseen: int = 0) -> None:
+async def note_fill(prompt: StepPrompt, settings: RunSettings, unseen: int = 0) -> None:
     """Record how full the window is with the next prompt, `unseen` tokens included that this one lacks; never fails."""
-    settings = fit.compactor.settings
     if settings.live is None:
         return
     try:
-        sent = await fit.counter.sent([*fit.manager.history.messages, NEXT])
-        tokens = (await fit.counter.size(fit.shape.body(sent))).count.tokens
-        asked = sent[:-1], tokens, fit.shape.tools
-        is_quick = is_short(sent) and left_of(MOST_LETTERS, fit.shape.tools) > 0
+        body = await prompt.body([*prompt.manager.history.messages, NEXT])
+        sent, tokens = body["messages"], (await prompt.size(body)).count.tokens
+        asked = sent[:-1], tokens, prompt.shape.tools
+        is_quick = is_short(sent) and left_of(MOST_LETTERS, prompt.shape.tools) > 0
         turn = usual_turn(*asked) if is_quick else await asyncio.to_thread(usual_turn, *asked)
-        fill = ContextFill.of(tokens + unseen, fit.manager.budget, turn)
+        fill = ContextFill.of(tokens + unseen, prompt.manager.budget, turn)
     except Exception:
-        log.exception("How full the window of a conversation with %s is, cannot be counted.", fit.info.id)
+        log.exception("How full the window of a conversation with %s is, cannot be counted.", prompt.info.id)
     else:
         settings.live.filled(fill)
         settings.shared.running.refilled += 1

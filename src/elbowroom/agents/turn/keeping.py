@@ -27,20 +27,25 @@ class Keeping:
     replaces: Entry | None = None
     beyond: Written | None = None
 
-    def keep(self, prompt: Prompt, written: Written) -> None:
+    def keep(self, prompt: Prompt, written: Written, said: Message | None = None) -> None:
         """Keep the messages that stand for the client's now, for turns that begin the same.
 
         A compaction that has taken in more than the client's messages is `beyond` them, and is kept with the answer
-        once it is known what the client has got. Nothing is kept where the messages are those that the turn began with.
+        once it is known what the client has got: what it has as `said`. Nothing is kept where the messages are those
+        that the turn began with.
         """
-        if not self._may_keep(prompt):
+        if prompt.has_steps and not self.may_have_hidden:
             return
-        if prompt.has_taken_in_own:
+        if not prompt.has_taken_in_own:
+            self._keep_beginning(prompt, written)
+        elif said is None:
             self.beyond = written
-            return
-        if prompt.of_client == prompt.base:
-            return
-        key, messages = prompt.entry()
+        else:
+            spoken = [message for message in prompt.messages if not is_system(message)]
+            self.entries.keep(self.answer_key(said), spoken, written, [*self.of_client, said])
+
+    def _keep_beginning(self, prompt: Prompt, written: Written) -> None:
+        key, messages = prompt.entry() if prompt.of_client != prompt.base else ("", [])
         if key:
             replaced = self.replaces
             self.entries.keep(key, messages, written, self.of_client)
@@ -56,24 +61,10 @@ class Keeping:
         told = inner_summary(text_of(summary)) if summary is not None else ""
         return Compacted(key, messages, told, written.before, written.after, used)
 
-    def keep_with_answer(self, prompt: Prompt, said: Message, written: Written) -> None:
-        """Keep a compaction of the conversation with its answer, which the client has as `said`."""
-        if not prompt.has_taken_in_own:
-            self.keep(prompt, written)
-            return
-        if not self._may_keep(prompt):
-            return
-        spoken = [message for message in prompt.messages if not is_system(message)]
-        self.entries.keep(self.answer_key(said), spoken, written, [*self.of_client, said])
-
     def answer_key(self, said: Message) -> str:
         """Return the key of this conversation with its answer, as the next request will bring it."""
         is_continued = bool(self.of_client) and self.of_client[-1].get("role") == "assistant"
         return self.chain.continued_by(self.of_client, said) if is_continued else self.chain.followed_by(said)
-
-    def _may_keep(self, prompt: Prompt) -> bool:
-        """Tell whether a prompt may be kept for others that say the same."""
-        return self.may_have_hidden or not prompt.has_steps
 
 
 def summary_in(messages: Sequence[Message]) -> Message | None:

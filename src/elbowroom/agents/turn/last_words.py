@@ -8,7 +8,7 @@ from typing import Final
 
 from elbowroom.agents.admission import Admission
 from elbowroom.agents.ask import Question, ask, beside
-from elbowroom.agents.prompt import HistoryCounter, StepRequest, without_answer_fields
+from elbowroom.agents.prompt import StepPrompt, StepRequest, without_answer_fields
 from elbowroom.agents.running import GRACE_SECONDS
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.prompt import Prompt
@@ -51,23 +51,22 @@ async def say_last_words(
     shape: StepRequest,
     admission: Admission,
     answering: Callable[[], ReplyStream],
-    counter: HistoryCounter | None,
-    window: int,
+    prompt: StepPrompt | None,
 ) -> None:
     """Call a model that was stopped once more, shortly and without tools; `answering` takes its words into the answer.
 
-    `counter` counted the request that was stopped; it is None where the provider manages the context by itself, and
-    nothing is counted. `window` is the usable context in tokens. Without last words the answer ends where it was
-    stopped: that is no failure.
+    `prompt` is that of the request that was stopped; it is None where the provider manages the context by itself, and
+    nothing is counted. Without last words the answer ends where it was stopped: that is no failure.
     """
     try:
         async with asyncio.timeout(GRACE_SECONDS):
-            shape = replace(shape, tools=())
+            shape = replace(prompt.shape if prompt is not None else shape, tools=())
             whole = without_answer_fields(shape.body(shape.with_instructions(messages)))
             body = {name: value for name, value in whole.items() if name not in OF_TOOLS}
             most = body["max_tokens"] = min(shape.max_tokens or MOST_TOKENS, MOST_TOKENS)
             question = Question(provider, info, body)
-            if counter is not None:
+            if prompt is not None:
+                counter, window = prompt.counter, prompt.manager.budget.window
                 question = await beside(
                     provider, info, window, counter, body, least=most, thinking_room=0, keeps_prefix=False
                 )

@@ -6,6 +6,7 @@ from typing import Final
 from elbowroom.agents.admission import Job
 from elbowroom.agents.answer import Notice, Reply
 from elbowroom.agents.turn.background import catch_up
+from elbowroom.agents.turn.room import tell_that_it_is_tight
 from elbowroom.agents.turn.sending import Sending
 from elbowroom.context.budget import Refuse
 from elbowroom.context.planner import BEFORE_REQUEST, IN_ANSWER
@@ -32,6 +33,7 @@ class ManagedStep:
     def __init__(self, sending: Sending, job: Job | None = None) -> None:
         self._sending, self._job = sending, job
         self._fit, self._manager, self._stream = sending.fit, sending.manager, sending.stream
+        self._prompt = sending.fit.prompt
         self._recovery = sending.recovery
         self._lacks_room = self._has_insisted = False
         self._has_run_full = False
@@ -47,10 +49,10 @@ class ManagedStep:
             log.warning("The prompt for %s could not be counted: %s", self._recovery.info.id, error, exc_info=error)
             await self._sending.send_uncounted()
             return await self._stream.close()
-        if not isinstance(decision, Refuse) and decision.is_tight:
-            await self._fit.tell_that_it_is_tight()
+        if not isinstance(decision, Refuse) and decision.is_tight and self._fit.planner.is_new:
+            await tell_that_it_is_tight(self._prompt, self._sending.tell)
         fits = await self._fit.carry_out(decision, has_said=False)
-        if (asked := self._fit.shape.request.compaction) is not None:
+        if (asked := self._prompt.shape.request.compaction) is not None:
             if not self._fit.has_handed_out:  # what it has been given before stands for what it has sent
                 await self._fit.hand_out(self._fit.recall.begun_with())
             if asked.pauses and self._fit.has_handed_out:
@@ -66,13 +68,13 @@ class ManagedStep:
         before, purpose = self._manager.filled, BEFORE_REQUEST if self._lacks_room else IN_ANSWER
         messages = self._manager.history.messages
         self._note_where_it_stopped()
-        self._fit.info = self._recovery.info
+        self._prompt.info = self._recovery.info
         decision = await self._fit.run(self._fit.planner.next_decision(purpose))
         fits = await self._fit.carry_out(decision, has_said=self._sending.visible > 0)
         if self._has_run_full and self._manager.history.messages == messages:
             return False
         if not self._lacks_room:
-            self._log_restart(before, await self._sending.counter.prompt(self._manager.history.messages))
+            self._log_restart(before, await self._prompt.most(self._manager.history.messages))
         return fits
 
     def _log_restart(self, before: int, after: int) -> None:
@@ -95,8 +97,7 @@ class ManagedStep:
         """
         self._lacks_room = self._has_run_full = False
         said, failure = self._sending.visible, None
-        sent = await self._sending.counter.sent(self._manager.history.messages)
-        size = await self._sending.counter.size(self._fit.shape.body(sent))
+        size = await self._prompt.size(await self._prompt.body(self._manager.history.messages))
         try:
             if not await self._sending.send(size):
                 return True

@@ -10,13 +10,14 @@ from typing import Final
 
 from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.conversations import TurnRecorder
+from elbowroom.agents.prompt import StepPrompt
 from elbowroom.agents.tools.recall import PastIndex, PastMessage
 from elbowroom.agents.turn.recall import Recall
 from elbowroom.context.canonical import without_thoughts
 from elbowroom.context.observations import Observations
 from elbowroom.context.prompt import Prompt
 from elbowroom.context.transcript import text_of
-from elbowroom.context.unasked import Found, Passage, chosen, note_of, pointed_at, told_days
+from elbowroom.context.unasked import Found, Passage, chosen, note_of, pointed_at, room_for_passages, told_days
 from elbowroom.store.base import retrieved
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,14 @@ class Reminder:
         self._searching = asyncio.create_task(asyncio.to_thread(self._found_among, gone))
         self._searching.add_done_callback(retrieved)
 
-    async def reminded(self, prompt: Prompt, room: int, size_of: SizeOf) -> Prompt:
+    async def remind(self, step: StepPrompt) -> None:
+        """Let what the last message is about stand at the end of a prompt, as far as there is room for that."""
+        manager = step.manager
+        size, empty = await step.most(manager.history.messages), await step.empty()
+        room = room_for_passages(manager.budget, empty, size)
+        manager.history = await self._reminded(manager.history, room, step.text)
+
+    async def _reminded(self, prompt: Prompt, room: int, size_of: SizeOf) -> Prompt:
         """Return the prompt with what its last message is about in so many tokens; a chat never fails for that."""
         try:
             self.begin(prompt)

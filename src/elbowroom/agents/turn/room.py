@@ -3,16 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from elbowroom.agents.prompt import StepCounter, StepRequest, is_short
+from elbowroom.agents.answer import Notice, Sink
+from elbowroom.agents.prompt import StepPrompt
 from elbowroom.agents.tools import arrange_tools
-from elbowroom.context.budget import Budget
 from elbowroom.context.compaction import smallest
-from elbowroom.context.fitting import NOTHING_ASKED
 from elbowroom.context.fixed_cost import FixedCost, notice_of, refusal_of, short_notice_of, too_small_for
-from elbowroom.context.ledger import is_system
 from elbowroom.context.outputs import names_of
 from elbowroom.context.transcript import (
     SYSTEM_ROLES,
@@ -23,105 +21,66 @@ from elbowroom.context.transcript import (
     text_of,
 )
 from elbowroom.errors import ContextOverflow, WindowTooSmall
+from elbowroom.settings.model import CompactionSettings
 from elbowroom.tokens.counter import media_in
 
 log = logging.getLogger(__name__)
-SHARE_OF_TOOL: Final = 10
-"""One tool more takes at most one part in so many of the room for the conversation."""
 MOST_NAMED: Final = 3
 """Files that an error names."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedCostReport:
-    """The fixed cost, and how many tokens shorter descriptions of the client's tools would save."""
-
-    cost: FixedCost
-    slim_saves: int
-
-
-async def overflow_error(
-    messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget, *, switched_off: str
-) -> ContextOverflow:
-    """Return the error for a prompt that cannot fit, with the numbers and a remedy.
-
-    `switched_off` is the setting by which nothing is compacted, empty where compaction is on.
-    """
-    prompt = await counter.prompt(messages)
-    report = await _report(messages, shape, counter, budget)
-    cost = report.cost
-    if cost.system + cost.all_tools >= budget.window:
-        told = too_small_for(cost, slim_saves=report.slim_saves)
-        too_small = WindowTooSmall(told, window=budget.window, prompt_tokens=prompt)
+async def overflow_error(prompt: StepPrompt, chosen: CompactionSettings) -> ContextOverflow:
+    """Return the error for a prompt that cannot fit, with the numbers and a remedy."""
+    switched_off = "" if prompt.manager.auto else "compaction.auto" if chosen.enabled else "compaction.enabled"
+    messages, window = prompt.manager.history.messages, prompt.manager.budget.window
+    tokens, cost = await prompt.most(messages), await _cost_of(prompt)
+    if cost.system + cost.all_tools >= window:
+        too_small = WindowTooSmall(too_small_for(cost), window=window, prompt_tokens=tokens)
         too_small.param = "tools" if cost.all_tools > cost.system else "messages"
         return too_small
-    is_final = cost.prompt >= budget.window
+    is_final = cost.prompt >= window
     if is_final:
         cost = replace(cost, material=", ".join(names_of(smallest(Transcript.of(messages)))[:MOST_NAMED]))
-        message = refusal_of(cost, slim_saves=report.slim_saves)
+        message = refusal_of(cost)
     else:
         remedy = f", let the history be compacted ({switched_off})" if switched_off else ""
         message = (
             f"Load the model with a larger context length{remedy}, or begin a new conversation. This model's maximum "
-            f"context length is {budget.window} tokens, and the request needs {prompt}."
+            f"context length is {window} tokens, and the request needs {tokens}."
         )
-    overflow = ContextOverflow(message, window=budget.window, prompt_tokens=prompt)
+    overflow = ContextOverflow(message, window=window, prompt_tokens=tokens)
     overflow.is_final = is_final and not switched_off
     return overflow
 
 
-async def tight_notice(
-    messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
-) -> tuple[str, str] | None:
-    """Return a line, and the whole text, on what takes most of a tight window; None where the person's words do."""
-    report = await _report(messages, shape, counter, budget)
-    if report.cost.total <= 2 * report.cost.pinned:
-        return None
-    text = notice_of(report.cost, slim_saves=report.slim_saves)
-    return (short_notice_of(report.cost), text) if text is not None else None
+async def tell_that_it_is_tight(prompt: StepPrompt, tell: Sink) -> None:
+    """Tell the person that little room is left for the conversation, and what takes it but for their own words."""
+    cost = await _cost_of(prompt)
+    if cost.total > 2 * cost.pinned and (text := notice_of(cost)) is not None:
+        log.warning("%s: %s", prompt.info.id, text)
+        await tell([Notice("tight", text), Notice("tight", short_notice_of(cost))])
 
 
-async def without_conversation(messages: Sequence[Message], counter: StepCounter) -> int:
-    """Return the size of a prompt in which nothing was said yet."""
-    return await counter.prompt([*filter(is_system, messages), NOTHING_ASKED])
+async def _cost_of(prompt: StepPrompt) -> FixedCost:
+    least = await asyncio.to_thread(smallest, Transcript.of(prompt.manager.history.messages))
+    size = await prompt.most(least)
+    return await asyncio.to_thread(fixed_cost_of, prompt, least, size)  # which counts each tool
 
 
-async def has_room_for(
-    tool: Mapping[str, Any], messages: Sequence[Message], counter: StepCounter, budget: Budget
-) -> bool:
-    """Tell whether one tool more leaves the conversation the room that it has below the trigger."""
-    room = budget.trigger - budget.occupied(await without_conversation(messages, counter))
-    return counter.text(as_json(tool)) * SHARE_OF_TOOL <= room
-
-
-async def smallest_of(transcript: Transcript) -> list[Message]:
-    """Return what no compaction can free; the event loop goes on while that is looked for in a long history."""
-    return smallest(transcript) if is_short(transcript.messages) else await asyncio.to_thread(smallest, transcript)
-
-
-async def _report(
-    messages: Sequence[Message], shape: StepRequest, counter: StepCounter, budget: Budget
-) -> FixedCostReport:
-    least = await smallest_of(Transcript.of(messages))
-    size = await counter.prompt(least)
-    return await asyncio.to_thread(fixed_cost_report, counter, shape, least, size, budget)  # which counts each tool
-
-
-def fixed_cost_report(
-    counter: StepCounter, shape: StepRequest, smallest: Sequence[Message], size: int, budget: Budget
-) -> FixedCostReport:
+def fixed_cost_of(prompt: StepPrompt, least: Sequence[Message], size: int) -> FixedCost:
     """Divide the `size` tokens of the smallest prompt among its parts.
 
     Messages are measured by their text and their calls; what the template puts around everything is spread over the
     tools, or counts as pinned where there are none. What has no text, such as a picture, takes what is left beside the
     text of the tools.
     """
-    messages = shape.with_instructions(smallest)
-    system = sum(counter.text(text_of(message)) for message in messages if message.get("role") in SYSTEM_ROLES)
+    shape, text_size, budget = prompt.shape, prompt.text, prompt.manager.budget
+    messages = shape.with_instructions(least)
+    system = sum(text_size(text_of(message)) for message in messages if message.get("role") in SYSTEM_ROLES)
     spoken = [message for message in messages if message.get("role") not in SYSTEM_ROLES]
-    pinned = sum(counter.text(text_of(message)) for message in spoken)
-    pinned += sum(counter.text(as_json(call)) for message in spoken for call in calls_of(message))
-    described = [(_name(tool), counter.text(as_json(tool))) for tool in shape.tools]
+    pinned = sum(text_size(text_of(message)) for message in spoken)
+    pinned += sum(text_size(as_json(call)) for message in spoken for call in calls_of(message))
+    described = [(_name(tool), text_size(as_json(tool))) for tool in shape.tools]
     if media_in(spoken):
         pinned = max(pinned, size - system - sum(tokens for _, tokens in described))
     # A template may leave out some of a message, so that the texts are longer than the prompt.
@@ -131,10 +90,10 @@ def fixed_cost_report(
     tools = _spread(rest, described)
     sent = shape.request.tools
     own = len(shape.tools) - len(sent)
-    cost = FixedCost(budget.window, budget.reserve(size), system, tools, pinned if tools else pinned + rest, own)
     slim = arrange_tools(sent, "slim")
-    saves = sum(counter.text(as_json(tool)) for tool in sent) - sum(counter.text(as_json(tool)) for tool in slim)
-    return FixedCostReport(cost, max(0, saves))
+    saves = sum(text_size(as_json(tool)) for tool in sent) - sum(text_size(as_json(tool)) for tool in slim)
+    pinned = pinned if tools else pinned + rest
+    return FixedCost(budget.window, budget.reserve(size), system, tools, pinned, own, max(0, saves))
 
 
 def _spread(tokens: int, parts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

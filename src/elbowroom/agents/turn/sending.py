@@ -12,7 +12,7 @@ from elbowroom.agents.admission import Leaving, PoolKey, Priority, Ticket
 from elbowroom.agents.answer import Notice, Sink
 from elbowroom.agents.ask import Question, ask, rough_prompt
 from elbowroom.agents.catalog import Target
-from elbowroom.agents.prompt import PromptSize, StepCounter, cached_of, template_arguments
+from elbowroom.agents.prompt import PromptSize, cached_of, template_arguments
 from elbowroom.agents.turn.compactor import SECONDS_BETWEEN
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.recovery import Recovery
@@ -56,7 +56,6 @@ class Sending:
     pool_key: PoolKey
     name: str
     recovery: Recovery
-    counter: StepCounter
     manager: AgentContextManager
     fit: PromptFit
     stream: ReplyStream
@@ -89,7 +88,7 @@ class Sending:
     @property
     def left_for_client(self) -> float:
         """Return how many tokens the client still wants, infinity where it sets no limit."""
-        asked = self.fit.shape.max_tokens
+        asked = self.fit.prompt.shape.max_tokens
         return inf if asked is None else asked - self.generated
 
     def answered(self, reply: Message) -> int:
@@ -102,14 +101,17 @@ class Sending:
         """Return how full the window is now, with the answer that grows; None before a prompt was measured."""
         return fill_now(self.manager, self._answering.generated if self._answering is not None else 0)
 
+    def question(self, body: Mapping[str, Any], prompt: int) -> Question:
+        """Return the question that is asked with a prompt of the conversation, which has at most so many tokens."""
+        window, conversation = self.manager.budget.window, tuple(self.talk().kept)
+        return Question(self.target.provider, self.recovery.info, body, prompt, window, conversation=conversation)
+
     async def send_uncounted(self) -> None:
         """Send a prompt of unknown size, which holds the whole window."""
-        body = self.fit.shape.body(await self.counter.sent(self.manager.history.messages))
+        body = await self.fit.prompt.body(self.manager.history.messages)
         window = self.manager.budget.window
         await ask(
-            Question(
-                self.target.provider, self.recovery.info, body, window, window, conversation=tuple(self.talk().kept)
-            ),
+            self.question(body, window),
             self.stream,
             self.shared.admission,
             held=window,
@@ -129,14 +131,7 @@ class Sending:
             ahead = min(ahead, self.manager.budget.reserve(size.count.at_most), AHEAD)
         try:
             await ask(
-                Question(
-                    self.target.provider,
-                    self.recovery.info,
-                    body,
-                    size.count.at_most,
-                    self.manager.budget.window,
-                    conversation=tuple(self.talk().kept),
-                ),
+                self.question(body, size.count.at_most),
                 self.stream,
                 self.shared.admission,
                 held=size.count.at_most + ahead,
@@ -156,7 +151,7 @@ class Sending:
 
     @property
     def _can_stop(self) -> bool:
-        return not self.fit.shape.is_constrained and self.manager.can_restart
+        return not self.fit.prompt.shape.is_constrained and self.manager.can_restart
 
     def _reply_limit(self, size: PromptSize) -> int:
         """Return the upstream's max_tokens: the rest of the window, or of what the client asked for."""
@@ -181,7 +176,7 @@ class Sending:
         self.size = None if self.generated else size
         window = self.manager.budget.window
         self.is_limited_by_client = self.left_for_client <= window - size.count.within(window)
-        counter = StreamCounter(self.counter.running.tokenizer)
+        counter = StreamCounter(self.fit.prompt.running.tokenizer)
         watch = StreamWatch(self.manager, counter, "".join(self.stream.reply.text), ticket) if self._can_stop else None
         self._answering = watch or Unwatched(lambda: self.stream.pieces, counter)
         self.watch = self.stream.watch = watch
@@ -199,7 +194,7 @@ class Sending:
             return size.count.tokens
         shared = prompt.shared_with(before)
         goes_on = shared == len(before.messages)
-        there = before.tokens + before.answer if goes_on else await self.counter.beginning(sent, shared)
+        there = before.tokens + before.answer if goes_on else await self.fit.prompt.beginning(sent, shared)
         return max(1, size.count.tokens - there)
 
     def _note_failure(self, failure: ElbowroomError) -> None:
@@ -211,7 +206,7 @@ class Sending:
         """Note what the last request has used, and its prompt where that was read; without a `size` it is guessed."""
         self._answering = None
         prompt = size.count.tokens if size is not None else rough_prompt(body)
-        if (used := self.stream.used(prompt, self.counter.text)) is not None:
+        if (used := self.stream.used(prompt, self.fit.prompt.text)) is not None:
             self.used.append(used)
             self.manager.filled = used.total
             if not used.is_counted and size is not None:
@@ -243,7 +238,7 @@ class Sending:
         if kept.before is None or not kept.may_lack(told, self.recovery.info.slots or 1):
             return
         change = change_between(kept.before, kept.now)
-        cached = told if told is not None else await self.counter.beginning(sent, alike_in_cache(kept, change))
+        cached = told if told is not None else await self.fit.prompt.beginning(sent, alike_in_cache(kept, change))
         loss = loss_of(kept, change, cached, is_measured=told is not None, seconds=read_in)
         if loss is not None:
             self.stream.lost = loss.as_json()

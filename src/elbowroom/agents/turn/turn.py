@@ -5,18 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from elbowroom.agents.answer import Answer, Reply, Sink, assistant_message
-from elbowroom.agents.catalog import Target
+from elbowroom.agents.answer import Reply, assistant_message
 from elbowroom.agents.conversations import FOLLOW_UP, STEER, Intake
-from elbowroom.agents.request import ChatRequest
-from elbowroom.agents.tools import ToolSearch
-from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.tools.recall import Recaller
 from elbowroom.agents.turn.asking import Asking
 from elbowroom.agents.turn.background import compacting_ahead, read_again
 from elbowroom.agents.turn.last_words import messages_at_stop, say_last_words
 from elbowroom.agents.turn.sending import Sending
-from elbowroom.agents.turn.state import RunSettings
 from elbowroom.agents.turn.stream import ReplyStream
 from elbowroom.context.compaction import is_of_person
 from elbowroom.errors import ElbowroomError
@@ -26,29 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class Turn:
-    """Answers one client request step after step; `answer` grows with every step, and may have begun before.
+    """Answers one client request step after step, by the replies of `asking`; `answer` grows with every step.
 
-    `keeper` keeps results of tools where the model can read them again. `intake` takes messages from the queue of the
-    conversation; turns of one run share it. `recaller` is None where no tool may find what was compacted away, `search`
-    where no tool stands for those of the client.
+    `intake` takes messages from the queue of the conversation; turns of one run share it.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        request: ChatRequest,
-        sink: Sink,
-        settings: RunSettings,
-        keeper: OutputKeeper | None = None,
-        answer: Answer | None = None,
-        intake: Intake | None = None,
-        recaller: Recaller | None = None,
-        search: ToolSearch | None = None,
-    ) -> None:
-        self.answer = answer or Answer()
-        self.intake = intake or Intake(settings.shared.queue, settings.live, sink)
-        self._asking = Asking(target, request, sink, settings, self.answer, keeper, recaller, search=search)
-        self._settings, self._sink = settings, sink
+    def __init__(self, asking: Asking, intake: Intake | None = None) -> None:
+        settings = asking.settings
+        self.answer, self._asking, self._settings, self._sink = asking.answer, asking, settings, asking.sink
+        self.intake = intake or Intake(settings.shared.queue, settings.live, asking.sink)
         self._live, self._running = settings.live, settings.running
         self._reply_before: Reply | None = None
         self._results: dict[str, str] = {}  # of this turn's calls, as the model is shown them
@@ -139,11 +119,10 @@ class Turn:
             messages_at_stop(asking.manager.history, stream.reply.as_message(), self._results),
             asking.target.provider,
             info,
-            last.fit.shape if last is not None else shape,
+            shape,
             self._settings.shared.admission,
             lambda: ReplyStream(self.answer, self._sink, (), lambda name: False, self._live),
-            last.counter.history if last is not None else None,
-            last.manager.budget.window if last is not None else 0,
+            last.fit.prompt if last is not None else None,
         )
 
     def end(self, *, is_whole: bool, is_handed_over: bool = False) -> None:
@@ -170,7 +149,7 @@ class Turn:
         reply, said = sending.stream.reply.as_message(), self.answer.as_message()
         background, keeping = self._settings.shared.background, self._asking.recall.keeping
         if keeping.beyond is not None:
-            keeping.keep_with_answer(self._asking.manager.history.followed_by(reply), said, keeping.beyond)
+            keeping.keep(self._asking.manager.history.followed_by(reply), keeping.beyond, said)
         if sending.stream.was_cut:
             self._asking.recall.note_unfinished(said)
         goes_on = bool(self.answer.tool_calls)  # with results that the client is about to send
@@ -186,7 +165,7 @@ class Turn:
             return  # where it is at work, this was a part of that, which nobody goes on with
         fit = sending.fit.after(reply, said)
         if has_one_slot:
-            background.chat_ended(sending.pool_key, partial(read_again, fit, sending))
+            background.chat_ended(sending.pool_key, partial(read_again, fit.prompt, sending))
         if is_large and (work := compacting_ahead(sending, reply, fit)) is not None:
             of = (self._live.conversation, self._live.owner) if self._live is not None else ()
             background.begin(keeping.answer_key(said), sending.pool_key, work, *of)

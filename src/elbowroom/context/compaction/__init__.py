@@ -15,7 +15,6 @@ from elbowroom.context.compaction.calls import results_in as results_in
 from elbowroom.context.compaction.calls import summary_of_calls as summary_of_calls
 from elbowroom.context.compaction.division import SUMMARISES as SUMMARISES
 from elbowroom.context.compaction.division import Rung as Rung
-from elbowroom.context.compaction.division import TaskState as TaskState
 from elbowroom.context.compaction.division import inner_summary as inner_summary
 from elbowroom.context.compaction.division import is_of_person as is_of_person
 from elbowroom.context.compaction.division import is_summary as is_summary

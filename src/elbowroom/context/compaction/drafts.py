@@ -13,6 +13,7 @@ from elbowroom.context.compaction.division import (
     Division,
     Excerpt,
     NumberedGroup,
+    Rung,
     TaskState,
     body_of,
     build,
@@ -20,8 +21,10 @@ from elbowroom.context.compaction.division import (
     summary_message,
 )
 from elbowroom.context.compaction.order import too_long
+from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.compaction.record import Record, groups_of, staying_in
 from elbowroom.context.divisible import LONGEST_TOKEN, within
+from elbowroom.context.effects import Count, Work
 from elbowroom.context.outputs import READ_TOOL, is_cleared
 from elbowroom.context.transcript import Group, Message, Summary, text_of, written
 
@@ -65,16 +68,23 @@ class Draft:
         """Return the messages of the shorter conversation."""
         return build(self.division, self.summary, self.kept)
 
-    @property
-    def staying(self) -> int:
-        """Return how many groups stay word for word and whole, system messages apart."""
-        others = len(self.division.pinned) + len(self.kept) - len(self.division.parts)
-        return others + sum(group.kind != "system" for group in self.division.tail)
-
-    @property
-    def replaced(self) -> int:
-        """Return how many groups the summary replaces."""
-        return len(self.division.oldest) + len(self.division.old) - len(self.kept)
+    def counted(self, rung: Rung, before: int) -> Work[Compaction]:
+        """Return it as the compaction that this rung makes of a prompt with `before` tokens."""
+        messages, division, kept = tuple(self.messages), self.division, len(self.kept)
+        after: int = yield Count(messages)
+        whole = len(division.pinned) + kept - len(division.parts)
+        return Compaction(
+            messages,
+            rung,
+            before,
+            after,
+            len(division.oldest) + len(division.old) - kept,
+            self.summary,
+            division.untouched,
+            whole + sum(group.kind != "system" for group in division.tail),
+            condensed_groups=len(division.oldest),
+            parts=tuple((part.whole, part.message) for part in division.parts.values()),
+        )
 
 
 class Drafts:

@@ -184,7 +184,7 @@ class Ladder:
         if end := last_words(transcript.groups):
             divisions.append((yield from self.layout.in_parts(transcript, starts[-1], tuple(end), 0))[0])
         for division in (condensed_as(drafts.division, each) for each in divisions):
-            cut = yield from self._compaction(Draft(division, NO_PLAN, (), ""), "last messages", before)
+            cut = yield from Draft(division, NO_PLAN, (), "").counted("last messages", before)
             note = drafts.results_alone(division)
             if self._fault(cut) is None:
                 told = yield from self._with_quotations(cut, division, drafts)
@@ -194,7 +194,7 @@ class Ladder:
             else:
                 too_large.append(cut)
             if note.summary:
-                noted.append((yield from self._compaction(note, cut.rung, before)))
+                noted.append((yield from note.counted(cut.rung, before)))
         return self._rescued([*noted, *fitting, *too_large], before)
 
     def _rescued(self, cuts: Sequence[Compaction], before: int) -> Compaction | Cannot:
@@ -213,8 +213,8 @@ class Ladder:
         """
         budget, target = self.layout.budget, self.layout.target
         told = drafts.quoted_alone(division, budget.room(cut.after, target))
-        noted = yield from self._compaction(drafts.results_alone(division), cut.rung, cut.before)
-        for fuller in ((yield from self._compaction(told, cut.rung, cut.before)), noted):
+        noted = yield from drafts.results_alone(division).counted(cut.rung, cut.before)
+        for fuller in ((yield from told.counted(cut.rung, cut.before)), noted):
             if self._fault(fuller) is None:
                 return fuller
         is_smaller = noted.after < noted.before and budget.occupied(noted.after) <= target
@@ -223,7 +223,7 @@ class Ladder:
     def _accepted(self, drafts: Drafts, draft: Draft | str, rung: Rung, before: int) -> Work[Compaction | str]:
         """Return the draft as a compaction, with fewer groups kept where it is too large, or the reason against it."""
         while isinstance(draft, Draft):
-            done = yield from self._compaction(draft, rung, before)
+            done = yield from draft.counted(rung, before)
             fault = self._fault(done)
             if fault is None:
                 judged = self._judged(drafts, draft.plan, done)
@@ -234,24 +234,6 @@ class Ladder:
     def _judged(self, drafts: Drafts, plan: Plan, done: Compaction) -> Compaction:
         """Return a compaction with the verdict on it."""
         return replace(done, verdict=judge(drafts.division, drafts.coverage, plan, done.messages))
-
-    def _compaction(self, draft: Draft, rung: Rung, before: int) -> Work[Compaction]:
-        messages = tuple(draft.messages)
-        after: int = yield Count(messages)
-        division = draft.division
-        parts = tuple((part.whole, part.message) for part in division.parts.values())
-        return Compaction(
-            messages,
-            rung,
-            before,
-            after,
-            draft.replaced,
-            draft.summary,
-            division.untouched,
-            draft.staying,
-            condensed_groups=len(division.oldest),
-            parts=parts,
-        )
 
     def _fault(self, done: Compaction) -> str | None:
         return fault_in(done.before, done.after, self.layout.budget, self.layout.target)

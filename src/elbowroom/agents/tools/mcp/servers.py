@@ -76,20 +76,17 @@ class McpConnection:
 
         Raises ElbowroomError in words for the model. Cancelling it cancels this call alone.
         """
+        is_repeated = False
         with self._counted():
-            link = await self._connected_link()
-            try:
-                return await self._ask(link, name, arguments)
-            except LinkLost as lost:
-                self._begin_again()
-                if lost.was_sent and not can_repeat:
-                    raise self._uncertain() from lost
-            link = await self._connected_link()
-            try:
-                return await self._ask(link, name, arguments)
-            except LinkLost as lost:
-                self._begin_again()
-                raise self._uncertain() from lost
+            while True:
+                link = await self._connected_link()
+                try:
+                    return await self._ask(link, name, arguments)
+                except LinkLost as lost:
+                    self._begin_again()
+                    if is_repeated or (lost.was_sent and not can_repeat):
+                        raise self._uncertain() from lost
+                    is_repeated = True
 
     async def retire(self) -> None:
         """Take no more calls, wait for those that run, and close the connection."""

@@ -6,15 +6,20 @@ from typing import Any
 import pytest
 
 from elbowroom.agents.prompt.body import StepRequest
-from elbowroom.agents.prompt.counters import HistoryCounter, StepCounter, facts_by_family
+from elbowroom.agents.prompt.counters import HistoryCounter, facts_by_family
+from elbowroom.agents.prompt.step_prompt import StepPrompt
 from elbowroom.agents.request import parse_chat_request
 from elbowroom.agents.tools.client import arrange_tools
-from elbowroom.agents.turn.room import FixedCostReport, fixed_cost_report
+from elbowroom.agents.turn.room import fixed_cost_of
 from elbowroom.context.budget import Budget
+from elbowroom.context.fixed_cost import FixedCost
+from elbowroom.context.manager import AgentContextManager
 from elbowroom.context.transcript import Message
+from elbowroom.providers.base import ModelInfo
 from elbowroom.tokens.counter import TokenCounter
 
 BUDGET = Budget(8192)
+INFO = ModelInfo("qwen2.5-7b-instruct", "lm", "Qwen")
 SYSTEM: Message = {"role": "system", "content": "You answer in one sentence. " * 10}
 DEVELOPER: Message = {**SYSTEM, "role": "developer"}
 ASKED: Message = {"role": "user", "content": "What is the tide like today?"}
@@ -37,22 +42,21 @@ def shape_of(tools: Sequence[dict[str, Any]], instructions: str | None = None) -
     return StepRequest(request, "m", {}, instructions, request.tools, step=1)
 
 
-async def counter_of(shape: StepRequest) -> StepCounter:
-    """Return a counter by the vocabulary of the model's family."""
-    counter = TokenCounter("qwen2.5-7b-instruct", None)
+async def prompt_of(shape: StepRequest) -> StepPrompt:
+    """Return a prompt that is counted by the vocabulary of the model's family."""
+    counter = TokenCounter(INFO.id, None)
     facts = facts_by_family(counter.family)
     history = HistoryCounter(counter, shape.body(()), facts, await counter.text_counter())
-    return StepCounter(history, await counter.stream(), shape.with_instructions)
+    return StepPrompt(shape, INFO, AgentContextManager(BUDGET), history, await counter.stream())
 
 
 async def measured(
     messages: Sequence[Message], tools: Sequence[dict[str, Any]] = (), instructions: str | None = None
-) -> tuple[int, StepCounter, FixedCostReport]:
-    """Return the size of a prompt, what counted it, and the report on it."""
-    shape = shape_of(tools, instructions)
-    counter = await counter_of(shape)
-    size = await counter.prompt(messages)
-    return size, counter, fixed_cost_report(counter, shape, messages, size, BUDGET)
+) -> tuple[int, StepPrompt, FixedCost]:
+    """Return the size of a prompt, what counted it, and how it is divided."""
+    prompt = await prompt_of(shape_of(tools, instructions))
+    size = await prompt.most(messages)
+    return size, prompt, fixed_cost_of(prompt, messages, size)
 
 
 @pytest.mark.parametrize("instructions", [None, INSTRUCTIONS])
@@ -62,40 +66,39 @@ async def test_parts_add_up_to_the_prompt(
     messages: list[Message], tools: list[dict[str, Any]], instructions: str | None
 ) -> None:
     """System, tools and messages together are as large as the prompt that was counted, to the token."""
-    size, _, report = await measured(messages, tools, instructions)
-    assert report.cost.prompt == size
-    assert report.cost.window == BUDGET.window
-    assert report.cost.reserve == BUDGET.reserve(size)
-    assert [name for name, _ in report.cost.tools] == [entry["function"]["name"] for entry in tools]
+    size, _, cost = await measured(messages, tools, instructions)
+    assert cost.prompt == size
+    assert cost.window == BUDGET.window
+    assert cost.reserve == BUDGET.reserve(size)
+    assert [name for name, _ in cost.tools] == [entry["function"]["name"] for entry in tools]
 
 
 async def test_texts_are_measured_as_they_are() -> None:
     """The system message is measured with the agent's instructions in it, the others by their text."""
-    _, counter, report = await measured([SYSTEM, ASKED], [SMALL], INSTRUCTIONS)
-    assert report.cost.system == counter.text(f"{INSTRUCTIONS}\n\n{SYSTEM['content']}")
-    assert report.cost.pinned == counter.text(ASKED["content"])
+    _, prompt, cost = await measured([SYSTEM, ASKED], [SMALL], INSTRUCTIONS)
+    assert cost.system == prompt.text(f"{INSTRUCTIONS}\n\n{SYSTEM['content']}")
+    assert cost.pinned == prompt.text(ASKED["content"])
 
 
 async def test_a_large_tool_is_seen_to_be_large() -> None:
     """Tools share what they take together by their sizes, in the order in which they were sent."""
-    _, _, report = await measured([ASKED], [SMALL, LARGE])
-    (_, small), (_, large) = report.cost.tools
+    _, _, cost = await measured([ASKED], [SMALL, LARGE])
+    (_, small), (_, large) = cost.tools
     assert 0 < small < large / 5
 
 
 async def test_without_tools_the_template_counts_as_messages() -> None:
     """What stands around the texts is no system message and no tool."""
-    size, counter, report = await measured([SYSTEM, ASKED])
-    assert report.cost.tools == ()
-    assert report.cost.pinned == size - report.cost.system > counter.text(ASKED["content"])
+    size, prompt, cost = await measured([SYSTEM, ASKED])
+    assert cost.tools == ()
+    assert cost.pinned == size - cost.system > prompt.text(ASKED["content"])
 
 
 async def test_a_prompt_smaller_than_its_texts_is_divided_too() -> None:
     """A template may leave out some of a message, such as former thoughts: no more is divided than the prompt has."""
-    shape = shape_of([SMALL])
-    counter = await counter_of(shape)
+    prompt = await prompt_of(shape_of([SMALL]))
     for size in (5, 40, 60):
-        cost = fixed_cost_report(counter, shape, [SYSTEM, ASKED], size, BUDGET).cost
+        cost = fixed_cost_of(prompt, [SYSTEM, ASKED], size)
         assert cost.prompt == size
         assert min(cost.system, cost.pinned, cost.all_tools) >= 0
 
@@ -103,18 +106,18 @@ async def test_a_prompt_smaller_than_its_texts_is_divided_too() -> None:
 async def test_slim_tools_save_what_they_would() -> None:
     """What slim tools would save is what a prompt with them is shorter by, but for a few tokens."""
     tools = [SMALL, LARGE]
-    size, _, report = await measured([ASKED], tools)
-    slim_size, _, slim_report = await measured([ASKED], arrange_tools(tools, "slim"))
-    assert report.slim_saves > 500
-    assert report.slim_saves == pytest.approx(size - slim_size, rel=0.05)
-    assert slim_report.slim_saves == 0
+    size, _, cost = await measured([ASKED], tools)
+    slim_size, _, slim_cost = await measured([ASKED], arrange_tools(tools, "slim"))
+    assert cost.slim_saves > 500
+    assert cost.slim_saves == pytest.approx(size - slim_size, rel=0.05)
+    assert slim_cost.slim_saves == 0
 
 
 @pytest.mark.parametrize("tools", [[], [{"type": "function", "function": {"name": "look"}}], [{"type": "search"}]])
 async def test_nothing_is_saved_where_nothing_is_described(tools: list[dict[str, Any]]) -> None:
     """Without descriptions there is nothing to make slim."""
-    _, _, report = await measured([ASKED], tools)
-    assert report.slim_saves == 0
+    _, _, cost = await measured([ASKED], tools)
+    assert cost.slim_saves == 0
 
 
 async def test_calls_are_no_cost_of_the_tools() -> None:
@@ -123,8 +126,8 @@ async def test_calls_are_no_cost_of_the_tools() -> None:
     results = [{"role": "tool", "tool_call_id": call["id"], "content": "calm"} for call in made]
     called = [ASKED, {"role": "assistant", "content": "", "tool_calls": made}, *results]
     _, _, alone = await measured([ASKED], [SMALL])
-    _, _, report = await measured(called, [SMALL])
-    assert report.cost.all_tools - alone.cost.all_tools < report.cost.pinned // 2
+    _, _, cost = await measured(called, [SMALL])
+    assert cost.all_tools - alone.all_tools < cost.pinned // 2
 
 
 async def test_pictures_are_no_cost_of_the_tools() -> None:
@@ -132,7 +135,7 @@ async def test_pictures_are_no_cost_of_the_tools() -> None:
     pictures = [{"type": "image_url", "image_url": {"url": "https://example.org/pier.png"}}] * 3
     shown: Message = {"role": "user", "content": [{"type": "text", "text": ASKED["content"]}, *pictures]}
     _, _, alone = await measured([SYSTEM, ASKED], [SMALL, LARGE])
-    size, _, report = await measured([SYSTEM, shown], [SMALL, LARGE])
-    assert report.cost.all_tools <= alone.cost.all_tools
-    assert report.cost.pinned > size // 2
-    assert report.cost.prompt == size
+    size, _, cost = await measured([SYSTEM, shown], [SMALL, LARGE])
+    assert cost.all_tools <= alone.all_tools
+    assert cost.pinned > size // 2
+    assert cost.prompt == size
