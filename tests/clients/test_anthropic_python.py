@@ -262,6 +262,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking.budget_tokens has to be"),
     ({"thinking": {"type": "enabled", "budget_tokens": "all"}}, "thinking.budget_tokens has to be"),
     ({"messages": [{"role": "user", "content": ""}]}, "messages[0].content is empty"),
+    ({"messages": [{"role": "user", "content": []}]}, "messages[0].content is empty"),
+    ({"messages": [*HELLO, {"role": "user", "content": []}]}, "messages[1].content is empty"),
     ({"messages": [{"role": "user", "content": [TEXT_BLOCK, EMPTY_BLOCK]}]}, "messages[0].content[1].text is empty"),
     ({"messages": [*HELLO, {"role": "assistant", "content": [EMPTY_BLOCK]}]}, "messages[1].content[0].text is empty"),
     ({"messages": [*HELLO, CALLING]}, "messages[1] has tool_use blocks without a tool_result"),

@@ -16,7 +16,7 @@ from scripted_pruner import text_of
 from serving import Served
 from small_window import ANSWER, QUESTION, ask_whole, history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Script, SimulatedLMStudio, WaitFor
+from elbowroom.demo import Error, Script, SimulatedLMStudio, WaitFor
 from elbowroom.server.state import SHARED
 from elbowroom.store.sql.conversations import SqlConversations
 
@@ -164,6 +164,24 @@ async def test_preview_says_what_would_go_and_changes_nothing(tmp_path: Path) ->
         assert done["after"] < done["before"]
 
 
+async def test_preview_tells_what_stays_of_a_message_of_which_a_part_goes(tmp_path: Path) -> None:
+    """The long answer stands among what would go, and its last words among what would stay."""
+    waves = " ".join(f"w{number}" for number in range(600))
+    said = {"user": ("Tell me of each wave.", "And then?"), "assistant": (waves, "That was all.")}
+    messages = [{"role": role, "content": text[turn]} for turn in (0, 1) for role, text in said.items()]
+    async with small_window(tmp_path, window=2 * WINDOW) as (served, _):
+        body = {"model": "writer", "messages": messages, "preview": True}
+        async with served.http.post(f"{served.url}/v1/conversations/x/compact", json=body) as response:
+            seen = await response.json()
+        [rest] = [each for each in seen["messages"] if not each["stays"]]
+        assert rest["words"].startswith("w0 ")
+        assert seen["goes"] == {"messages": 1, "tokens": rest["tokens"]}
+        assert seen["stays"]["messages"] == len(messages)
+        part = seen["messages"][seen["messages"].index(rest) + 1]
+        assert waves.partition(part["words"])[0].startswith("w0 ")
+        assert 0 < part["tokens"] < rest["tokens"]
+
+
 async def test_two_compactions_at_once_pay_once(tmp_path: Path) -> None:
     """Of two that are ordered together only one asks the pruning agent; both answers say what it has done."""
     async with kept_log(tmp_path, RAW_MODEL) as log:
@@ -172,6 +190,20 @@ async def test_two_compactions_at_once_pay_once(tmp_path: Path) -> None:
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
         assert len((await log.shown())["compactions"]) == 1
         assert summaries_in(await log.ask()) == summaries_in(one["messages"])
+
+
+async def test_a_branch_that_nobody_has_answered_is_told_as_that(tmp_path: Path) -> None:
+    """Other branches of the conversation have answers: what is asked for is to be answered first."""
+    async with small_window(tmp_path) as (served, studio):
+        for question, script in (("One?", Script("Yes.")), ("Or this one?", Script(Error("no")))):
+            studio.enqueue(script)
+            body = {"model": "writer", "messages": [{"role": "user", "content": question}]}
+            async with served.http.post(served.chat_url, json=body, headers=NAMED) as response:
+                await response.read()
+        async with served.http.post(f"{served.url}{CONVERSATION}/compact", json={}) as response:
+            answer = await response.json()
+        assert (response.status, answer["error"]["code"]) == (409, "nothing_answered")
+        assert "in the branch that was used last: have its question answered, and compact it then." in str(answer)
 
 
 async def test_undo_brings_the_originals_back(tmp_path: Path) -> None:

@@ -193,6 +193,15 @@ async def test_it_only_shows_where_nobody_says_write(
     assert settings_in(home / PI_MODELS)["providers"]["elbowroom"]["apiKey"] == "a-secret"
 
 
+@pytest.mark.parametrize("window", ["0", "-5"])
+async def test_a_window_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], window: str) -> None:
+    """It is not taken for one that was left out, and nothing is written."""
+    before = contents(home)
+    assert await connect("pi", "--write", "--model", "m", f"--window={window}") == 1
+    assert "--window takes a number of tokens, such as 32768." in capsys.readouterr().err
+    assert contents(home) == before
+
+
 async def test_which_model(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Any name of a model does; of several that are loaded a person names one; a wrong name gets a suggestion."""
     async with elbowroom_with_studio(tmp_path / "served", agents=AGENT) as (served, _):

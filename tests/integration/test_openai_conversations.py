@@ -109,6 +109,8 @@ async def test_items_without_a_message_are_refused(pair: Pair) -> None:
         made = await ask(served, items=items)
         refused = await ask(served, f"/{made['id']}/items", items=[thoughts])
         assert (refused["status_code"], refused["error"]["param"]) == (400, "items")
+    refused = await ask(served, f"/{made['id']}/items", items=[])
+    assert refused["error"]["message"] == "items has to be a list of 1 to 20 items."
 
 
 async def test_metadata_is_replaced_and_lasts(tmp_path: Path) -> None:

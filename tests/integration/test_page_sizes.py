@@ -8,6 +8,8 @@ from chromium import go, opened
 from page_scene import LONG_TALK, lived_in
 from playwright.async_api import Browser
 
+from elbowroom.server.state import SHARED
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 browser = chromium.browser
 SIZES = ((320, 640), (768, 900), (1024, 768), (1280, 800), (1920, 1080))
@@ -45,6 +47,27 @@ async def test_no_view_is_wider_than_its_window(tmp_path: Path, browser: Browser
                     if width > size[0]:
                         wide.append((view, size[0], width))
         assert not wide
+
+
+BROKEN = """() => [...document.querySelectorAll("main button, main .button")].filter((one) => {
+    const letters = document.createRange(), text = one.firstChild;
+    if (!one.offsetParent || text?.nodeType !== Node.TEXT_NODE || text.data.includes(" ")) return false;
+    letters.selectNodeContents(text);
+    return letters.getClientRects().length > 1;
+}).map((one) => one.textContent)"""
+
+
+async def test_no_word_on_a_button_is_broken(tmp_path: Path, browser: Browser) -> None:
+    """Long words beside it leave it its room, a memory's too, on a phone and elsewhere."""
+    async with lived_in(tmp_path, talks=[LONG_TALK], more=AGENT) as (served, _):
+        await served.app[SHARED].store.memories.save("", "gardener", "The garden is 12 by 8 metres. " * 9, 1e9)
+        for size in SIZES[:3]:
+            async with opened(browser, served.url, size=size) as page:
+                for view in (*VIEWS, "agents/gardener"):
+                    await go(page, view)
+                    if view == "agents/gardener":
+                        await page.get_by_role("button", name="Forget").wait_for()
+                    assert await page.evaluate(BROKEN) == [], (view, size)
 
 
 PLACEHOLDERS = """() => [...document.querySelectorAll("main input[placeholder]")].filter((one) => {

@@ -110,6 +110,15 @@ async def test_a_model_that_no_provider_has_is_warned_of_with_the_nearest(tmp_pa
         assert changed["problem"] is None
 
 
+async def test_a_model_that_only_makes_embeddings_is_warned_of(tmp_path: Path) -> None:
+    """It is there, and every chat with the agent would be refused."""
+    async with SimulatedLMStudio() as studio, serve(tmp_path, settings_for(studio.base_url)) as served:
+        wrong = {"model": "text-embedding-nomic-embed-text-v1.5"}
+        _, checked = await ask(served, "POST", "/api/agents/check", wrong)
+        assert checked["problem"].startswith(f"The model {wrong['model']!r} only makes embeddings, it cannot chat. ")
+        assert wrong["model"] not in checked["problem"].partition("Choose another one: ")[2]
+
+
 async def test_an_agent_whose_window_nobody_tells_says_so_in_the_list(tmp_path: Path) -> None:
     """With what to do about it, before anybody chats with it."""
 

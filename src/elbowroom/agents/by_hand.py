@@ -1,7 +1,7 @@
 """What a person does about the compactions of a conversation: orders one, sees it ahead, takes it back, edits, pins."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -110,7 +110,7 @@ def _in_short(passages: Sequence[Passage]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """A message of the prompt, its size in tokens, and what a compaction would do with it."""
+    """A message of the prompt or a part of it, its size in tokens, and what a compaction would do with it."""
 
     message: Message
     tokens: int
@@ -153,18 +153,35 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
     budget, history = fit.prompt.manager.budget, fit.prompt.manager.history
     done, messages = outcome if isinstance(outcome, Compaction) else None, history.messages
-    staying = frozenset(
-        history.places(done.messages if done is not None else messages, done.parts if done is not None else ())
-    )
+    parts = done.parts if done is not None else ()
+    staying = frozenset(history.places(done.messages if done is not None else messages, parts))
     pinned = [group.is_pinned for group in history.transcript.groups for _ in group.messages]
-    sizes = await asyncio.to_thread(lambda: [fit.prompt.text(written(message)) for message in messages])
-    foreseen = (
-        Foreseen(message, size, place in staying, is_pinned)
-        for place, (message, size, is_pinned) in enumerate(zip(messages, sizes, pinned, strict=True))
-    )
+    part_of = {id(whole): part for whole, part in parts}
+
+    def size(message: Message) -> int:
+        return fit.prompt.text(written(message))
+
+    def seen() -> Iterator[Foreseen]:
+        for place, (message, is_pinned) in enumerate(zip(messages, pinned, strict=True)):
+            part = part_of.get(id(message), message) if place in staying else None
+            yield from _foreseen(message, part, size, is_pinned=is_pinned)
+
+    foreseen = await asyncio.to_thread(tuple, seen())
     summary = inner_summary(done.summary) if done is not None and asks_pruner else ""
     after, rung = (done.after, done.rung) if done is not None else (before, None)
-    return Preview(budget.window, budget.trigger, before, after, rung, summary, tuple(foreseen))
+    return Preview(budget.window, budget.trigger, before, after, rung, summary, foreseen)
+
+
+def _foreseen(
+    message: Message, part: Message | None, size: Callable[[Message], int], *, is_pinned: bool
+) -> Iterator[Foreseen]:
+    """Yield what would become of a message: what of it goes, and the `part` that stays, which may be all of it."""
+    whole = size(message)
+    kept = min(whole, size(part)) if part is not None else 0
+    if part is not message:
+        yield Foreseen(message, whole - kept, stays=False, is_pinned=is_pinned)
+    if part is not None:
+        yield Foreseen(part, kept, stays=True, is_pinned=is_pinned)
 
 
 @dataclass(frozen=True, slots=True)

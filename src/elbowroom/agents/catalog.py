@@ -204,10 +204,12 @@ async def why_no_answer(model: str, provider: Provider) -> str | None:
     if isinstance(found, ElbowroomError):
         return None
     info = find_model(found, model) or find_model(found, f"{model}:latest")  # as Ollama completes a name
+    there = {each.id: each.id for each in found if each.kind != "embedding"}
+    named = ", ".join([*there][:MOST_NAMED]) or "none"
     if info is None:
-        there = {each.id: each.id for each in found if each.kind != "embedding"}
-        named = ", ".join([*there][:MOST_NAMED]) or "none"
         return f"The provider {provider.id!r} has no model {model!r}{did_you_mean(model, there)}. It has: {named}."
+    if info.kind == "embedding":
+        return f"The model {model!r} only makes embeddings, it cannot chat. Choose another one: {named}."
     is_there = info.state not in ("not-loaded", "loading")  # else its window is known once it is loaded
     if provider.manages_context and is_there and info.loaded_context is None:
         return WindowUnknown(info.id, provider.id).message

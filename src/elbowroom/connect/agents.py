@@ -35,7 +35,7 @@ def connect_agent(
 
 def _choice(options: argparse.Namespace, address: str, token: str) -> Choice:
     """Return what the person has chosen. Raises ElbowroomError."""
-    if options.window < 0:
+    if options.window is not None and options.window < 1:
         raise ElbowroomError("--window takes a number of tokens, such as 32768.")
     if options.model and options.window:
         return Choice(address, token, options.model, options.window)

@@ -59,9 +59,7 @@ def add_connect(
     )
     agent = command.add_argument_group("coding agents")
     agent.add_argument("--model", default="", metavar="ID", help="an agent or a model (default: the loaded one)")
-    agent.add_argument(
-        "--window", type=int, default=0, metavar="TOKENS", help="its window, if elbowroom is not running"
-    )
+    agent.add_argument("--window", type=int, metavar="TOKENS", help="its window, if elbowroom is not running")
     webui = command.add_argument_group("Open WebUI, which is written without --write")
     webui.add_argument("--url", help="where it is, such as http://127.0.0.1:8080")
     webui.add_argument("--key", default="", help=f"the key of an admin there (default: ${KEY_VARIABLE})")

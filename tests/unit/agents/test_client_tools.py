@@ -244,3 +244,8 @@ def test_without_tools_nothing_is_said_about_them() -> None:
     before = copy.deepcopy(fields)
     assert without_tools(fields) == {"temperature": 0}
     assert fields == before
+
+
+def test_without_tools_none_may_be_called_where_none_was_to_be() -> None:
+    """The client has forbidden all calls: that holds for tools of the agent, which stay."""
+    assert without_tools({"tool_choice": "none", "functions": []}) == {"tool_choice": "none"}

@@ -64,8 +64,11 @@ def with_arranged_tools(request: ChatRequest, choice: ClientTools) -> ChatReques
 
 
 def without_tools(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request's fields without those that make no sense once its tools are dropped."""
-    return {name: value for name, value in fields.items() if name not in FIELDS_ABOUT_TOOLS}
+    """Return a request's fields without those that make no sense once its tools are dropped.
+
+    That no tool may be called holds for those of an agent too.
+    """
+    return {name: value for name, value in fields.items() if name not in FIELDS_ABOUT_TOOLS or value == "none"}
 
 
 def shortened(text: str, longest: int) -> str:

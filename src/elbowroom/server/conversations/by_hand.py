@@ -240,7 +240,8 @@ async def _kept(request: web.Request, then: str) -> tuple[Conversation, KeptChat
     branch = await asyncio.to_thread(_branch, conversation)
     agent = next((kept.agent for kept in reversed(branch) if kept.turn), "")
     if not agent:
-        raise Conflict("Nobody has answered in this conversation yet.", code="nothing_answered")
+        why = "Nobody has answered yet in the branch that was used last: have its question answered"
+        raise Conflict(f"{why}, and {then}.", code="nothing_answered")
     target: Target = await request.app[CATALOG].get().resolve(agent)
     owner, name = owner_asking(request), conversation.row.id
     caller = replace(caller_without_chat(request), owner=owner, chat_id=name)

@@ -143,6 +143,7 @@ def _chat_of(message: Any, where: str) -> list[dict[str, Any]]:
         _check_said(content or role == "assistant", f"{where}.content")
         return [{"role": role, "content": content}]
     blocks = list(_numbered(content, f"{where}.content"))
+    _check_said(blocks or role == "assistant", f"{where}.content")
     for at, block in blocks:
         _check_said(_kind(block) != "text" or block.get("text") != "", f"{at}.text")
     return [_said(blocks)] if role == "assistant" else list(_sent(blocks))

@@ -181,9 +181,7 @@ def _check_budget(thinking: Any, most: int) -> None:
 
 
 def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
-    tools = body.get("tools")
-    if not tools:
-        return {}
+    tools = body.get("tools") or []
     if not isinstance(tools, list):
         raise RequestError("tools has to be a list.", param="tools")
     specs = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
@@ -191,7 +189,10 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
         names = ", ".join(f"{tool.get('name', ''):.60} ({tool['type']!s:.60})" for tool in left_out)
         log.info("Tools that run at Anthropic only, of which the model is not told: %.200r", names)
     known = [spec for spec in specs if spec is not None]
-    return {"tools": known, **_choice(body.get("tool_choice"))} if known else {}
+    choice = _choice(body.get("tool_choice"))
+    if known:
+        return {"tools": known, **choice}
+    return choice if choice.get("tool_choice") == "none" else {}  # which holds for tools of an agent too
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any] | None:

@@ -236,7 +236,9 @@ def _check_kind(value: Any, kinds: tuple[type, ...], name: str) -> None:
 def _tool_choice(choice: Any, tools: Toolset) -> Any:
     """Return the tool choice in the form of a chat."""
     match choice:
-        case None | "auto" | "none" | "required":
+        case None | "none":  # which holds for tools of an agent too
+            return choice
+        case "auto" | "required":
             return choice if tools.tools else None
         case {"type": "function" | "custom", "name": str()} | {"type": "local_shell" | "apply_patch"}:
             return tools.named(choice)[0]

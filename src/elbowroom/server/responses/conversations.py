@@ -161,8 +161,9 @@ async def _body(request: web.Request) -> Mapping[str, Any]:
 
 def _items(body: Mapping[str, Any], *, needed: bool) -> list[Any]:
     items = [] if body.get("items") is None else body["items"]
-    if not isinstance(items, list) or len(items) > MOST_ITEMS or (needed and not items):
-        raise RequestError(f"items has to be a list of at most {MOST_ITEMS} items.", param="items")
+    least = int(needed)
+    if not isinstance(items, list) or not least <= len(items) <= MOST_ITEMS:
+        raise RequestError(f"items has to be a list of {least} to {MOST_ITEMS} items.", param="items")
     return items
 
 
