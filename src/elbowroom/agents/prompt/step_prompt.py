@@ -24,7 +24,7 @@ SHARE_OF_TOOL: Final = 10
 """One tool more takes at most one part in so many of the room for the conversation."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class StepPrompt:
     """The history of `manager` as `shape` has it sent to the loaded model `info`, and how large that is by `counter`.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+from weakref import ref
 
 from elbowroom.agents.admission import Job, Placement, PromptToPlace
 from elbowroom.agents.answer import Answer, AnswerEvent, Notice, Reply, Sink
@@ -16,7 +17,7 @@ from elbowroom.agents.refusals import AskedPrompt
 from elbowroom.agents.request import ChatRequest, tool_name
 from elbowroom.agents.tools import ToldMemories, ToolSearch, remembers
 from elbowroom.agents.tools.outputs import OutputKeeper
-from elbowroom.agents.tools.recall import Recaller
+from elbowroom.agents.tools.recall import Recaller, ResultRoom
 from elbowroom.agents.turn.compactor import Compactor
 from elbowroom.agents.turn.fit import PromptFit
 from elbowroom.agents.turn.gauge import note_fill
@@ -228,7 +229,8 @@ class Asking:
         compactor = Compactor(self.target, self.settings, self.sink)
         fit = PromptFit(prompt, compactor, recall, self._keeper, self._reminder)
         if recaller is not None:
-            recaller.reads(lambda tool: recall.past(manager.history, tool), prompt.room_for_result)
+            room = partial(_room_in, ref(prompt))  # which has the recaller: neither is to keep the other
+            recaller.reads(lambda tool: recall.past(manager.history, tool), room)
         job = await self._recalled(fit) if self.last is None else None
         shared, talk = self.settings.shared, partial(_talk, self.request, self._live)
         recovery = Recovery(self.target.provider, info, manager, shared.windows, self.sink)
@@ -273,6 +275,12 @@ class Asking:
     async def _tell_loading(self, events: Sequence[AnswerEvent]) -> None:
         self.settings.shared.prompts.loaded_anew(f"{self.target.provider.id}/{self.target.model}")
         await self.sink(events)
+
+
+async def _room_in(step: "ref[StepPrompt]") -> ResultRoom:
+    """Return the room for a result of a tool in a step that goes on; none after it."""
+    prompt = step()
+    return await prompt.room_for_result() if prompt is not None else ResultRoom(0, len)
 
 
 def _talk(request: ChatRequest, live: TurnRecorder | None) -> Talk:
