@@ -13,10 +13,11 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, count
+from itertools import accumulate, chain, count, groupby
 from operator import itemgetter
 from typing import Final, Literal
 
+from elbowroom.context.compaction.calls import INDENT
 from elbowroom.context.compaction.division import (
     QUOTING,
     WORDS_KEPT,
@@ -258,7 +259,8 @@ class Coverage:
             known |= first.words
             if first is not unit:
                 heapq.heappush(queue, (-worth, place, unit))
-        return [*standing, *sorted(picked.difference(standing), key=units.__getitem__)]
+        places = {unit: units[unit] if unit.place is None else unit.place for unit in picked}
+        return sorted(picked, key=lambda unit: (unit.place is None, places[unit]))
 
     def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
         """Return the units of groups, each text once and none of these, with the places where they were said last."""
@@ -316,7 +318,10 @@ def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> li
 
 
 def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit]:
-    """Yield the units of a group: of a summary its `lines`, which are numbered, and what it stands for, if known."""
+    """Yield the units of a group: of a summary its `lines`, which are numbered, and what it stands for, if known.
+
+    What a pruning agent has told comes behind what was quoted until it told again: it has read that.
+    """
     if not is_summary(group):
         for message in group.unshortened or group.messages:
             yield from _units_in_message(message, words, group.note)
@@ -325,15 +330,31 @@ def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit
     places = {line: place for place, heading, line in said if heading in QUOTING}
     units = (unit for message in group.unshortened for unit in _units_in_message(message, words))
     found = [replace(unit, heading=WORDS_KEPT, place=places.get(unit.line)) for unit in units]
-    known = {unit.place for unit in found}
-    for place, heading, line in said:
-        if place not in known:
+    ends = {unit.place: end for end, unit in enumerate(found, 1)}
+    told: list[Unit] = []
+    begun = end = 0
+    merged: list[Unit] = []
+    teller: Teller = "user"
+    for is_quoted, block in groupby(said, lambda line: line[1] in QUOTING):
+        if not is_quoted:
+            merged += [*found[begun:end], *told]
+            begun, told = end, []
+        for place, heading, line in block:
+            end = max(end, ends.get(place, 0))
+            if place in ends:
+                continue
             speaker, text = speaker_in(line)
-            teller: Teller = speaker
-            if speaker == "user" and heading not in QUOTING:
-                teller, text = "summary", line
-            yield Unit(teller, text, line, words_of(text, words), heading, place)
-    yield from found
+            is_below_call = teller == "call" and line.startswith(INDENT)
+            if not is_below_call:
+                teller = speaker
+            if speaker == "user" and not is_quoted:
+                speaker, text = "summary", line
+            unit = Unit(speaker, text, line, words_of(text, words), heading, place)
+            if speaker == "summary" and not is_below_call:
+                told.append(unit)
+            else:
+                yield unit
+    yield from chain(merged, found[begun:], told)
 
 
 def _units_in_message(message: Message, words: Words, note: str = "") -> Iterator[Unit]:

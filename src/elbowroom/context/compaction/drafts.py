@@ -290,7 +290,7 @@ class Drafts:
             worth, best = (self.coverage.worth((in_both, *each), known) for each in (units, anew))
             self._chooses_anew = worth < NEARLY * best
             new, units = (whole, anew) if self._chooses_anew else (new, units)
-        carried = body_of((unit.heading, unit.line) for unit in sorted(units, key=_place) if unit.place is not None)
+        carried = body_of((unit.heading, unit.line) for unit in units if unit.place is not None)
         lines = [unit.line for unit in units if unit.place is None]
         if removed and not (new.retain or new.summary or units or files or to_do or self._results):
             lines = [LEFT_OUT.format(len(removed))]  # what repeats what stays is left out, but not without a word
@@ -305,10 +305,6 @@ class Drafts:
             is_too_long = sum(map(len, texts)) > LONGEST_TOKEN * max(0, self.room)
             self._sizes[numbered.id] = self.room + 1 if is_too_long else sum(self._size(text) + FRAME for text in texts)
         return self._sizes[numbered.id]
-
-
-def _place(unit: Unit) -> int:
-    return unit.place or 0
 
 
 def _beside(standing: Sequence[Unit], beginning: Sequence[Unit], plan: Plan) -> Plan:

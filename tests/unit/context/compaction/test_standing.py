@@ -88,6 +88,37 @@ def test_what_stands_never_stands_without_what_is_newer(role: str, room: int) ->
     assert old not in lines or any("53.679" in line for line in lines)
 
 
+def test_a_standing_line_stays_above_what_is_newer_where_both_have_room() -> None:
+    """What engines have read is not changed for a value that is corrected further below."""
+    lines = ["- price of a meter: 38.244", *LINES[:4]]
+    groups = (
+        Group((Summary(role="user", content=summary_message("", "", lines, "done")),)),
+        *Transcript.of([said("user", "Price of a meter, mended: 53.679")]).groups,
+    )
+    coverage = Coverage(groups, len)
+    units = coverage.chosen(groups, (), "", 40, 0, coverage.standing(groups))
+    assert [unit.line for unit in units] == [*lines, "- Price of a meter, mended: 53.679"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stands_for", "units"),
+    [
+        (summary_message("Told", "", (), "done"), ["One"], ["One", "Told"]),
+        (summary_message("Told", "", ["- Two"], "done"), ["One", "Two"], ["One", "Two", "Told"]),
+        (
+            summary_message("Later", "", (), "done", carried="## What must hold\nTold\n\n## Word for word\n- Two"),
+            ["One", "Two", "Three"],
+            ["One", "Two", "Told", "Three", "Later"],
+        ),
+    ],
+)
+def test_what_was_told_is_newer_than_what_it_was_told_of(text: str, stands_for: list[str], units: list[str]) -> None:
+    """A pruning agent's line gives no place to words that it has read, but to those that were said after it."""
+    whole = tuple(said("user", each) for each in stands_for)
+    group = Group((Summary(role="user", content=text),), unshortened=whole)
+    assert [unit.text for unit in Coverage((group,), len).units((group,))] == units
+
+
 def test_the_first_number_of_a_list_is_no_sentence() -> None:
     """Nor are those of the lines after it; a figure with a stop within it ends one."""
     assert sentences_of("1. Sail\n2. Rest. Go to 4.10. Stop") == ["1. Sail", "2. Rest.", "Go to 4.10.", "Stop"]
