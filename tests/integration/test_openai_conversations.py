@@ -105,11 +105,11 @@ async def test_items_without_a_message_are_refused(pair: Pair) -> None:
     """Thoughts by themselves are nothing to add, to an empty conversation or to another; the answer says so."""
     thoughts = {"type": "reasoning", "id": "rs_1", "summary": []}
     served, _ = pair
-    for items in ([], [user("Begin.")]):
-        made = await ask(served, items=items)
-        refused = await ask(served, f"/{made['id']}/items", items=[thoughts])
+    made = [await ask(served, items=items) for items in ([], [user("Begin.")])]
+    for each in made:
+        refused = await ask(served, f"/{each['id']}/items", items=[thoughts])
         assert (refused["status_code"], refused["error"]["param"]) == (400, "items")
-    refused = await ask(served, f"/{made['id']}/items", items=[])
+    refused = await ask(served, f"/{made[0]['id']}/items", items=[])
     assert refused["error"]["message"] == "items has to be a list of 1 to 20 items."
 
 

@@ -331,30 +331,29 @@ def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit
     units = (unit for message in group.unshortened for unit in _units_in_message(message, words))
     found = [replace(unit, heading=WORDS_KEPT, place=places.get(unit.line)) for unit in units]
     ends = {unit.place: end for end, unit in enumerate(found, 1)}
+    in_order: list[Unit] = []
     told: list[Unit] = []
-    begun = end = 0
-    merged: list[Unit] = []
-    teller: Teller = "user"
+    begin = end = 0
+    above: Speaker = "user"
     for is_quoted, block in groupby(said, lambda line: line[1] in QUOTING):
         if not is_quoted:
-            merged += [*found[begun:end], *told]
-            begun, told = end, []
+            in_order += [*found[begin:end], *told]
+            begin, told = end, []
         for place, heading, line in block:
-            end = max(end, ends.get(place, 0))
             if place in ends:
+                end = max(end, ends[place])
                 continue
             speaker, text = speaker_in(line)
-            is_below_call = teller == "call" and line.startswith(INDENT)
-            if not is_below_call:
-                teller = speaker
-            if speaker == "user" and not is_quoted:
-                speaker, text = "summary", line
-            unit = Unit(speaker, text, line, words_of(text, words), heading, place)
-            if speaker == "summary" and not is_below_call:
+            is_below_call = above == "call" and line.startswith(INDENT)
+            above = above if is_below_call else speaker
+            is_told = speaker == "user" and not is_quoted
+            text = line if is_told else text
+            unit = Unit("summary" if is_told else speaker, text, line, words_of(text, words), heading, place)
+            if is_told and not is_below_call:
                 told.append(unit)
             else:
                 yield unit
-    yield from chain(merged, found[begun:], told)
+    yield from chain(in_order, found[begin:], told)
 
 
 def _units_in_message(message: Message, words: Words, note: str = "") -> Iterator[Unit]:
