@@ -39,6 +39,7 @@ async def test_compaction_in_the_middle(tmp_path: Path) -> None:
     assert last.usage is not None
 
 
+@pytest.mark.slow
 async def test_compaction_in_a_loop_of_tools(tmp_path: Path) -> None:
     """The client's own accumulation gives whole calls and the answer, while the history behind them is compacted."""
     tools: Any = [function_spec("read_note")]

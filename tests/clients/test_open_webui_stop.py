@@ -50,6 +50,7 @@ async def test_stop_in_a_compaction(tmp_path: Path, headers: dict[str, str]) -> 
         assert statuses_of(stream.received)[-1] == last
 
 
+@pytest.mark.slow
 @MARKS
 async def test_stop_while_a_model_is_loaded(tmp_path: Path, headers: dict[str, str]) -> None:
     """The wait for the model ends, and so does its line."""

@@ -65,6 +65,7 @@ async def change(served: Served, engine: LlamaServer, reason: str, then: list[Me
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reason", "is_told"),
     [

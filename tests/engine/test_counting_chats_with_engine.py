@@ -26,6 +26,7 @@ CHATS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("chat", "model", "stream"), spread(CHATS, ["lmstudio/tiny", "writer"], [True, False]))
 async def test_usage_is_what_was_counted(
     engine: LlamaServer,

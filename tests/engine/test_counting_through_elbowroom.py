@@ -36,6 +36,7 @@ async def count(served: Served, model: str, body: dict[str, Any]) -> dict[str, A
         return answer
 
 
+@pytest.mark.slow
 async def test_with_the_model_file(engine: LlamaServer, tmp_path: Path) -> None:
     """With the model's own file named in the settings, the count is the engine's and says that it is exact."""
     async with engine_as_lmstudio(engine) as upstream:
@@ -78,6 +79,7 @@ async def test_after_an_answer_the_count_is_what_was_reported(engine: LlamaServe
     assert after["error_bound"] < before["error_bound"]
 
 
+@pytest.mark.slow
 async def test_what_surely_does_not_fit_is_never_sent(engine: LlamaServer, tmp_path: Path) -> None:
     """With an exact count over the window the client gets the numbers, and the engine is not even asked."""
     asked = [{"role": "system", "content": "word " * 20_000}, {"role": "user", "content": "Go"}]

@@ -33,6 +33,7 @@ async def test_engine_takes_any_history_whole(engine: LlamaServer) -> None:
             assert words_in(messages) <= words_in(await rendered(engine, messages, TOOLS))
 
 
+@pytest.mark.slow
 async def test_sound_history_keeps_its_prompt(engine: LlamaServer) -> None:
     """For a history that the template takes anyway the prompt is the same to the byte."""
     demands = await demands_of_engine(engine)

@@ -1,5 +1,6 @@
 """The real engine tells how far it has read a prompt, and what of it was in its cache."""
 
+import pytest
 from llama_server import LlamaServer
 
 from elbowroom.providers.base import ReadingProgress
@@ -7,6 +8,7 @@ from elbowroom.providers.openai_compatible import OpenAICompatible
 from elbowroom.providers.upstream import open_session
 
 
+@pytest.mark.slow
 async def test_the_engine_tells_how_far_it_has_read(engine: LlamaServer) -> None:
     """llama.cpp is known by its list of models; a second prompt is read from where it differs on.
 

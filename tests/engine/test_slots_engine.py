@@ -158,6 +158,7 @@ async def test_an_engine_that_keeps_by_itself_is_left_alone(
     assert ("keeps by itself" if folder else "cannot save its slots") in told(caplog)[0]
 
 
+@pytest.mark.slow
 async def test_without_a_folder_slots_are_left_alone(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,6 +216,7 @@ async def test_a_slot_that_cannot_be_saved_or_restored_fails_no_request(
     assert not all(turns.returns())
 
 
+@pytest.mark.slow
 async def test_a_chat_that_the_engine_forgets_is_answered(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from sample_chat import chat
 from serving import serve, settings_for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shared", "window"), [(True, 4096), (False, 2048)])
 async def test_the_window_is_that_of_one_slot(
     start_engine: Callable[[Options], LlamaServer], tmp_path: Path, shared: bool, window: int

@@ -99,6 +99,7 @@ async def test_its_words_are_for_the_other_agent_alone(tmp_path: Path) -> None:
         assert answer["usage"]["elbowroom"]["steps"] == 2
 
 
+@pytest.mark.slow
 async def test_a_model_and_a_window_of_its_own(tmp_path: Path) -> None:
     """What it reads is compacted within its own window; the conversation that it works for stays as it is."""
     tiny = SimulatedModel("tiny", loaded_context_length=4096)

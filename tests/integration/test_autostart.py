@@ -213,6 +213,7 @@ def test_an_unknown_system() -> None:
         starter_for("sunos5", SERVICE, {})
 
 
+@pytest.mark.slow
 @ON_LINUX
 def test_the_command_line(tmp_path: Path) -> None:
     """`on`, `status` and `off` as a person types them, with the settings and the data folder of that terminal."""

@@ -83,6 +83,7 @@ async def test_what_is_read_ahead_belongs_to_its_conversation(tmp_path: Path, mo
     assert len({question.conversation for question in asked}) == 1
 
 
+@pytest.mark.slow
 async def test_a_title_afterwards_takes_nothing_away(tmp_path: Path) -> None:
     """An engine with one slot reads again what the compaction has made, not the conversation from before it."""
     first = history(NEARLY_FULL)

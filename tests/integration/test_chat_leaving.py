@@ -132,6 +132,7 @@ async def test_while_the_model_loads(tmp_path: Path, stream: bool) -> None:
         await assert_closed_soon(studio, "loading", left)
 
 
+@pytest.mark.slow
 async def test_others_wait_on_for_the_model_that_loads(tmp_path: Path) -> None:
     """One of two who wait for the same load leaves: the other is answered, and the model is loaded once."""
     async with elbowroom_with_studio(tmp_path, model=SimulatedModel(MODEL, load_seconds=0.5)) as (served, studio):

@@ -116,6 +116,7 @@ async def test_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
             await eventually(lambda: not connections_to(served.port), "the client's socket stays open", 2.0)
 
 
+@pytest.mark.slow
 async def test_client_that_stops_reading_one_huge_frame(tmp_path: Path) -> None:
     """The write limit holds also for a single frame that is larger than all buffers."""
     async with elbowroom_with_studio(tmp_path, model=roomy(), timing=Timing(write=0.3)) as (served, studio):

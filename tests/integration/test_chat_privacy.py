@@ -101,6 +101,7 @@ def test_a_run_with_tools_stays_on_this_machine(run: tuple[list[Any], str]) -> N
     assert "the secret of Ada" in json.dumps(chats[2]["body"])
 
 
+@pytest.mark.slow
 def test_nothing_of_the_environment_is_sent_along(run: tuple[list[Any], str]) -> None:
     """The upstream sees no key, organisation or project of the environment, and no client library's headers."""
     for chat in run[0]:

@@ -19,6 +19,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_path_is_below_an_empty_home(tmp_path: Path) -> None:
     """Without any variable the path is in the home folder, and nothing is made there."""
     answer = run(tmp_path, "config", "path")

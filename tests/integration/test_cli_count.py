@@ -67,6 +67,7 @@ async def test_a_text(tmp_path: Path, content: str) -> None:
         assert await count(tmp_path, studio, write(tmp_path, content)) == (0, says(tokens, "engine"), "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [CHAT, CHAT["messages"], {**CHAT, "model": "of another program", "stream": True}])
 async def test_a_chat(tmp_path: Path, content: Any) -> None:
     """A chat request and a bare list of messages are counted as prompts, template and all; no chat is sent."""
@@ -76,6 +77,7 @@ async def test_a_chat(tmp_path: Path, content: Any) -> None:
         assert not studio.chats
 
 
+@pytest.mark.slow
 async def test_an_agents_instructions_count(tmp_path: Path) -> None:
     """For an agent its instructions are part of the prompt."""
     messages = [{"role": "system", "content": "You help with notes."}, *CHAT["messages"]]
@@ -84,6 +86,7 @@ async def test_an_agents_instructions_count(tmp_path: Path) -> None:
         assert await count(tmp_path, studio, write(tmp_path, CHAT), "writer") == (0, says(tokens, "engine"), "")
 
 
+@pytest.mark.slow
 async def test_an_agents_tools_count(tmp_path: Path) -> None:
     """They are part of the prompt as well, and may be chosen by name; a name that nobody offers is an error."""
     tools = 'tools = ["save_memory", "search_memory"]'
@@ -101,6 +104,7 @@ async def test_an_agents_tools_count(tmp_path: Path) -> None:
     assert "'save_memory'" in error
 
 
+@pytest.mark.slow
 async def test_a_server_of_tools_that_never_answers_is_left_out(tmp_path: Path) -> None:
     """It is waited for as long as the settings say, and its program is gone when the command ends."""
     program = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
@@ -126,6 +130,7 @@ async def test_standard_input(tmp_path: Path) -> None:
             assert result == (0, says(tokens, "engine"), "")
 
 
+@pytest.mark.slow
 async def test_what_is_no_text(tmp_path: Path) -> None:
     """A binary file, a folder, a file that is not there: one sentence that names it, and exit code 1."""
     binary = write(tmp_path, b"GGUF\xff\xfe\x00")
@@ -159,6 +164,7 @@ async def test_a_model_that_is_not_there(tmp_path: Path) -> None:
             assert "Traceback" not in error
 
 
+@pytest.mark.slow
 async def test_a_model_that_is_not_loaded(tmp_path: Path) -> None:
     """It is counted by its family, with how far that may be off, without a window; nothing is loaded for it."""
     async with loaded() as studio:

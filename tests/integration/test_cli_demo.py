@@ -51,6 +51,7 @@ async def answer_to(curl: Curl) -> tuple[int, Any]:
         return response.status, await response.json()
 
 
+@pytest.mark.slow
 async def test_what_it_prints_can_be_used(tmp_path: Path) -> None:
     """The command on the screen is answered by the demo's agent, and the address is that of a list of models.
 

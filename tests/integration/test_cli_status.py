@@ -127,6 +127,7 @@ async def test_several_people(tmp_path: Path) -> None:
         assert "Does the ferry run?" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoding", "is_unicode"), [("utf-8", True), ("ascii", False), ("cp1252", False)])
 async def test_characters_that_the_terminal_has(tmp_path: Path, encoding: str, is_unicode: bool) -> None:
     """Blocks where they can be shown, else plain ASCII."""
@@ -181,6 +182,7 @@ async def test_a_server_that_stops_is_one_of_ours(tmp_path: Path) -> None:
     assert "elbowroom" in told.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_had_enough(tmp_path: Path) -> None:
     """Output into a program that ends early, such as `head`, ends without a word about Python."""
     reader, writer = os.pipe()

@@ -301,6 +301,7 @@ async def test_client_that_leaves_ends_the_compaction(tmp_path: Path, model: str
         assert turns_of(studio) == []
 
 
+@pytest.mark.slow
 @MODELS
 async def test_parts_that_were_answered_outlive_a_client_that_leaves(tmp_path: Path, model: str) -> None:
     """The next request has the plan go on from there."""
@@ -318,6 +319,7 @@ async def test_parts_that_were_answered_outlive_a_client_that_leaves(tmp_path: P
         assert len(gates.made) == 2 + parts - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["I go on with the conversation.", '{"retain": "The user wa'])
 async def test_an_answer_about_a_part_that_is_of_no_use_is_not_kept(tmp_path: Path, answer: str) -> None:
     """The client leaves after it: the next request asks about the first part again, as if nothing had been answered."""

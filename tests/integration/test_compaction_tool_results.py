@@ -164,6 +164,7 @@ async def test_results_that_fit_only_one_by_one(tmp_path: Path) -> None:
         assert_cut_with_explanation(last, results[2])
 
 
+@pytest.mark.slow
 async def test_huge_result_after_a_full_history(tmp_path: Path) -> None:
     """Both at once: a history that is full already, and a result that is larger than the window."""
     huge = lines(2 * WINDOW)

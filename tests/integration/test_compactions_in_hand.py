@@ -293,6 +293,7 @@ async def test_a_summary_that_says_nothing_or_too_much_is_refused(tmp_path: Path
         assert "of the window of 4,000" in answer["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_a_pinned_message_is_never_summarised(tmp_path: Path) -> None:
     """It stands word for word after a compaction by hand and after one by itself, until it is unpinned."""
     pinned = history(12)[7]["content"]
@@ -320,6 +321,7 @@ async def test_a_pinned_message_is_never_summarised(tmp_path: Path) -> None:
         assert answered in prompt
 
 
+@pytest.mark.slow
 async def test_a_pin_that_comes_too_late_or_is_too_large_is_refused(tmp_path: Path) -> None:
     """What is in a summary already cannot be pinned, nor what would keep more than half of the window for ever."""
     async with kept_log(tmp_path) as log:
@@ -450,6 +452,7 @@ async def test_another_owner_finds_nothing(tmp_path: Path) -> None:
             assert status == 404
 
 
+@pytest.mark.slow
 async def test_what_a_person_did_outlives_the_server(tmp_path: Path) -> None:
     """Pins, an edited summary and an undone compaction are the same after a restart."""
     pinned = history(12)[7]["content"]

@@ -247,6 +247,7 @@ async def test_the_end_of_the_server_releases_it(tmp_path: Path, way: Way) -> No
         _ = asked.exception()
 
 
+@pytest.mark.slow
 async def test_the_client_waits_by_itself(trio: Trio) -> None:
     """A client with its usual retries gets its answer once the first one has ended, without code for that."""
     _, studio, served = trio

@@ -68,6 +68,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 async def test_no_alarm_for_a_prompt_that_was_read(
     tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture, *, stream: bool
@@ -81,6 +82,7 @@ async def test_no_alarm_for_a_prompt_that_was_read(
     assert not warnings(caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_alarm_names_the_numbers(
     tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture, *, stream: bool
@@ -229,6 +231,7 @@ async def with_socket(folder: Path, socket: Answer, file: Path | None) -> AsyncI
         yield served
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "has_file"), spread(SOCKETS, [False, True]))
 async def test_a_chat_goes_on_with_a_bad_socket(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, has_file: bool
@@ -252,6 +255,7 @@ async def test_a_comparison_is_not_waited_for(tmp_path: Path, model: Path) -> No
     await eventually(tasks[0].done, "the comparison was left running")
 
 
+@pytest.mark.slow
 async def test_a_mistake_in_counting_stops_no_chat(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -274,6 +274,7 @@ async def test_another_machines_models_are_not_looked_for_here(
     assert (count.method == "exact") is is_found
 
 
+@pytest.mark.slow
 @pytest.mark.fault("model of an unknown family", "first", "counted by the nearest family, with its bound")
 async def test_neither_file_nor_websocket(caplog: pytest.LogCaptureFixture) -> None:
     """The family counts, says so and how far it may be off; LM Studio is not complained about at every count."""

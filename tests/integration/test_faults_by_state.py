@@ -124,6 +124,7 @@ async def test_in_a_compaction(tmp_path: Path, faults: dict[str, Script]) -> Non
             assert len(orders_of(studio)) > orders, name
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     ("broken event", "busy engine", "model lost", "page instead of an answer"), "flush", "tried no more; answer whole"
 )

@@ -218,6 +218,7 @@ async def test_what_the_servers_tools_have_read(tmp_path: Path) -> None:
         assert_paired(chat.body["messages"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "continues"), spread(["stripped", "with thoughts"], [False, True]))
 async def test_nothing_is_dropped_behind_the_answer(tmp_path: Path, way: str, *, continues: bool) -> None:
     """Where only a summary could be dropped to make room behind a long answer, it stays, and the next turn has it."""

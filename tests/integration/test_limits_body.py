@@ -55,6 +55,7 @@ async def test_an_undeclared_giant_is_refused_at_the_limit(served: Served) -> No
         assert response.status == 413
 
 
+@pytest.mark.slow
 async def test_a_body_just_below_the_limit_is_taken(served: Served) -> None:
     """White space up to the limit is JSON all the same."""
     body = CHAT + b" " * (MAX_BODY_BYTES - len(CHAT))

@@ -112,6 +112,7 @@ async def test_tools_are_told_in_short_where_the_turn_has_moved_to_a_small_windo
         assert len(str(short)) < len(str(tools)) / 2
 
 
+@pytest.mark.slow
 @STREAM
 async def test_a_machine_that_hangs_over_a_prompt_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool

@@ -107,6 +107,7 @@ async def test_masks_that_are_switched_off(tmp_path: Path) -> None:
         assert not any(is_stub(text_of(message)) for chat in studio.chats for message in chat.body["messages"])
 
 
+@pytest.mark.slow
 async def test_a_huge_result_costs_the_conversation_little(tmp_path: Path) -> None:
     """The first request and a summary stand beside it, and a quarter of the window stays once it is masked."""
     rows = "".join(f"Row {row} of the tide table: {row * row}.\n" for row in range(3000))

@@ -21,6 +21,7 @@ HELD_SECONDS = 3.0
 NOT_HELD = 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.fault("huge result or frame", "tool", "refused in words")
 @pytest.mark.parametrize("id_comes_last", [False, True])
 async def test_a_result_that_is_too_large_is_refused(

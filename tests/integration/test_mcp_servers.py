@@ -49,6 +49,7 @@ async def test_tools_are_listed_and_called(sample: Sample, server: str) -> None:
     assert (await sample.call(server, "echo", text="Zürich")).text == "Zürich"
 
 
+@pytest.mark.slow
 async def test_an_agent_has_the_tools_that_it_names_in_its_order(sample: Sample) -> None:
     """Single tools and whole servers come as the agent lists them, each tool once; unknown servers are left out."""
     tools = await sample.tools("web/pid", "files/echo", "web/echo", "web", "files/echo", "nobody", "nobody/echo")

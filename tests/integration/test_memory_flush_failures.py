@@ -141,6 +141,7 @@ async def test_other_tools_are_not_carried_out(tmp_path: Path) -> None:
         assert await saved(served) == [FACT]
 
 
+@pytest.mark.slow
 @pytest.mark.fault(
     ("silence before the headers", "silence in mid-stream"), "flush", "cut off after `flush_seconds`; answer whole"
 )

@@ -164,6 +164,7 @@ def test_page_refers_to_no_other_host_and_makes_no_markup_of_text() -> None:
         assert not re.search(r"<[^>]+\s(?:style|on[a-z]+)=", text), name  # the policy forbids both
 
 
+@pytest.mark.slow
 def test_page_is_in_the_wheel(tmp_path: Path) -> None:
     """Who installs the package has the page."""
     with pytest.MonkeyPatch.context() as patch:

@@ -84,6 +84,7 @@ def chunked(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [

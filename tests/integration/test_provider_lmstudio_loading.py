@@ -36,6 +36,7 @@ async def served(studio: SimulatedLMStudio, tmp_path: Path) -> AsyncIterator[Ser
         yield served
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_model_is_loaded_before_the_prompt_is_sent(
     served: Served, studio: SimulatedLMStudio, *, stream: bool
@@ -49,6 +50,7 @@ async def test_a_model_is_loaded_before_the_prompt_is_sent(
     assert studio.chats[0].finished_at <= lists[-1].received_at <= studio.chats[1].received_at
 
 
+@pytest.mark.slow
 async def test_ten_clients_wait_for_one_load(served: Served, studio: SimulatedLMStudio) -> None:
     """They all get their answers, and LM Studio was asked to load once."""
     outcomes = await asyncio.gather(*(chat(served, "lmstudio/slow", stream=bool(n % 2)) for n in range(10)))

@@ -61,6 +61,7 @@ async def test_many_turns(tmp_path: Path) -> None:
         assert not entries[-1]
 
 
+@pytest.mark.slow
 async def test_where_nothing_is_compacted(tmp_path: Path) -> None:
     """A conversation that fits without what was put back is answered: the oldest results are left away."""
     messages = history(24)
@@ -83,6 +84,7 @@ async def test_where_nothing_is_compacted(tmp_path: Path) -> None:
             assert_fits(turn)
 
 
+@pytest.mark.slow
 async def test_strangers_and_compactions(tmp_path: Path) -> None:
     """A summary may tell what was read: nobody else's turn begins with it, and none is left for strangers."""
     async with small_window(

@@ -172,6 +172,7 @@ async def test_lmstudio_goes_away(tmp_path: Path) -> None:
     assert state["lines"][0]["answered"] == 100
 
 
+@pytest.mark.slow
 async def test_a_pruning_agent_that_cannot_be_had(tmp_path: Path) -> None:
     """The others are measured, and the reason is told; where there is no other one the study has failed."""
     models, other = StudyModels("faithful"), "other/qwen2.5-3b"

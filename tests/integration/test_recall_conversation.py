@@ -288,6 +288,7 @@ HOSTILE: Final[Sequence[Body]] = (
 )
 
 
+@pytest.mark.slow
 async def test_hostile_arguments_are_answered(tmp_path: Path) -> None:
     """Whatever the model writes, it gets a sentence, and the person an answer."""
     model = Recalls()

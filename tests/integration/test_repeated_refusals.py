@@ -195,6 +195,7 @@ async def test_edits_that_make_it_fit(tmp_path: Path) -> None:
         assert await status(context_management={"edits": [clear]}) == 200
 
 
+@pytest.mark.slow
 async def test_a_refusal_keeps_no_request(tmp_path: Path) -> None:
     """What is remembered of a refusal are its words and figures; the request that was refused is let go."""
     async with small_window(tmp_path) as (served, _):

@@ -154,6 +154,7 @@ async def test_other_arguments_are_another_call(tmp_path: Path) -> None:
         assert last_result(studio) == "Error: It is locked by 7."
 
 
+@pytest.mark.slow
 async def test_going_on_after_a_stop(tmp_path: Path) -> None:
     """What was compacted on the way is there when the person says "go on", each call with its result."""
 

@@ -196,6 +196,7 @@ async def test_the_tools_that_agents_may_have(tmp_path: Path) -> None:
     assert all(tool["description"].endswith(".") for tool in answer["data"])
 
 
+@pytest.mark.slow
 async def test_providers_are_asked_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that answer, are down, hang, talk nonsense: each has its row, and none holds up the others."""
     monkeypatch.setattr("elbowroom.server.settings.PROBE_SECONDS", 0.5)

@@ -30,6 +30,7 @@ for number in itertools.count():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment", [0.0, 0.007, 0.02, *(pytest.param(moment, marks=pytest.mark.long) for moment in (0.003, 0.011))]
 )

@@ -233,6 +233,7 @@ async def test_requests_of_one_conversation_at_once(tmp_path: Path) -> None:
         assert [one.json["id_slot"] for one in fake.asked_at(CHAT)][:2] == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 2])
 async def test_nothing_waits_in_the_engine(tmp_path: Path, slots: int) -> None:
     """It is never asked for more at once than it has slots for, moves included: it forgets some of what waits there."""

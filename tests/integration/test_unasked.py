@@ -182,6 +182,7 @@ async def test_old_text_stays_data(tmp_path: Path, hostile: str) -> None:
         assert "obey" in content.lower() or "delete" in content.lower()
 
 
+@pytest.mark.slow
 async def test_nobody_gets_what_others_said(tmp_path: Path) -> None:
     """Users, agents and temporary chats share nothing, though they say the same."""
     async with running(tmp_path) as (served, studio):

@@ -85,6 +85,7 @@ async def test_between_two_rounds_of_the_clients_tools(tmp_path: Path) -> None:
         assert last.body["messages"][-1]["content"] == "The pier is the ninth."
 
 
+@pytest.mark.slow
 @pytest.mark.fault("window changed", "tool", "compacted before the next step")
 async def test_between_two_steps_of_the_servers_tools(tmp_path: Path) -> None:
     """The window shrinks while a tool of the server runs: the next step is compacted first."""

@@ -174,6 +174,7 @@ def test_imports_point_one_way() -> None:
         assert room_of(name) in allowed, f"{importer} imports {name}"
 
 
+@pytest.mark.slow
 def test_imports_inside_a_room_point_one_way() -> None:
     """A sub-package or module of a room imports only what stands left of it, or beside it between the same bars."""
     for room, order in INSIDE.items():
@@ -281,6 +282,7 @@ def test_building_the_app_does_not_load_heavy_libraries() -> None:
     assert not done.stderr.strip()
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """`import elbowroom` loads neither tokenizers nor tiktoken nor the SDK nor aiohttp.
 

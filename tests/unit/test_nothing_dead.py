@@ -121,6 +121,7 @@ def test_every_setting_is_read() -> None:
     assert not unread
 
 
+@pytest.mark.slow
 def test_a_setting_that_nothing_reads_is_found() -> None:
     """A name that is read of something else does not count: `tool.timeout` is not `mcp_servers.timeout`."""
     source = "def f(tool: Tool, agent: AgentSettings) -> None:\n    tool.timeout, agent.model\n"

@@ -121,6 +121,7 @@ async def test_the_first_to_come_is_the_first_to_be_answered(tmp_path: Path) -> 
         await eventually(lambda: leases_of(one) == [], "leases are left")
 
 
+@pytest.mark.slow
 async def test_who_leaves_gives_back(tmp_path: Path) -> None:
     """A client that leaves while it waits, or while it is answered, leaves no lease."""
     async with several_servers(tmp_path, 2, window=1400) as (servers, studio):

@@ -39,6 +39,7 @@ def change(place: ServerPlace, statement: str) -> None:
     shared_server().ask(statement, place.address.rpartition("/")[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", ["", "turn_1"], ids=["fetched", "taken by a turn"])
 async def test_a_message_waits_for_an_earlier_one_that_another_server_has(turn: str) -> None:
     """Nothing is read before what a dead server had, which comes back when it no longer counts as there."""
@@ -140,6 +141,7 @@ async def test_what_a_server_has_read_and_not_written_another_one_reads_alone(wr
         await database.aclose()
 
 
+@pytest.mark.slow
 async def test_a_server_that_takes_no_call_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks one that has just died goes on long before the time is over that an answer may take."""
     monkeypatch.setattr("elbowroom.store.sharing.servers.TAKEN_SECONDS", 0.2)

@@ -21,6 +21,7 @@ def asked(place: ServerPlace, question: str) -> int:
     return int(rows[0][0])
 
 
+@pytest.mark.slow
 async def test_one_server_applies_the_limits() -> None:
     """While one of them deletes what is too old, another deletes nothing; later it does."""
     clock = Clock()

@@ -30,6 +30,7 @@ async def ids(served: Served) -> list[str]:
     return [agent["id"] for agent in (await call(served, "GET", "/api/agents", 200))["data"]]
 
 
+@pytest.mark.slow
 async def test_an_agent_that_one_server_changes_all_have(tmp_path: Path) -> None:
     """Added, changed and removed at one, it is so at the other with its next request; no settings file changes."""
     async with several_servers(tmp_path, store=IN_DATABASE) as ((one, other), studio):

@@ -82,6 +82,7 @@ async def test_a_new_conversation_can_be_spoken_to_from_its_first_word_on(tmp_pa
             assert said_by_user(studio.chats[-1].body["messages"])[-2:] == ["Also 1.", "Also 2."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_dead", [False, True], ids=["counts as there", "was taken for dead"])
 async def test_what_was_read_while_nothing_could_be_written_is_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_dead: bool
@@ -165,6 +166,7 @@ async def test_what_another_server_may_have_had_leaves_the_queue_with_its_answer
         assert "Read." in await asking
 
 
+@pytest.mark.slow
 async def test_nothing_counts_as_stored_that_is_not_there(tmp_path: Path) -> None:
     """A message for a conversation that another server deletes at this moment is refused, not acknowledged and lost."""
     async with several_servers(tmp_path) as ((one, other), _):
@@ -181,6 +183,7 @@ async def test_nothing_counts_as_stored_that_is_not_there(tmp_path: Path) -> Non
         await call(one, "POST", conversation="talk", status=404, json={"content": "Too late."})
 
 
+@pytest.mark.slow
 async def test_the_same_key_at_all_servers_is_one_message(tmp_path: Path) -> None:
     """Sent to three servers at once, again while it waits and once it was read, it is one entry, read once."""
     async with several_servers(tmp_path, 3) as (servers, studio):
@@ -202,6 +205,7 @@ async def test_the_same_key_at_all_servers_is_one_message(tmp_path: Path) -> Non
         assert await waiting(servers[2], "talk") == []
 
 
+@pytest.mark.slow
 async def test_another_message_with_the_same_key_at_the_same_moment_is_refused(tmp_path: Path) -> None:
     """Of two that come to two servers at once, one is stored and the other is told so; neither is lost unsaid."""
     async with several_servers(tmp_path) as (servers, _):

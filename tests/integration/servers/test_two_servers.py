@@ -56,6 +56,7 @@ async def until_running(served: Served, name: str) -> None:
     raise AssertionError(f"{name} does not run")
 
 
+@pytest.mark.slow
 async def test_a_conversation_goes_on_at_the_other_server(tmp_path: Path) -> None:
     """Question by question at another server, a conversation without a name stays one, and nothing is there twice."""
     async with several_servers(tmp_path) as (servers, studio):
@@ -95,6 +96,7 @@ async def test_a_cancel_reaches_the_server_that_answers(tmp_path: Path) -> None:
         assert page["data"][-1]["message"]["content"].strip() == "Once upon a time,"
 
 
+@pytest.mark.slow
 async def test_a_cancel_elsewhere_tells_who_waits(tmp_path: Path) -> None:
     """The stream of the answer that another server stops tells what nobody will read; the next answer is silent."""
     async with several_servers(tmp_path) as (servers, studio):
@@ -113,6 +115,7 @@ async def test_a_cancel_elsewhere_tells_who_waits(tmp_path: Path) -> None:
             assert not any("Shorter" in status["description"] for status in statuses_of(await stream.rest()))
 
 
+@pytest.mark.slow
 async def test_what_is_said_meanwhile_reaches_the_answer(tmp_path: Path) -> None:
     """A message that is queued at another server is taken in by the answer that runs, once."""
     async with several_servers(tmp_path) as (servers, studio):
@@ -177,6 +180,7 @@ async def test_a_compaction_is_found_by_the_other_server(tmp_path: Path) -> None
         assert len(studio.chats) <= before + 3
 
 
+@pytest.mark.slow
 async def test_the_same_compaction_is_paid_once(tmp_path: Path) -> None:
     """Of two servers that get the same long history at the same moment one asks the pruning agent, and both use it."""
     settings = '[[agents]]\nid = "writer"\nmodel = "qwen2.5-1.5b-instruct"\n[compaction]\nbackground = false\n'
@@ -196,6 +200,7 @@ async def test_the_same_compaction_is_paid_once(tmp_path: Path) -> None:
         assert len(studio.chats) == len(orders) + 2
 
 
+@pytest.mark.slow
 async def test_a_response_is_shown_and_cancelled_at_the_other_server(tmp_path: Path) -> None:
     """A server tells of a response that another one gives, refuses to go on from it or delete it, and cancels it."""
     async with several_servers(tmp_path) as (servers, studio):

@@ -184,6 +184,7 @@ class SlowlyChanged(dict[str, float | None]):
         return changed
 
 
+@pytest.mark.slow
 async def test_using_an_entry_while_another_is_saved(path: Path) -> None:
     """An entry that is saved is found from then on, also where another is used at the same moment."""
     clock, (used, _), (saved, made_from) = Clock(), compaction(conversation(1)), compaction(conversation(2))

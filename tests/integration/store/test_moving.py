@@ -167,6 +167,7 @@ async def test_a_copy_begins_anew_when_its_source_has_changed(
     assert rows_of(back) == rows_of(target)
 
 
+@pytest.mark.slow
 async def test_refusals_say_what_to_do(source: Path, target: ServerPlace, tmp_path: Path) -> None:
     """No store, a store in use, one into itself, into another's rows or unfinished copy, of older tables: no change."""
     empty, other = tmp_path / "new.db", tmp_path / "other.db"
@@ -208,6 +209,7 @@ async def test_refusals_say_what_to_do(source: Path, target: ServerPlace, tmp_pa
     assert "the same command again" in refused(source, gone)
 
 
+@pytest.mark.slow
 async def test_a_row_that_a_server_does_not_take_is_named(source: Path, target: ServerPlace) -> None:
     """A NUL, which PostgreSQL refuses and elbowroom never writes: the copy names the row, and then goes on."""
     write(source, "UPDATE messages SET status = 'com' || char(0) || 'plete' WHERE number = 3")
@@ -218,6 +220,7 @@ async def test_a_row_that_a_server_does_not_take_is_named(source: Path, target: 
     assert rows_of(target) == rows_of(source)
 
 
+@pytest.mark.slow
 async def test_a_check_tells_what_is_wrong(source: Path, target: ServerPlace) -> None:
     """Rows that cannot be read, rows without an owner, a damaged file; the same store on a server is told alike."""
     files = sorted(file.name for file in source.parent.iterdir())

@@ -38,6 +38,7 @@ def held_by_another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
             holder.kill()
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_in_words(tmp_path: Path) -> None:
     """The refusal names the folder and what to do; another database in the same folder is free."""
     path = tmp_path / "data" / "elbowroom.db"
@@ -62,6 +63,7 @@ def test_a_killed_process_frees_the_lock(tmp_path: Path) -> None:
                 pass
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there the lock is by the path")
 def test_the_lock_is_on_the_file_itself(tmp_path: Path) -> None:
     """No other name of the file, and no lock file that somebody removes, lets a second server in."""
@@ -116,6 +118,7 @@ async def test_a_second_server_does_not_start(tmp_path: Path) -> None:
         await third.address()
 
 
+@pytest.mark.slow
 async def test_a_server_with_a_folder_of_its_own_and_the_demo_start(tmp_path: Path) -> None:
     """Neither asks for the lock that the data folder's server has."""
     data = tmp_path / "data"

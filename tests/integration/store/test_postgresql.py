@@ -79,6 +79,7 @@ async def test_servers_that_start_at_once_make_the_tables_once() -> None:
         assert inspect_server(place).state == "sound"
 
 
+@pytest.mark.slow
 async def test_an_older_database_is_brought_up_to_date() -> None:
     """Two servers of this version open tables of version 8: one adds what is missing, and what was said is there."""
     async with new_place() as place:

@@ -168,6 +168,7 @@ async def test_a_server_that_is_killed_while_an_answer_streams_leaves_no_hole(
     assert said[-1] == "".join([*pieces[:21], down, *pieces[21:41], down, *pieces[41:]])
 
 
+@pytest.mark.slow
 async def test_a_disk_that_is_full_is_told_and_waited_for(
     own_server: PostgreSQL, own_place: ServerPlace, caplog: pytest.LogCaptureFixture
 ) -> None:

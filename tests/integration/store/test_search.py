@@ -87,6 +87,7 @@ def random_talk(dice: random.Random, number: int) -> Sequence[Change]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_an_index_finds_what_reading_finds(
     kept: OwnConversations, monkeypatch: pytest.MonkeyPatch, seed: int

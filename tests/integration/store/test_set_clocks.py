@@ -137,6 +137,7 @@ async def test_what_was_used_within_an_hour_of_running_stays(path: Path) -> None
         assert kept(path) == set()
 
 
+@pytest.mark.slow
 async def test_those_who_come_once_a_week_lose_what_is_old(path: Path) -> None:
     """Pauses are no jumps: an hour of use a week is enough for the days of retention to be kept, within a week."""
     clock = Clock()

@@ -38,6 +38,7 @@ async def test_blocks_joined_are_the_text(outputs: ToolOutputs) -> None:
         assert [(block.line, block.column) for block in blocks] == [places_of(text)[at] for at in starts if text], name
 
 
+@pytest.mark.slow
 async def test_reading_begins_anywhere(outputs: ToolOutputs) -> None:
     """From any place the blocks begin with the first character at or behind it."""
     for name, text in TEXTS.items():

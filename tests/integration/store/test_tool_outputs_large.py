@@ -20,6 +20,7 @@ def log_of(megabytes: int) -> str:
     return "".join(f"{number:08}{some[number % 4999]}\n" for number in range(int(megabytes * 10**6 / line_bytes)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [10, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shape", ["lines", "one line"])
 async def test_a_huge_output(tmp_path: Path, shape: str, megabytes: int) -> None:

@@ -8,6 +8,7 @@ from elbowroom.agents.conversations.locks import ConversationLocks
 from elbowroom.errors import ConversationLocked
 
 
+@pytest.mark.slow
 async def test_a_change_beside_answers_lasts_to_its_end() -> None:
     """An answer that comes meanwhile sees the change, though nobody else has the lock."""
     locks = ConversationLocks()

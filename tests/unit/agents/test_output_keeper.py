@@ -188,6 +188,7 @@ async def test_everything_is_listed_however_short_it_has_become() -> None:
         assert text.count("\n") == 15  # sixteen results, one a line
 
 
+@pytest.mark.slow
 async def test_pruned_views_lead_to_the_whole() -> None:
     """A view that is trimmed in its middle, note and all, and one that became a stub, name the whole output."""
     outputs = MemoryToolOutputs()

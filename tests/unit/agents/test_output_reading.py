@@ -54,6 +54,7 @@ async def test_a_long_output_is_read_back_byte_for_byte(ending: str) -> None:
     assert back.encode("utf-8", "surrogatepass") == text.encode("utf-8", "surrogatepass")
 
 
+@pytest.mark.slow
 @given(texts, st.integers(0, 900), st.integers(200, 900), st.integers(0, 60), st.integers(0, 60))
 def test_no_page_takes_more_than_it_may(text: str, tokens: int, max_bytes: int, offset: int, column: int) -> None:
     """Tokens and bytes bound a page, the notes in it included; only the sentence that nothing fits has its own size."""
@@ -70,6 +71,7 @@ def test_no_page_takes_more_than_it_may(text: str, tokens: int, max_bytes: int, 
     assert bytes_of(page) <= min(tokens, max_bytes) or page.startswith("[There is no room")
 
 
+@pytest.mark.slow
 @given(texts, st.sampled_from(["a", "b|é", "^", "x$"]), st.integers(0, 900), st.integers(250, 900), st.integers(0, 3))
 def test_no_search_tells_more_than_it_may(text: str, pattern: str, tokens: int, max_bytes: int, context: int) -> None:
     """What is bound for pages is bound for searches, with lines around what they find."""

@@ -101,6 +101,7 @@ ODD: list[tuple[list[Message], list[Message]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_odd_conversations_are_counted(counters: dict[str, FamilyCounter]) -> None:
     """Whatever a client sends has a count: nothing, only a system message, calls, strange roles, broken tools."""
     for family in FAMILIES:

@@ -120,6 +120,7 @@ def test_fill_in_the_middle_token_of_the_file_wins(tmp_path: Path) -> None:
     assert "<PRE>" not in built(tmp_path, tables).special_tokens
 
 
+@pytest.mark.slow
 def test_phi3_swallows_spaces_after_special_tokens(tmp_path: Path) -> None:
     """Phi 3, known by its name, takes the spaces after a special token along."""
     plain, phi = built(tmp_path, sentencepiece()), built(tmp_path, sentencepiece(), name="Phi-3 mini")

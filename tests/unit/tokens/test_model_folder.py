@@ -15,6 +15,7 @@ from elbowroom.tokens.files.slow import SlowEngine
 CONFIG = {"bos_token": None, "eos_token": {"content": "<|im_end|>"}, "chat_template": "{{ config }}"}
 
 
+@pytest.mark.slow
 def test_ids_are_those_of_transformers(tmp_path: Path) -> None:
     """Every text gets the ids that the Hugging Face library gives it, and no token is added."""
     from transformers import PreTrainedTokenizerFast  # takes a second in each process that collects tests
@@ -119,6 +120,7 @@ def test_empty_folder_is_told(tmp_path: Path) -> None:
         read_model_folder(tmp_path)
 
 
+@pytest.mark.slow
 def test_slow_tokenizer_alone_is_read_by_transformers(tmp_path: Path) -> None:
     """A folder with nothing but vocabulary and merges counts as the same tokenizer in one file does."""
     pytest.importorskip("transformers")

@@ -228,6 +228,7 @@ async def test_requests_at_the_same_time_share_one_worker(renderer: TemplateRend
     assert workers() - before == {worker_id(renderer)}
 
 
+@pytest.mark.slow
 async def test_cancelled_request_leaves_nothing_behind(renderer: TemplateRenderer) -> None:
     """Whoever goes away in the middle takes the busy worker along; the next request gets its own answer."""
     await renderer.render(ChatPrompt(CHATML), HELLO)

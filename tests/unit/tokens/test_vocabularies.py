@@ -155,6 +155,7 @@ def test_family_of_a_vocabulary_is_shared() -> None:
     assert first.engine._encode.__self__ is second.engine._encode.__self__  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_vocabulary_is_loaded_with_the_first_text_that_needs_it() -> None:
     """Llama 3 counts some scripts by a second vocabulary, which takes no memory until one of these comes."""
     before, english, greek = map(int, run(LOADED).split())

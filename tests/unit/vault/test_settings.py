@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from cases import cases
 from hanging_folders import hanging
 from settings_file import AGENT, load, refusal
@@ -101,6 +102,7 @@ def test_folders_that_are_not_there(tmp_path: Path) -> None:
     assert "vault.path: there is no folder" in warning
 
 
+@pytest.mark.slow
 def test_a_vault_that_hangs_keeps_nobody_from_the_settings(tmp_path: Path) -> None:
     """What does not answer at once is named, and the rest of the settings counts."""
     with hanging(tmp_path / "notes") as looked:

@@ -35,6 +35,7 @@ async def climbed(messages: Sequence[Message], pruner: ScriptedPruner) -> Compac
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.fault("endless pruning", "compaction", "twelve calls at most")
 @pytest.mark.parametrize(
     ("count", "text"),
@@ -65,6 +66,7 @@ async def test_pruning_agent_is_asked_at_most_twelve_times(count: int, text: str
         assert done.replaced_groups + done.groups_kept == count + 1
 
 
+@pytest.mark.slow
 async def test_large_groups_are_shortened_before_any_is_left_out() -> None:
     """Where there would be too many parts, each group is read by its beginning and its end."""
     note = "A line of the log that says nothing of importance. "

@@ -104,6 +104,7 @@ async def test_turns_stay_where_messages_are_full_of_paths_and_rules(turns: int)
         assert len([text for text in kept if text != messages[1]["content"]]) == max(1, turns)
 
 
+@pytest.mark.slow
 async def test_first_request_stays_where_only_the_last_messages_do() -> None:
     """A large system message leaves no room for a summary; the request goes only where it does not fit either."""
     messages = [said("system", "Rules. " * 2200), *conversation(40)[1:]]
