@@ -202,11 +202,14 @@ class WriteBehindStore:
 
     async def aclose(self) -> None:
         """Try once more to write what is not written, finish what is under way, and close the database."""
+        began = time.monotonic()
+        if self._opening is not None:  # it may have begun when nothing could be written yet: it is not the last try
+            await asyncio.wait([self._opening], timeout=self.patience.closing)
         self._next_try = 0.0
         if any(backlog.waiting() for backlog in self._backlogs):
             for backlog in self._backlogs:  # after what is being written now, for there may be more by now
                 _ = self.tasks.start(self.write(backlog, even_if_failing=True))
-        await self.tasks.finished(self.patience.closing)
+        await self.tasks.finished(max(0.0, self.patience.closing - (time.monotonic() - began)))
         self.is_closed = True
         if self._looking is not None:
             self._looking.cancel()
