@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from chatting import RAW_MODEL, eventually, function_spec, stream_bytes
+from flushes import background_ended
 from scripted_pruner import is_prune_order
 from serving import Served
 from small_window import ANSWER, ask_whole, history, orders_of, small_window, turns_of
@@ -270,3 +271,29 @@ async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_bef
         await eventually(lambda: not served.app[SHARED].background._jobs, "it never ends")
         ended.set()
         assert len(orders_of(studio)) == 2
+
+
+@pytest.mark.slow
+async def test_a_plan_that_came_to_nothing_is_asked_for_again_once_it_is_needed(tmp_path: Path) -> None:
+    """Not behind each answer that follows: what a model could not do a moment ago would be thrown away once more."""
+    messages: list[Message] = []
+    long = "and what was noted about the boats on the way to the island? " * 30
+    window = small_window(tmp_path, lambda body: ANSWER, prune=lambda body: "No.", window=WINDOW, timing=QUICK)
+    async with window as (served, studio):
+        numbers = iter(range(20))
+
+        async def turn(asked: str) -> int:
+            messages.append({"role": "user", "content": f"Question {next(numbers)}: {asked}"})
+            status, _ = await ask_whole(served, body_of(messages))
+            assert status == 200
+            messages.append({"role": "assistant", "content": ANSWER})
+            orders = len(orders_of(studio))
+            await background_ended(served)
+            return orders
+
+        while not orders_of(studio):
+            assert await turn(long) == 0
+        assert len(orders_of(studio)) == 2
+        assert await turn("And now?") == 2
+        assert len(orders_of(studio)) == 2
+        assert await turn(long) == 4

@@ -378,8 +378,8 @@ class Planner:
             yield from self._take(outcome)
             return outcome
         self.manager.history = unmoved
+        self.manager.could_not_compact()
         if not purpose.foresees:
-            self.manager.could_not_compact()
             yield Note("not compacted")
         return outcome
 

@@ -10,6 +10,7 @@ from elbowroom.agents.admission import Job, Work
 from elbowroom.agents.ask import ReplyReader, ask
 from elbowroom.agents.prompt import StepPrompt, without_answer_fields
 from elbowroom.agents.turn.fit import PromptFit
+from elbowroom.agents.turn.flush import cycle_of
 from elbowroom.agents.turn.gauge import NEXT, note_fill
 from elbowroom.agents.turn.sending import Sending
 from elbowroom.caches import HISTORIES
@@ -97,9 +98,7 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
         if not is_news:
             compactor = sending.fit.compactor.for_job(job)
             trial = replace(fit, prompt=sending.fit.prompt.after(reply), compactor=compactor)
-            messages, flush = trial.prompt.manager.history.messages, trial.flush()
-            due_at = flush.due_at(messages) if flush is not None else None
-            outcome, is_news = await trial.run(trial.planner.ahead(expected, turn, due_at, is_full=is_full))
+            outcome, is_news = await _compacted_ahead(trial, expected, turn, is_full=is_full)
             if is_news:
                 fit.prompt = trial.prompt
             job.compacted(outcome)
@@ -108,6 +107,21 @@ def compacting_ahead(sending: Sending, reply: Message, fit: PromptFit) -> Work |
             await read_again(fit.prompt, sending, job)
 
     return work
+
+
+async def _compacted_ahead(
+    fit: PromptFit, expected: Callable[[], Message], turn: Message, *, is_full: bool
+) -> tuple[Compaction | None, bool]:
+    """Compact ahead of the next message; where a plan came to nothing, none is asked for again before it is needed."""
+    manager, in_vain, chain = fit.prompt.manager, fit.compactor.settings.shared.notes.in_vain, fit.recall.chain
+    messages, flush = manager.history.messages, fit.flush()
+    if in_vain.find(chain) == (cycle := cycle_of(messages)):
+        manager.give_up_pruning()
+    due_at = flush.due_at(messages) if flush is not None else None
+    done = await fit.run(fit.planner.ahead(expected, turn, due_at, is_full=is_full))
+    if manager.strikes and chain.keys:
+        in_vain.keep(chain.keys[-1], cycle)
+    return done
 
 
 async def read_again(prompt: StepPrompt, sending: Sending, job: Job) -> None:

@@ -75,17 +75,18 @@ class CompactionLock:
 class CompactionNotes:
     """What this process has noted about the compactions of its conversations; a restart loses it without harm.
 
-    `told` are the memories that an agent was told in a conversation, `flushed` the cycle in which its last memory
-    flush was, None once it was compacted since. `locks` let one request at a time compact a conversation, by its
-    last key. `unsaved` are entries of the ledger on their way to the store. `refusing` are the models, by provider
-    and name, that refuse the optional fields of a pruning request, `complaints` the warnings about pruning agents
-    that the log has already. `ended` are the answers that have ended. `cleared` is the id of the newest call in a
-    conversation up to which the client has wanted calls cleared. `pasts` are indexes of what was said. `servers`
-    are those that share the store.
+    `told` are the memories that an agent was told in a conversation, `flushed` the cycle in which its last memory flush
+    was, None once it was compacted since, `in_vain` the one in which a plan that was asked for ahead of time came to
+    nothing. `locks` let one request at a time compact a conversation, by its last key. `unsaved` are entries of the
+    ledger on their way to the store. `refusing` are the models, by provider and name, that refuse the optional fields
+    of a pruning request, `complaints` the warnings about pruning agents that the log has already. `ended` are the
+    answers that have ended. `cleared` is the id of the newest call in a conversation up to which the client has wanted
+    calls cleared. `pasts` are indexes of what was said. `servers` are those that share the store.
     """
 
     told: ByConversation[tuple[Memory, ...]] = field(default_factory=ByConversation)
     flushed: ByConversation[str | None] = field(default_factory=ByConversation)
+    in_vain: ByConversation[str] = field(default_factory=ByConversation)
     cleared: ByConversation[str] = field(default_factory=ByConversation)
     locks: WeakValueDictionary[str, CompactionLock] = field(default_factory=WeakValueDictionary)
     unsaved: dict[str, Entry] = field(default_factory=dict)
