@@ -1,26 +1,29 @@
 """A client that sends the whole history each time pays for a compaction once: seen in what reaches the model."""
 
-import asyncio
+import json
 import logging
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain, pairwise
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from chatting import MODEL, RAW_MODEL, eventually
+from chatting import MODEL, RAW_MODEL
 from counted_models import FileTokenizer, write_counted_model
-from long_conversations import KINDS, Conversation, Kind, conversation
+from flushes import background_ended
+from long_conversations import KINDS, Conversation, Exchange, Kind, conversation
 from patient_counting import wait_for_counts
 from request_checks import assert_fits, assert_paired
-from scripted_pruner import KnowsByHeart, is_prune_order
+from scripted_pruner import KnowsByHeart, is_prune_order, listed_groups, text_of, valid_plan
 from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
 from elbowroom.context.seam import CONTINUE
+from elbowroom.context.unasked import FENCE
 from elbowroom.demo import RecordedRequest, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.server.state import Timing
 
@@ -28,16 +31,21 @@ Body = dict[str, Any]
 Message = dict[str, Any]
 QUIET: Final = 0.01
 MESSAGES_FOR_EACH_COMPACTION: Final = 10
-"""Five turns of a question and an answer; calls and results are messages as well."""
-COMPACTED: Final = re.compile(r": compacted from \d+ to \d+ tokens in [\d.]+ s \((\w+)")
+"""Five turns of a question and an answer; calls and results are messages as well, and so is what comes back unasked."""
+RUNG: Final = re.compile(r": compacted from .* \((\w+)")
+MASKED: Final = "Results of tools are shortened: "
+MARK: Final = re.compile(r"(?:Request|依頼) \d+|\(answer \d+\)")
+CALLED: Final = re.compile(r"notes/\d+\.md")
+SHOWN: Final = re.compile(rf"^\w+: ({MARK.pattern})|({CALLED.pattern})", re.MULTILINE)
+GROUP: Final = re.compile(r'<group id="(\d+)">\n(.*?)\n</group>', re.DOTALL)
+UNLISTED: Final = re.compile(r"^(\d+) to (\d+) \| older groups", re.MULTILINE)
 log = logging.getLogger(__name__)
 TOKENIZER = SimulatedTokenizer()
 
 
 @pytest.fixture(autouse=True)
-def _exact_counts(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def _exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_counts(monkeypatch)
-    caplog.set_level(logging.INFO, "elbowroom")
 
 
 def size(text: str) -> int:
@@ -50,37 +58,114 @@ def is_warm_up(body: Body) -> bool:
     return body.get("max_tokens") == 1
 
 
-class AlsoWarmsUp(KnowsByHeart):
-    """Has something to say to a request for one token as well."""
+class RoomMade(logging.Handler):
+    """Notes by which rung room was made, each time; "masked" where old results of tools are shorter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ways: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note what a line of the log tells."""
+        told = record.getMessage()
+        if found := RUNG.search(told):
+            self.ways.append(found[1])
+        elif told.startswith(MASKED):
+            self.ways.append("masked")
+
+    @property
+    def compactions(self) -> int:
+        """Return how often something was summarised."""
+        return len(self.ways) - self.ways.count("masked")
+
+
+def marks(message: Message) -> list[str]:
+    """Return what no other message of the conversation has: its number, else where its calls read."""
+    begins = MARK.match(text_of(message))
+    called = CALLED.findall(json.dumps(message.get("tool_calls") or ""))
+    return [begins[0], *called] if begins else called
+
+
+def handed_over(order: Body) -> list[str]:
+    """Return the marks of what an order hands to the pruning agent."""
+    text = text_of(order["messages"][-1])
+    if shown := GROUP.findall(text):
+        return [mark for _, group in shown for found in SHOWN.findall(group) for mark in found if mark]
+    groups: list[list[str]] = []
+    for message in order["messages"][:-1]:
+        groups += [] if message["role"] == "tool" else [[]]
+        groups[-1] += marks(message)
+    ids = set(listed_groups(order))
+    for first, last in UNLISTED.findall(text):
+        ids |= set(range(int(first), int(last) + 1))
+    return [mark for number in ids for mark in groups[number]]
+
+
+def plan_in_whole_words(order: Body) -> str:
+    """Return a valid plan in which no name or fence is broken off: half of one was said by nobody."""
+    begins = [" ".join(re.findall(r"\w+", words[:40])[:-1]) for words in listed_groups(order).values()]
+    most = len(json.loads(valid_plan(order))["summary"].split())
+    told = " ".join(f"Then came: {words}." for words in begins).split()[:most]
+    return json.dumps({**json.loads(valid_plan(order)), "summary": " ".join(told)}, ensure_ascii=False)
+
+
+class Pays(KnowsByHeart):
+    """Says something to a request for one token as well, and notes what compactions are paid for.
+
+    `made_before` has how often room was made before each request, `compacted_before` how often something was
+    summarised before each order. `paid` is what orders have handed over, `again` what of that the conversation had no
+    more, or what two orders of one compaction have. `came_back` is what came back unasked, by the messages that it
+    stands behind.
+    """
+
+    def __init__(self, talk: Conversation, room: RoomMade) -> None:
+        super().__init__(talk, plan_in_whole_words)
+        self._room = room
+        self._standing: set[str] = set()
+        self._ordered: set[str] = set()
+        self.made_before: list[int] = []
+        self.compacted_before: list[int] = []
+        self.paid: Counter[str] = Counter()
+        self.again: set[str] = set()
+        self.came_back: dict[str, str] = {}
 
     def __call__(self, body: Body) -> Script | str | None:
         """Return what to say."""
+        self.made_before.append(len(self._room.ways))
+        if is_prune_order(body):
+            self._note_order(body)
+        elif not is_warm_up(body):
+            self._note_turn(body["messages"])
         return "Yes." if is_warm_up(body) else super().__call__(body)
+
+    def _note_turn(self, messages: list[Message]) -> None:
+        """Note what a turn has sent."""
+        self._standing, self._ordered = {mark for message in messages for mark in marks(message)}, set()
+        asked = text_of(next(message for message in reversed(messages) if message["role"] == "user"))
+        said, fence, back = asked.partition(f"<{FENCE}>")
+        if fence:
+            self.came_back[said] = back
+
+    def _note_order(self, order: Body) -> None:
+        """Note what an order hands over."""
+        found = set(handed_over(order))
+        self.compacted_before.append(self._room.compactions)
+        self.again |= {mark for mark in found if self.paid[mark] and mark not in self._standing} | found & self._ordered
+        self._ordered |= found
+        self.paid.update(found)
 
 
 @dataclass(slots=True)
 class Replay:
-    """What the requests of a conversation came to, turn by turn; a turn's part includes the work behind its answer.
+    """What the requests of a conversation came to.
 
-    `reused` counts the requests whose beginning was the prompt before it, `anew` those that a compaction had changed.
+    `reused` counts the prompts that begin with the one before, `anew` those between which room was made.
     """
 
-    compactions: list[int] = field(default_factory=list)
-    orders: list[int] = field(default_factory=list)
-    rungs: list[str] = field(default_factory=list)
+    room: RoomMade
+    script: Pays
     reused: int = 0
     anew: int = 0
-
-
-def compactions_in(records: Iterable[logging.LogRecord]) -> list[str]:
-    """Return the rung of each compaction that a log speaks of."""
-    found = (COMPACTED.search(record.getMessage()) for record in records)
-    return [match[1] for match in found if match]
-
-
-def is_settled(caplog: pytest.LogCaptureFixture, script: KnowsByHeart, orders: int) -> bool:
-    """Tell whether each order since the first so many of them has led to a compaction."""
-    return len(script.orders) - orders <= len(compactions_in(caplog.records))
 
 
 def lasting(body: Body) -> list[Message]:
@@ -91,11 +176,14 @@ def lasting(body: Body) -> list[Message]:
     return messages[:-1] if is_warm_up(body) else messages
 
 
-def check_prefixes(replay: Replay, prompts: list[RecordedRequest], tokenizer: FileTokenizer | None) -> None:
-    """Fail where a prompt does not begin with the bytes of the one before it, unless a compaction is between them."""
-    for before, after in pairwise(prompts):
+def check_prefixes(replay: Replay, chats: list[RecordedRequest], tokenizer: FileTokenizer | None) -> None:
+    """Fail where a prompt does not begin with the bytes of the one before it, unless room was made between them."""
+    sent = zip(chats, replay.script.made_before, strict=True)
+    prompts = [(chat, made) for chat, made in sent if not is_prune_order(chat.body)]
+    for (before, made_before), (after, made_after) in pairwise(prompts):
         earlier = lasting(before.body)
         if after.body["messages"][: len(earlier)] != earlier:
+            assert made_after > made_before, "a prompt has changed, and no room was made"
             replay.anew += 1
             continue
         replay.reused += 1
@@ -105,16 +193,12 @@ def check_prefixes(replay: Replay, prompts: list[RecordedRequest], tokenizer: Fi
 
 
 async def replayed(
-    folder: Path,
-    talk: Conversation,
-    window: int,
-    caplog: pytest.LogCaptureFixture,
-    *,
-    background: bool,
-    file: Path | None = None,
+    folder: Path, talk: Conversation, window: int, *, background: bool, file: Path | None = None
 ) -> Replay:
     """Have the conversation with a client that keeps nothing but its history, and check every request."""
-    replay, script = Replay(), AlsoWarmsUp(talk)
+    room = RoomMade()
+    script = Pays(talk, room)
+    replay = Replay(room, script)
     tokenizer = FileTokenizer(file) if file else None
     loaded = SimulatedModel(MODEL, loaded_context_length=window, tokenizer=tokenizer)
     files = f'model_files = {{ "{MODEL}" = "{file}" }}' if file else ""
@@ -126,34 +210,52 @@ async def replayed(
         ) as served,
         openai_client(served.url) as api,
     ):
-        client = StatelessClient(api, RAW_MODEL, talk)
-        for exchange in talk.exchanges:
-            orders = len(script.orders)
-            caplog.clear()
-            reply = await client.exchange(exchange)
-            assert reply.text == exchange.reply
-            if background:
-                await asyncio.sleep(6 * QUIET)
-                await eventually(partial(is_settled, caplog, script, orders), "an order came to nothing")
-            rungs = compactions_in(caplog.records)
-            replay.rungs += rungs
-            replay.compactions.append(len(rungs))
-            replay.orders.append(len(script.orders) - orders)
+        with logged(room):
+            client = StatelessClient(api, RAW_MODEL, talk)
+            for exchange in talk.exchanges:
+                reply = await client.exchange(exchange)
+                assert reply.text == exchange.reply
+                await background_ended(served)
         for chat in studio.chats:
             assert_fits(chat)
             assert_paired(chat.body["messages"])
-        check_prefixes(replay, [chat for chat in studio.chats if not is_prune_order(chat.body)], tokenizer)
+        check_prefixes(replay, studio.chats, tokenizer)
     return replay
 
 
+@contextmanager
+def logged(handler: logging.Handler) -> Iterator[None]:
+    """Let a handler have what the program tells."""
+    program = logging.getLogger("elbowroom")
+    level = program.level
+    program.setLevel(logging.INFO)
+    program.addHandler(handler)
+    try:
+        yield
+    finally:
+        program.removeHandler(handler)
+        program.setLevel(level)
+
+
 def check(replay: Replay, talk: Conversation) -> None:
-    """Fail where more was done than one order for each compaction, and one compaction for so many messages."""
-    log.info("%s: %s", talk.kind, replay)
-    assert replay.orders == replay.compactions
-    assert set(replay.rungs) == {"plan"}
-    texts = [[exchange.user, exchange.reply, *chain.from_iterable(exchange.rounds)] for exchange in talk.exchanges]
-    assert sum(replay.compactions) <= sum(map(len, texts)) / MESSAGES_FOR_EACH_COMPACTION
-    assert replay.anew <= sum(replay.compactions)
+    """Fail where an order came to nothing, something was paid for anew, or there were too many compactions.
+
+    What stays word for word beside a summary is handed over once more, when it goes.
+    """
+    room, script = replay.room, replay.script
+    log.info("%s: %s, %d reused, %d anew", talk.kind, Counter(room.ways), replay.reused, replay.anew)
+    assert set(room.ways) <= {"plan", "masked"}
+    assert sorted(set(script.compacted_before)) == list(range(room.compactions)), "an order came to nothing"
+    assert not script.again, "what was summarised is paid for once more"
+    assert max(script.paid.values()) <= 2
+    texts = [text for exchange in talk.exchanges for text in texts_of(exchange)]
+    said, back = (sum(map(len, each)) for each in (texts, script.came_back.values()))
+    assert room.compactions * MESSAGES_FOR_EACH_COMPACTION <= len(texts) * (said + back) / said
+
+
+def texts_of(exchange: Exchange) -> list[str]:
+    """Return the texts of an exchange's messages: what is asked, what calls return, and the answer."""
+    return [exchange.user, *(call.result for calls in exchange.rounds for call in calls), exchange.reply]
 
 
 @pytest.mark.slow
@@ -161,14 +263,14 @@ def check(replay: Replay, talk: Conversation) -> None:
     "background",
     [pytest.param(False, id="in the turn"), pytest.param(True, id="behind the answer", marks=pytest.mark.long)],
 )
-async def test_some_turns(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, background: bool) -> None:
+async def test_some_turns(tmp_path: Path, *, background: bool) -> None:
     """Several compactions, each paid once, and all other prompts begin with the one before."""
     file = write_counted_model(tmp_path / "model.gguf")
     tokenizer = FileTokenizer(file)
     talk = conversation("plain", 34, 8192, lambda text: len(tokenizer.encode(text)))
-    replay = await replayed(tmp_path, talk, 8192, caplog, background=background, file=file)
+    replay = await replayed(tmp_path, talk, 8192, background=background, file=file)
     check(replay, talk)
-    assert sum(replay.compactions) >= 2
+    assert replay.room.compactions >= 2
 
 
 @pytest.mark.long
@@ -176,10 +278,8 @@ async def test_some_turns(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, b
 @pytest.mark.parametrize("background", [False, True], ids=["in the turn", "behind the answer"])
 @pytest.mark.parametrize("window", [4096, 8192])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_two_hundred_turns(
-    tmp_path: Path, kind: Kind, window: int, caplog: pytest.LogCaptureFixture, *, background: bool
-) -> None:
+async def test_two_hundred_turns(tmp_path: Path, kind: Kind, window: int, *, background: bool) -> None:
     """The same with 200 turns of messages of a fiftieth of the window on average."""
     talk = conversation(kind, 200, window, size)
-    replay = await replayed(tmp_path, talk, window, caplog, background=background)
+    replay = await replayed(tmp_path, talk, window, background=background)
     check(replay, talk)
