@@ -188,12 +188,26 @@ async def over_the_trigger(
         return talk, turn, await talk.count([before[0], *new]) - least + moved
 
 
+def before_first_mask(before: Sent, after: Sent) -> list[Message] | None:
+    """Return what stands before the first call whose result the later request has shortened, None without one."""
+    earlier, later = before.body["messages"], after.body["messages"]
+    changed = next((at for at, (old, new) in enumerate(zip(earlier, later, strict=False)) if old != new), None)
+    if changed is None:
+        return None
+    old, new = earlier[changed], later[changed]
+    assert old["role"] == new["role"] == "tool"
+    assert len(new["content"]) < len(old["content"])
+    asked = next(at for at in range(changed, 0, -1) if later[at]["role"] == "user")
+    return list(later[: asked + 1])
+
+
 @pytest.mark.long
 @KINDS
 async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind) -> None:
     """Whatever a turn sends, compacted or not, is cached whole for the next; so is the conversation for an order.
 
-    The order, whose words take three tokens each of this vocabulary, has room behind 70 % of the window.
+    Where old results of tools are masked instead, all before the first of them is cached, and in the turn after that
+    all again. The order, whose words take three tokens each of this vocabulary, has room behind 70 % of the window.
     """
     told = talk_for(engine, kind, 1.5)
     async with chat(tmp_path, engine, told, SHORT_ANSWER, background=False, threshold=0.7) as talk:
@@ -204,7 +218,9 @@ async def test_in_the_foreground(tmp_path: Path, engine: LlamaServer, kind: Kind
             orders = [sent for sent in talk.sent[seen:] if sent.is_order]
             if number and not orders:
                 assert turn.processed < WINDOW // 2
-                assert turn.cached >= talk.turns[-2].prompt
+                whole = talk.turns[-2].prompt
+                stays = before_first_mask(talk.turns[-2], turn)
+                assert turn.cached >= (whole if stays is None else await talk.count(stays, told.tools) - AROUND)
             if orders and not compactions:
                 assert orders[0].cached >= talk.turns[-2].prompt
             if compactions == 2 and not orders:
