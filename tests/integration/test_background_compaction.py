@@ -274,8 +274,11 @@ async def test_a_turn_that_needs_no_compaction_leaves_none_behind_the_answer_bef
 
 
 @pytest.mark.slow
-async def test_a_plan_that_came_to_nothing_is_asked_for_again_once_it_is_needed(tmp_path: Path) -> None:
-    """Not behind each answer that follows: what a model could not do a moment ago would be thrown away once more."""
+async def test_a_plan_that_came_to_nothing_is_asked_for_again_once_it_is_needed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not behind each answer that follows, and the log tells of no compaction that there was not."""
+    caplog.set_level("INFO", logger="elbowroom")
     messages: list[Message] = []
     long = "and what was noted about the boats on the way to the island? " * 30
     window = small_window(tmp_path, lambda body: ANSWER, prune=lambda body: "No.", window=WINDOW, timing=QUICK)
@@ -296,4 +299,6 @@ async def test_a_plan_that_came_to_nothing_is_asked_for_again_once_it_is_needed(
         assert len(orders_of(studio)) == 2
         assert await turn("And now?") == 2
         assert len(orders_of(studio)) == 2
+        assert "compacted from" not in caplog.text
         assert await turn(long) == 4
+        assert caplog.text.count("compacted from") == 1

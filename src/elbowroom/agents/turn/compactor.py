@@ -99,39 +99,17 @@ class Work:
         log.info("%s: the next rung of the compaction: %s", self.name, reason, extra={FIELDS: fields})
 
     def end(self, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
-        """Note and log the outcome; return it with the time that it took."""
+        """Note the outcome, and log where there is none; return it with the time that it took, and why."""
         seconds = time.monotonic() - self.began
-        if not self.is_preview:
-            self._log(outcome, before, seconds)
         self.closing = _closing(outcome, seconds, self.pruner.late if self.pruner is not None else "")
-        return replace(outcome, seconds=seconds) if isinstance(outcome, Compaction) else outcome
-
-    def _log(self, outcome: Compaction | Cannot, before: int, seconds: float) -> None:
-        fields = {"agent": self.name, "before": before, "seconds": round(seconds, 3), "reason": self.reason}
         if isinstance(outcome, Compaction):
-            verdict = outcome.verdict
-            fields |= {"event": "compacted", "after": outcome.after, "rung": outcome.rung, "verdict": verdict.outcome}
-            fields |= {"facts": verdict.facts, "put_back": verdict.put_back, "lost": verdict.lost}
-            fields |= {"made_up": verdict.made_up}
-            log.info(
-                "%s: compacted from %d to %d tokens in %.1f s (%s, %d groups replaced; %s)",
-                self.name,
-                before,
-                outcome.after,
-                seconds,
-                outcome.rung,
-                outcome.replaced_groups,
-                verdict,
-                extra={FIELDS: fields},
-            )
-        else:
-            log.warning(
-                "%s: %d tokens could not be compacted; %d is the least it can be",
-                self.name,
-                before,
-                outcome.needed,
-                extra={FIELDS: fields | {"event": "not compacted", "least": outcome.needed}},
-            )
+            return replace(outcome, seconds=seconds, reason=self.reason)
+        if not self.is_preview:
+            fields = {"event": "not compacted", "agent": self.name, "before": before, "least": outcome.needed}
+            fields |= {"seconds": round(seconds, 3), "reason": self.reason}
+            text = "%s: %d tokens could not be compacted; %d is the least it can be"
+            log.warning(text, self.name, before, outcome.needed, extra={FIELDS: fields})
+        return outcome
 
     def notice(self) -> Notice:
         """Return the notice that tells the progress."""
@@ -162,7 +140,8 @@ class Compactor:
         return replace(self, tell=tell_nobody, job=job)
 
     def note(self, done: Compaction, messages: int, focus: str = "") -> None:
-        """Record the compaction of a conversation that had so many messages, and what a person wanted of it."""
+        """Record and log the compaction of a conversation that had so many messages, and what a person wanted of it."""
+        self._log(done)
         request_facts().compactions += 1
         self.settings.shared.observations.compacted(
             done.rung, done.seconds, done.before - done.after, done.verdict.outcome
@@ -173,6 +152,24 @@ class Compactor:
         removed, summary = max(0, messages - kept), inner_summary(done.summary)
         details = CompactionDetails(done.seconds, done.groups_kept, kept, removed, summary, focus, str(done.verdict))
         self.settings.live.compacted(done.before, done.after, done.rung, details)
+
+    def _log(self, done: Compaction) -> None:
+        verdict = done.verdict
+        fields = {"event": "compacted", "agent": self.target.name, "before": done.before, "after": done.after}
+        fields |= {"rung": done.rung, "seconds": round(done.seconds, 3), "reason": done.reason}
+        fields |= {"verdict": verdict.outcome, "facts": verdict.facts, "put_back": verdict.put_back}
+        fields |= {"lost": verdict.lost, "made_up": verdict.made_up}
+        log.info(
+            "%s: compacted from %d to %d tokens in %.1f s (%s, %d groups replaced; %s)",
+            self.target.name,
+            done.before,
+            done.after,
+            done.seconds,
+            done.rung,
+            done.replaced_groups,
+            verdict,
+            extra={FIELDS: fields},
+        )
 
     def note_event(self, event: str, before: int, after: int) -> None:
         """Note that results of tools were shortened, with the sizes of the prompt, or that nothing could be."""

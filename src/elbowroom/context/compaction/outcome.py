@@ -83,8 +83,9 @@ class Compaction:
 
     The last `tail` messages stand untouched at the conversation's end. Of each message of which only a part stays,
     `parts` has the whole and that part. `groups_kept` counts all groups that stay word for word, those of the tail
-    included, system messages apart; `seconds` is how long the compaction took. The first
-    `condensed_groups` of the replaced ones were so many that code alone tells of them; `verdict` is what it has kept.
+    included, system messages apart; `seconds` is how long the compaction took, `reason` why the rung before failed. The
+    first `condensed_groups` of the replaced ones were so many that code alone tells of them; `verdict` is what it has
+    kept.
     """
 
     messages: tuple[Message, ...]
@@ -96,6 +97,7 @@ class Compaction:
     tail: int
     groups_kept: int = 0
     seconds: float = 0.0
+    reason: str = ""
     condensed_groups: int = 0
     verdict: Verdict = Verdict()
     parts: tuple[tuple[Message, Message], ...] = ()
