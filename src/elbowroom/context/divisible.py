@@ -1,5 +1,6 @@
 """A message is divisible: of one that does not fit the end stays word for word, but for answers the beginning too."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ LONGEST_TOKEN: Final = 20
 TRIES: Final = 6
 STOPS: Final = ("\n", ". ", " ")
 LEFT_OUT: Final = "[{:,} characters are left out here.]"
+NOTE: Final = re.compile(re.escape(LEFT_OUT).replace(re.escape("{:,}"), r"[\d,]+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ def divided(message: Message, length: int) -> Divided | None:
     rest = text[len(head) : len(text) - len(tail)]
     left_out = {"role": message["role"], "content": rest}
     return Divided(message, with_text(message, shown), left_out) if rest.strip() else None
+
+
+def without_note(text: str) -> str:
+    """Return the text of a message that was divided without the note of ours on how much of it is left out."""
+    return NOTE.sub("", text)
 
 
 def within(message: Message, room: int, size: Callable[[str], int]) -> Divided | None:

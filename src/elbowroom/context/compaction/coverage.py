@@ -28,7 +28,7 @@ from elbowroom.context.compaction.division import (
     said_in,
     speaker_in,
 )
-from elbowroom.context.divisible import LONGEST_TOKEN
+from elbowroom.context.divisible import LONGEST_TOKEN, without_note
 from elbowroom.context.transcript import Group, Message, called, readable, size_in_bytes, written
 
 Teller = Speaker | Literal["summary"]
@@ -357,10 +357,10 @@ def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit
 
 
 def _units_in_message(message: Message, words: Words, note: str = "") -> Iterator[Unit]:
-    """Yield the units of a message without the note at its end."""
+    """Yield the units of a message without the note at its end, and without ours on what is left out of it."""
     role = message.get("role")
     speaker: Speaker = "tool" if role == "tool" else "assistant" if role == "assistant" else "user"
-    for text in _pieces_of(readable(message).removesuffix(note)):
+    for text in _pieces_of(without_note(readable(message).removesuffix(note))):
         yield Unit(speaker, text, quotation(speaker, text), words_of(text, words))
     for name, arguments in called(message):
         for text in _pieces_of(f"{name} {arguments}".replace("\\n", "\n")):

@@ -7,6 +7,7 @@ from compacting import said, used
 
 from elbowroom.context.compaction.coverage import Coverage, quoted, sentences_of, words_of
 from elbowroom.context.compaction.division import summary_message
+from elbowroom.context.divisible import divided
 from elbowroom.context.transcript import Group, Summary, Transcript, messages_of
 
 CHAT = (
@@ -119,6 +120,15 @@ def test_what_came_back_unasked_is_nothing_that_the_user_said() -> None:
         note="\n\n<earlier>\nThe hall is booked.\n</earlier>",
     )
     assert quoted([group], len, 200) == ["- And the boat?"]
+
+
+def test_the_note_in_a_divided_message_is_nothing_that_the_user_said() -> None:
+    """What stays of a message is quoted as the user's, and not the note on how much of it is left out."""
+    parts = divided(said("user", "\n".join(f"Boat {number} is at pier {number * 7}." for number in range(90))), 300)
+    assert parts is not None
+    lines = quoted([Group((parts.shown,))], len, 4000)
+    assert "- Boat 0 is at pier 0." in lines
+    assert not [line for line in lines if "left out" in line]
 
 
 def test_a_line_of_a_log_weighs_less_than_a_sentence_of_its_own() -> None:
