@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from serving import serve, settings_for
 from stateless_client import StatelessClient, openai_client
 
 from elbowroom.context.seam import CONTINUE
+from elbowroom.context.transcript import written
 from elbowroom.context.unasked import FENCE
 from elbowroom.demo import RecordedRequest, Script, SimulatedLMStudio, SimulatedModel, SimulatedTokenizer
 from elbowroom.server.state import Timing
@@ -31,7 +32,8 @@ Body = dict[str, Any]
 Message = dict[str, Any]
 QUIET: Final = 0.01
 MESSAGES_FOR_EACH_COMPACTION: Final = 10
-"""Five turns of a question and an answer; calls and results are messages as well, and so is what comes back unasked."""
+"""Five turns of a question and an answer. Results are messages as well; calls, and what comes back unasked, count by
+their size."""
 RUNG: Final = re.compile(r": compacted from .* \((\w+)")
 MASKED: Final = "Results of tools are shortened: "
 MARK: Final = re.compile(r"(?:Request|依頼) \d+|\(answer \d+\)")
@@ -157,13 +159,14 @@ class Pays(KnowsByHeart):
 
 @dataclass(slots=True)
 class Replay:
-    """What the requests of a conversation came to.
+    """What the requests of a conversation came to, in which the model has made `calls`.
 
     `reused` counts the prompts that begin with the one before, `anew` those between which room was made.
     """
 
     room: RoomMade
     script: Pays
+    calls: list[str] = field(default_factory=list)
     reused: int = 0
     anew: int = 0
 
@@ -216,6 +219,7 @@ async def replayed(
                 reply = await client.exchange(exchange)
                 assert reply.text == exchange.reply
                 await background_ended(served)
+            replay.calls = [written(message) for message in client.history if message.get("tool_calls")]
         for chat in studio.chats:
             assert_fits(chat)
             assert_paired(chat.body["messages"])
@@ -249,8 +253,8 @@ def check(replay: Replay, talk: Conversation) -> None:
     assert not script.again, "what was summarised is paid for once more"
     assert max(script.paid.values()) <= 2
     texts = [text for exchange in talk.exchanges for text in texts_of(exchange)]
-    said, back = (sum(map(len, each)) for each in (texts, script.came_back.values()))
-    assert room.compactions * MESSAGES_FOR_EACH_COMPACTION <= len(texts) * (said + back) / said
+    said, beside = (sum(map(len, each)) for each in (texts, [*replay.calls, *script.came_back.values()]))
+    assert room.compactions * MESSAGES_FOR_EACH_COMPACTION <= len(texts) * (said + beside) / said
 
 
 def texts_of(exchange: Exchange) -> list[str]:
