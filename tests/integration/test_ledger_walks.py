@@ -27,6 +27,7 @@ WORDS: Final = ("boat", "sea", "man", "rope", "lamp", "dog", "wind", "rain", "su
 BACKGROUND = pytest.mark.parametrize("background", [False, True], ids=["in the turn", "behind the answer"])
 LONG_ANSWERS = pytest.mark.parametrize("long_answers", [0.0, 0.2], ids=["short answers", "long answers too"])
 LEFT_OUT: Final = re.compile(r"\n\[([0-9,]+) characters are left out here\.\]\n")
+QUOTED: Final = re.compile(r"^- (?:Assistant: )?(.+)$", re.MULTILINE)
 NUMBERED: Final = re.compile(r"(?:Question|Answer) number (\d+)")
 
 
@@ -113,6 +114,17 @@ def is_said(text: str, said: list[str]) -> bool:
     return any(each.startswith(head) and each.endswith(tail) and len(each) == whole for each in said)
 
 
+def is_summary(text: str) -> bool:
+    """Tell whether a compaction has written a text."""
+    return text.startswith("<elbowroom-summary>")
+
+
+def is_quoted(text: str, said: list[str]) -> bool:
+    """Tell whether a summary in whose room a pruning agent's own words were left out quotes what was said alone."""
+    quoted = QUOTED.findall(text)
+    return is_summary(text) and all(any(line in each for each in said) for line in quoted)
+
+
 def check(prompt: list[Message], messages: list[Message], told: dict[str, list[Message]]) -> None:
     """Fail where a prompt is not made of the client's own messages and of what was summed up of them alone."""
     own = numbers_in(messages)
@@ -120,10 +132,11 @@ def check(prompt: list[Message], messages: list[Message], told: dict[str, list[M
     for name in signatures_in(prompt):
         assert numbers_behind(name, told) <= own, f"{name} stands for what is not in this conversation"
     said = [text_of(message) for message in messages]
-    for message in prompt:
-        assert signatures_in([message]) or is_said(text_of(message), said)
+    texts = [text_of(message) for message in prompt]
+    for message, text in zip(prompt, texts, strict=True):
+        assert signatures_in([message]) or is_said(text, said) or is_quoted(text, said)
     assert prompt[-1] == messages[-1]
-    assert signatures_in(prompt) or prompt == messages
+    assert prompt == messages or any(map(is_summary, texts))
 
 
 async def walk(served: Served, walker: Walker, studio: SimulatedLMStudio, pruner: SignedPlans, steps: int) -> int:
