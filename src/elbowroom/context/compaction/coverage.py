@@ -81,7 +81,7 @@ class Candidates:
     units: dict[Unit, int]
     newer: dict[Unit, Unit]
     """For a unit the newest one that is about the same."""
-    known: Set[str]
+    known: set[str]
 
 
 class Words(dict[str, str]):
