@@ -392,16 +392,21 @@ class Planner:
         yield Keep(made, outcome, len(history.items))
 
     def _climbed(self, purpose: Purpose, decision: Compact, expected: Message | None) -> Work[Compaction | Cannot]:
-        """Compact the history, which is not changed. The target grows by a tool that is offered from now on."""
+        """Compact the history, which is not changed. The target grows by a tool that is offered from now on.
+
+        The size before is that without the tool, which the person was shown.
+        """
         yield from self._pinned()
         history = self._history
         size = yield from counted(history.messages)
         is_offered = yield Offer()
-        if is_offered:
-            decision = replace(decision, target=decision.target + (yield from counted(history.messages)) - size)
+        tool = (yield from counted(history.messages)) - size if is_offered else 0
+        decision = replace(decision, target=decision.target + tool)
         outcome: Compaction | Cannot = yield Climb(
             history if expected is None else history.expecting(expected), decision, purpose
         )
+        if is_offered and isinstance(outcome, Compaction):
+            outcome = replace(outcome, before=outcome.before - tool)
         if is_offered and isinstance(outcome, Cannot) and not purpose.foresees:
             yield Offer(is_offered=False)
         return outcome
