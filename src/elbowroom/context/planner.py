@@ -179,8 +179,8 @@ class Planner:
     def _fixed(self, history: Prompt) -> Work[int]:
         return (yield from counted(history.smallest()))
 
-    def _halved(self) -> Work[tuple[int, Compact]]:
-        """Return the history's size, and the order to compact it below the trigger too."""
+    def _decided_by_hand(self) -> Work[tuple[int, Compact]]:
+        """Return the history's size, and the order to compact it below the trigger too: half of what can go has to."""
         yield from self._pinned()
         budget = self.manager.budget
         before = yield from counted(self._history.messages)
@@ -266,7 +266,7 @@ class Planner:
                 yield HandOut(made)
                 return made.before, made
             yield from self.shortener.take_in()
-            before, decision = yield from self._halved()
+            before, decision = yield from self._decided_by_hand()
             return before, (yield from self.shrink(BEFORE_REQUEST, decision))
 
         before, outcome = yield Alone(unless_done)
@@ -276,7 +276,7 @@ class Planner:
 
     def preview(self, *, asks_pruner: bool) -> Work[tuple[int, Compaction | Cannot]]:
         """Compact as by hand and keep nothing of it; return the size before as well."""
-        before, decision = yield from self._halved()
+        before, decision = yield from self._decided_by_hand()
         return before, (yield from self.shrink(PREVIEW, replace(decision, asks_pruner=asks_pruner)))
 
     def rehearsal(self) -> Work[Compaction | Cannot | None]:
