@@ -129,7 +129,7 @@ def test_choice_without_tools(choice: Any) -> None:
     ],
 )
 def test_allowed_tools(choice: Any, offered: list[str], mode: str) -> None:
-    """Only those are on offer that the choice allows, of the client's tools and of the agent's own, which it may name."""
+    """Only those are on offer that the choice allows, of the client's tools and of the agent's, which it may name."""
     request = parse_chat_request(
         {"model": "writer", "messages": [USER], "tools": [function("a"), function("b")], "tool_choice": choice}
     )

@@ -1,4 +1,4 @@
-"""Tells messages that only nudge the running task on, such as "go on" or "thanks", from those that ask for something."""
+"""Tells messages that only nudge a running task on, such as "go on" or "thanks", from those that ask for something."""
 
 import re
 import unicodedata
