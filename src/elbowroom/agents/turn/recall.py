@@ -63,7 +63,7 @@ class Recall:
         """The last answer where the client has lost it."""
         self._has_begun = False
         self.is_continued = True
-        """Whether an answer at the end of the messages is to be continued: then nothing is put back before its words."""
+        """Whether an answer at the end of the messages is to be continued: then nothing is put back before it."""
         self.sent_with: str | None = None
         """The key of the compaction with which the model was asked last; empty for the whole, None where unknown."""
         self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
