@@ -147,6 +147,9 @@ async def test_by_hand_after_the_answer(tmp_path: Path) -> None:
         for wish in ({"preview": True}, {}):
             async with served.http.post(f"{url}/compact", json=wish) as response:
                 assert gauge - 20 < (await response.json())["before"] <= gauge, wish
+        async with served.http.get(url) as response:
+            [made] = (await response.json())["compactions"]
+        assert gauge - 20 < made["before"] <= gauge
         await ada.say("And on day 4")
         [order, sent] = orders_of(studio)[0], turns_of(studio)[-2]
         assert "Log of day 3: " in str(order.body["messages"]) or "Log of day 3: " in str(sent.body["messages"])

@@ -68,11 +68,15 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """Compact this prompt; a `Compaction` or `Cannot` is sent. A summary has to reach the target of the decision."""
+    """Compact this prompt; a `Compaction` or `Cannot` is sent. A summary has to reach the target of the decision.
+
+    A tool that is offered from now on takes `tool` tokens: the size before is told without it.
+    """
 
     prompt: Prompt
     decision: Compact
     purpose: Purpose
+    tool: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,10 +396,7 @@ class Planner:
         yield Keep(made, outcome, len(history.items))
 
     def _climbed(self, purpose: Purpose, decision: Compact, expected: Message | None) -> Work[Compaction | Cannot]:
-        """Compact the history, which is not changed. The target grows by a tool that is offered from now on.
-
-        The size before is that without the tool, which the person was shown.
-        """
+        """Compact the history, which is not changed. The target grows by a tool that is offered from now on."""
         yield from self._pinned()
         history = self._history
         size = yield from counted(history.messages)
@@ -403,10 +404,8 @@ class Planner:
         tool = (yield from counted(history.messages)) - size if is_offered else 0
         decision = replace(decision, target=decision.target + tool)
         outcome: Compaction | Cannot = yield Climb(
-            history if expected is None else history.expecting(expected), decision, purpose
+            history if expected is None else history.expecting(expected), decision, purpose, tool
         )
-        if is_offered and isinstance(outcome, Compaction):
-            outcome = replace(outcome, before=outcome.before - tool)
         if is_offered and isinstance(outcome, Cannot) and not purpose.foresees:
             yield Offer(is_offered=False)
         return outcome

@@ -139,7 +139,7 @@ class World:
         kept = (SUMMARY, *history[-last:])
         messages, tail = kept[: -1 if effect.purpose.foresees else None], 1
         tool = self.tool if self.is_offered else 0
-        before, after = size(history) + tool, size(messages) + tool
+        before, after = size(history) + tool - effect.tool, size(messages) + tool
         return Compaction(messages, self.rung, before, after, 3, str(SUMMARY["content"]), tail)
 
 
