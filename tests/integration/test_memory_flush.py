@@ -28,7 +28,7 @@ from own_tools import own_tool
 from patient_counting import wait_for_counts
 from scripted_pruner import rest_of, text_of
 from serving import text_of as said_in
-from small_window import ANSWER, QUESTION, history
+from small_window import ANSWER, QUESTION, ask_whole, history
 
 from elbowroom.agents.turn.flush import ORDER, SILENT
 from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
@@ -74,6 +74,22 @@ async def test_what_it_saves_is_told_after_the_compaction(tmp_path: Path) -> Non
         assert FACT not in text_of(first.body["messages"][0])
         assert FACT in text_of(last.body["messages"][0])
         assert not is_flush(last.body)
+
+
+@pytest.mark.parametrize("names_one", [True, False])
+async def test_a_choice_of_tools_keeps_no_memory_back(tmp_path: Path, *, names_one: bool) -> None:
+    """A client that lets the model call its own tool alone, or none, has that in the answer; the flush saves."""
+    now = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+    only = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [now]}}
+    body = {"messages": history(FULL + 8), "tools": [now], "tool_choice": only if names_one else "none"}
+    async with remembering(tmp_path) as (served, studio):
+        status, answer = await ask_whole(served, {"model": "writer", **body})
+        assert status == 200, answer
+        [flush] = flushes_of(studio)
+        assert "save_memory" in [tool["function"]["name"] for tool in flush.body["tools"]]
+        assert await saved(served) == [FACT]
+        told = [tool["function"]["name"] for tool in studio.chats[-1].body["tools"]]
+        assert (told == ["now"]) == names_one
 
 
 @pytest.mark.slow

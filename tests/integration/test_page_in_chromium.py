@@ -220,7 +220,7 @@ async def test_compactions_and_originals_are_shown(tmp_path: Path, browser: Brow
             await entry.get_by_text("The summary that stands for it").click()
             await expect(entry.locator(".summary")).to_contain_text("Agreed so far: peppers along the wall, peas from")
             await expect(entry.locator(".summary")).to_contain_text("What grows in bed 1?")
-            await expect(entry.locator(".summary")).not_to_contain_text("10 May")  # nobody has said that
+            await expect(entry.locator(".summary")).not_to_contain_text("2027-05-10")  # nobody has said that
             await entry.get_by_text("The originals, word for word").click()
             await expect(entry.locator(".message").first).to_contain_text("What grows in bed 0?")
             async with page.expect_download() as saving:

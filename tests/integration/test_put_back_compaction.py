@@ -131,3 +131,25 @@ async def test_an_unmanaged_provider(tmp_path: Path) -> None:
         await ada.say("What does it say?")
         await ada.say("Thanks.")
         assert knows(studio.chats[-1].body["messages"])
+
+
+async def test_by_hand_after_the_answer(tmp_path: Path) -> None:
+    """A compaction of the kept conversation takes in what the last turn has read, too: its sizes are the gauge's."""
+    async with small_window(
+        tmp_path, reads_log, agents=AGENT_WITHOUT_CACHE, window=WINDOW, toolbox=lambda target: [read_log]
+    ) as (served, studio):
+        ada = Person(served)
+        for day in range(4):
+            await ada.say(f"What happened on day {day}")
+        url = f"{served.url}/v1/conversations/{ada.conversation}"
+        async with served.http.get(url) as response:
+            gauge = (await response.json())["context"]["tokens"]
+        for wish in ({"preview": True}, {}):
+            async with served.http.post(f"{url}/compact", json=wish) as response:
+                assert gauge - 20 < (await response.json())["before"] <= gauge, wish
+        async with served.http.get(url) as response:
+            [made] = (await response.json())["compactions"]
+        assert gauge - 20 < made["before"] <= gauge
+        await ada.say("And on day 4")
+        [order, sent] = orders_of(studio)[0], turns_of(studio)[-2]
+        assert "Log of day 3: " in str(order.body["messages"]) or "Log of day 3: " in str(sent.body["messages"])

@@ -47,6 +47,14 @@ async def test_a_kept_response_is_streamed(pair: Pair) -> None:
     assert events[-1]["type"] == "response.completed"
 
 
+async def test_a_kept_response_tells_when_it_was_completed(pair: Pair) -> None:
+    """It was at the time that the answer itself has told."""
+    served, _ = pair
+    first = await respond(served, "First?")
+    shown = await send(served, f"/{first['id']}", "GET")
+    assert shown["completed_at"] == pytest.approx(first["completed_at"], abs=1)
+
+
 async def test_a_stream_goes_on_after_a_number(pair: Pair) -> None:
     """Only later events come; the last comes always, since the numbers of the first stream were others."""
     served, studio = pair

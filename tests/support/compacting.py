@@ -9,12 +9,13 @@ from typing import Any
 
 from elbowroom.agents.prompt import carried_out
 from elbowroom.context.budget import Budget
+from elbowroom.context.compaction.coverage import Coverage, Unit
 from elbowroom.context.compaction.ladder import Cannot, Ladder
 from elbowroom.context.compaction.layout import Layout
 from elbowroom.context.compaction.order import Wishes
 from elbowroom.context.compaction.outcome import Compaction
 from elbowroom.context.effects import AskPruner, Count, Effect, Progress, PrunerFailed, RungFailed
-from elbowroom.context.transcript import Message, Transcript
+from elbowroom.context.transcript import Group, Message, Transcript
 from elbowroom.tokens.families.counter import FamilyCounter
 from elbowroom.tokens.families.families import family_of
 
@@ -25,6 +26,24 @@ Answer = str | Callable[[Sequence[Message]], str]
 def qwen() -> FamilyCounter:
     """Return the counter for Qwen 2.5, with its real vocabulary and its chat format."""
     return FamilyCounter(family_of("qwen2.5-7b-instruct"))
+
+
+def chosen(
+    groups: Sequence[Group],
+    told: str = "",
+    room: int = 1000,
+    for_user: int = 0,
+    staying: Sequence[Group] = (),
+    *,
+    stands: bool = False,
+) -> list[Unit]:
+    """Return the units that stay of removed groups, in so many characters, where all lines of summaries stand or none.
+
+    Others stay themselves.
+    """
+    coverage = Coverage((*groups, *staying), len)
+    beginning = coverage.standing(groups) if stands else ()
+    return coverage.chosen(coverage.candidates(groups, staying), told, room, for_user, beginning)
 
 
 class FamilyPrompts:

@@ -56,7 +56,7 @@ SENTENCES: Final = (
     "Water in the morning, at the root, and rather seldom and much than often and little.",
 )
 SUMMARY: Final = (
-    "The garden is 12 by 8 metres, with a wall on its north side, in a climate where frost ends about 10 May. "
+    "The garden is 12 by 8 metres, with a wall on its north side, in a climate where frost ends about 2027-05-10. "
     "Agreed so far: peppers along the wall, peas from the second week of March, beans away from the onions, a metre "
     "between rows. The left compost heap is ready. Still open: where the rhubarb goes."
 )

@@ -148,7 +148,7 @@ async def preview(target: Target, request: ChatRequest, settings: RunSettings, *
     check_compacts(target, settings)
     settings = replace(settings, live=await settings.shared.recording.found(target, request))
     offered = await offered_unasked(target, request, settings)
-    asking = Asking(target, offered.request, tell_nobody, settings)
+    asking = Asking(target, offered.request, tell_nobody, settings, recaller=offered.recaller)
     fit = await asking.fitted(target.agent.instructions if target.agent else None, offered.specs)
     before, outcome = await fit.run(fit.planner.preview(asks_pruner=asks_pruner))
     budget, history = fit.prompt.manager.budget, fit.prompt.manager.history
@@ -229,7 +229,9 @@ class KeptChat:
 async def _recall_of(target: Target, request: ChatRequest, settings: RunSettings) -> Recall:
     shared, live = settings.shared, await settings.shared.recording.found(target, request)
     messages, chain = without_notices(request.messages), live.chain if live is not None else None
-    return Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
+    recall = Recall(shared.store.ledger, shared.notes, request.caller, target.name, messages, live, chain)
+    recall.is_continued = False
+    return recall
 
 
 async def undo(chat: KeptChat) -> tuple[str, int]:

@@ -140,33 +140,22 @@ def parse_chat_request(body: Any) -> ChatRequest:
     if stream is not None and not isinstance(stream, bool):
         raise RequestError(f"stream has to be true or false, not {_shown(stream)}.", param="stream")
     fields = {name: value for name, value in body.items() if name not in OWN_FIELDS}
-    tools = _checked_tools(body.get("tools"))
-    if "tool_choice" in fields:
-        tools, fields = _allowed(tools, fields)
     return ChatRequest(
         model=model,
         messages=_checked_messages(body.get("messages")),
         stream=bool(stream),
         wants_usage=_wants_usage(body.get("stream_options")),
-        tools=tools,
+        tools=tuple(allowed_tools(_checked_tools(body.get("tools")), fields.get("tool_choice"))),
         fields=fields,
         body=body,
     )
 
 
-def _allowed(
-    tools: tuple[dict[str, Any], ...], fields: dict[str, Any]
-) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-    """Return only the tools that the choice of tools allows, and its mode as the choice: local engines know no more.
-
-    Where it allows none of them it stays: an agent may have one of its own by such a name.
-    """
-    choice = fields["tool_choice"]
+def allowed_tools(tools: Sequence[dict[str, Any]], choice: Any) -> Sequence[dict[str, Any]]:
+    """Return only the tools that a choice of tools allows: all where it limits none."""
     if not limits_tools(choice) or (chosen := chosen_tools(choice)) is None:
-        return tools, fields
-    names, mode = chosen
-    allowed = tuple(tool for tool in tools if tool_name(tool) in names)
-    return allowed, {**fields, "tool_choice": mode} if allowed else fields
+        return tools
+    return [tool for tool in tools if tool_name(tool) in chosen[0]]
 
 
 def limits_tools(choice: Any) -> bool:

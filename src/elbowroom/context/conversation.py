@@ -376,6 +376,7 @@ class KeptMessage:
 
     The `key` and `parent` of a client's message are its place in the tree; those of a turn stand between its `parent`
     and its `key`, by `number`, from 1 on. `reasoning` is its thinking, `calls` its calls' states, `lost` as above.
+    `turn_ended` is when the turn did, None while it goes on.
     """
 
     id: str
@@ -392,6 +393,7 @@ class KeptMessage:
     calls: Mapping[str, CallState] = field(default_factory=dict)
     lost: Mapping[str, Any] | None = None
     is_pinned: bool = False
+    turn_ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

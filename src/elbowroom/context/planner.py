@@ -68,11 +68,15 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """Compact this prompt; a `Compaction` or `Cannot` is sent. A summary has to reach the target of the decision."""
+    """Compact this prompt; a `Compaction` or `Cannot` is sent. A summary has to reach the target of the decision.
+
+    A tool that is offered from now on takes `tool` tokens: the size before is told without it.
+    """
 
     prompt: Prompt
     decision: Compact
     purpose: Purpose
+    tool: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +183,8 @@ class Planner:
     def _fixed(self, history: Prompt) -> Work[int]:
         return (yield from counted(history.smallest()))
 
-    def _halved(self) -> Work[tuple[int, Compact]]:
-        """Return the history's size, and the order to compact it below the trigger too."""
+    def _decided_by_hand(self) -> Work[tuple[int, Compact]]:
+        """Return the history's size, and the order to compact it below the trigger too: half of what can go has to."""
         yield from self._pinned()
         budget = self.manager.budget
         before = yield from counted(self._history.messages)
@@ -266,7 +270,7 @@ class Planner:
                 yield HandOut(made)
                 return made.before, made
             yield from self.shortener.take_in()
-            before, decision = yield from self._halved()
+            before, decision = yield from self._decided_by_hand()
             return before, (yield from self.shrink(BEFORE_REQUEST, decision))
 
         before, outcome = yield Alone(unless_done)
@@ -276,7 +280,7 @@ class Planner:
 
     def preview(self, *, asks_pruner: bool) -> Work[tuple[int, Compaction | Cannot]]:
         """Compact as by hand and keep nothing of it; return the size before as well."""
-        before, decision = yield from self._halved()
+        before, decision = yield from self._decided_by_hand()
         return before, (yield from self.shrink(PREVIEW, replace(decision, asks_pruner=asks_pruner)))
 
     def rehearsal(self) -> Work[Compaction | Cannot | None]:
@@ -397,10 +401,10 @@ class Planner:
         history = self._history
         size = yield from counted(history.messages)
         is_offered = yield Offer()
-        if is_offered:
-            decision = replace(decision, target=decision.target + (yield from counted(history.messages)) - size)
+        tool = (yield from counted(history.messages)) - size if is_offered else 0
+        decision = replace(decision, target=decision.target + tool)
         outcome: Compaction | Cannot = yield Climb(
-            history if expected is None else history.expecting(expected), decision, purpose
+            history if expected is None else history.expecting(expected), decision, purpose, tool
         )
         if is_offered and isinstance(outcome, Cannot) and not purpose.foresees:
             yield Offer(is_offered=False)

@@ -59,10 +59,12 @@ class _Said:
         return replace(self, message={**self.message, "content": content})
 
 
-def expanded(items: Sequence[Item], chain: Chain, place: int, turns: Sequence[KeptTurn]) -> Expanded:
+def expanded(
+    items: Sequence[Item], chain: Chain, place: int, turns: Sequence[KeptTurn], *, is_continued: bool = True
+) -> Expanded:
     """Return a client's history with the kept turns in place of their answers, where these come after `place`.
 
-    `place` is one in the chain, -1 for before all. An answer at the very end, which is to be continued, stays as it is.
+    `place` is one in the chain, -1 for before all. Where it `is_continued`, an answer at the very end stays as it is.
     """
     kept = _Kept(turns)
     begin = chain.ends[place] if place >= 0 else 0
@@ -79,7 +81,8 @@ def expanded(items: Sequence[Item], chain: Chain, place: int, turns: Sequence[Ke
             lost = unseen[0] if number == last else lost
         whole += items[begin : end - 1]
         begin = end
-        turn, told = (None, []) if number == last else kept.turn_of(answer, key, parent)
+        stays = is_continued and number == last
+        turn, told = (None, []) if stays else kept.turn_of(answer, key, parent)
         if turn is None:
             whole.append(items[end - 1])
             taken.update(_ids_of(answer))

@@ -31,6 +31,8 @@ TEXTS: Final = re.compile(r"(?:instructions|prompt|directives|tool_description|c
 """Keys whose values are texts for a model or arguments of a program, which may contain a secret."""
 LINE: Final = re.compile(r"(?P<key>.+?) = (?P<value>.*?)   \((?P<source>[^()]*(?:\([^()]*\))?[^()]*)\)", re.DOTALL)
 LONGEST_VALUE: Final = 300
+PLACE: Final = re.compile(r"%[^a-z%]*[a-z%]")
+"""Where a value is put into a line."""
 
 
 def log_to_terminal(level: str) -> None:
@@ -83,6 +85,11 @@ def _plain_reason(record: logging.LogRecord) -> tuple[str, ...]:
     return (reason,) if isinstance(reason, str) and reason else ()
 
 
+def _words_of_its_own(record: logging.LogRecord) -> list[str]:
+    """Return what one of our lines says around the values that are put into it; those of others may quote anything."""
+    return PLACE.split(str(record.msg)) if record.name.split(".")[0] == OWN else []
+
+
 def _is_ours_or_a_warning(record: logging.LogRecord) -> bool:
     return record.name.split(".")[0] == OWN or record.levelno >= logging.WARNING
 
@@ -105,7 +112,8 @@ class SafeRecords(logging.Filter):
             record.request = facts.id if facts else ""
             text = self._text(record) if self._verbose else shortened(self._text(record))
             if facts is not None and facts.words is not None and not self._verbose:
-                text = facts.words.removed_from(text, (*facts.names, *_plain_reason(record)))
+                names = (*facts.names, *_plain_reason(record), *_words_of_its_own(record))
+                text = facts.words.removed_from(text, names)
             record.msg, record.args = self._redactor.clean(text), None
             if record.exc_info:
                 record.exc_text = self._redactor.clean(trace(record.exc_info, verbose=self._verbose))

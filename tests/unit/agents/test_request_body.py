@@ -121,14 +121,15 @@ def test_choice_without_tools(choice: Any) -> None:
 @pytest.mark.parametrize(
     ("choice", "offered", "mode"),
     [
-        (allowing("a", "c"), ["own", "a"], "auto"),
-        (allowing("a", mode="required"), ["own", "a"], "required"),
+        (allowing("a", "c"), ["a"], "auto"),
+        (allowing("a", mode="required"), ["a"], "required"),
+        (allowing("own", "a"), ["own", "a"], "auto"),
         (allowing("own", mode="required"), ["own"], "required"),
         (function("own"), ["own"], "required"),
     ],
 )
 def test_allowed_tools(choice: Any, offered: list[str], mode: str) -> None:
-    """Of the client's tools only those are on offer that the choice allows; it may name the agent's own too."""
+    """Only those are on offer that the choice allows, of the client's tools and of the agent's, which it may name."""
     request = parse_chat_request(
         {"model": "writer", "messages": [USER], "tools": [function("a"), function("b")], "tool_choice": choice}
     )
@@ -138,19 +139,23 @@ def test_allowed_tools(choice: Any, offered: list[str], mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
-def test_allowed_tools_in_later_steps(mode: str) -> None:
+@pytest.mark.parametrize("named", ["own", "a"])
+def test_allowed_tools_in_later_steps(named: str, mode: str) -> None:
     """What the choice does not allow is allowed in no step, and nothing is forced any more."""
-    request = parse_chat_request({"model": "writer", "messages": [USER], "tool_choice": allowing("own", mode=mode)})
-    body = step_body(request, "tiny", {}, [USER], [function("own"), function("other")], step=2)
-    assert [tool["function"]["name"] for tool in body["tools"]] == ["own"]
+    sent = {"tools": [function("a")], "tool_choice": allowing(named, mode=mode)}
+    request = parse_chat_request({"model": "writer", "messages": [USER], **sent})
+    body = step_body(request, "tiny", {}, [USER], [function("own"), function("other"), *request.tools], step=2)
+    assert [tool["function"]["name"] for tool in body["tools"]] == [named]
     assert "tool_choice" not in body
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_allowed_tools_are_no_others(step: int) -> None:
+@pytest.mark.parametrize("named", ["own", "a"])
+def test_allowed_tools_are_no_others(named: str, step: int) -> None:
     """A tool that nobody has asked for is not told of where the choice does not allow it."""
-    request = parse_chat_request({"model": "writer", "messages": [USER], "tool_choice": allowing("own")})
-    asked = StepRequest(request, "tiny", {}, None, [function("own")], step)
+    sent = {"tools": [function("a")], "tool_choice": allowing(named)}
+    request = parse_chat_request({"model": "writer", "messages": [USER], **sent})
+    asked = StepRequest(request, "tiny", {}, None, [function("own"), *request.tools], step)
     assert not asked.takes_more_tools
 
 

@@ -138,7 +138,9 @@ class World:
             return Cannot(size(history))
         kept = (SUMMARY, *history[-last:])
         messages, tail = kept[: -1 if effect.purpose.foresees else None], 1
-        return Compaction(messages, self.rung, size(history), size(messages), 3, str(SUMMARY["content"]), tail)
+        tool = self.tool if self.is_offered else 0
+        before, after = size(history) + tool - effect.tool, size(messages) + tool
+        return Compaction(messages, self.rung, before, after, 3, str(SUMMARY["content"]), tail)
 
 
 def chat(length: int, last: int = 40) -> list[Message]:
@@ -358,6 +360,16 @@ def test_by_hand(*, was_waiting: bool, others: Written | None, rung: Rung | None
     for effect in world.seen:
         assert not isinstance(effect, Climb) or effect.decision.is_wanted
         assert not isinstance(effect, HandOut) or rung or effect.written.rung == "unchanged"
+
+
+@pytest.mark.parametrize("tool", [0, 400])
+def test_a_tool_that_a_compaction_offers_was_not_there_before(tool: int) -> None:
+    """The size before is without it, as the person was shown it, and the size after is with it."""
+    made, world = planner(chat(1600)), World(tool=tool)
+    before, outcome = world.run(made.by_hand(None))
+    assert isinstance(outcome, Compaction)
+    assert outcome.before == before == size(chat(1600))
+    assert outcome.after == size(made.manager.history.messages) + tool
 
 
 @pytest.mark.parametrize("asks_pruner", [False, True])

@@ -116,6 +116,14 @@ def test_an_answer_to_be_continued() -> None:
     assert stands(told([ASK, SAID], kept_turn([ASK], READ, SAID))) == [ASK, SAID]
 
 
+def test_an_answer_that_nobody_continues() -> None:
+    """What was read for an answer at the end stands before it where the model is not to go on with it."""
+    chain, turns = chain_of([ASK, SAID]), [kept_turn([ASK], READ, SAID)]
+    whole = expanded(items_of([ASK, SAID], chain), chain, -1, turns, is_continued=False)
+    assert stands(whole) == stands(told([ASK, SAID, MORE], *turns))[:-1]
+    assert len(stands(whole)) > 2
+
+
 def test_words_of_the_client() -> None:
     """The last reply is the client's, with what it keeps beside the text; a lone one in the very parts it has."""
     said = {**SAID, "content": f"\n{SAID['content']}\n ", "reasoning_content": "Hm."}

@@ -86,6 +86,15 @@ def test_quotes_of_the_prompt_are_taken_out(quote: str) -> None:
     assert text.endswith("(400)")
 
 
+def test_the_words_of_a_line_itself_stay() -> None:
+    """They are the program's, whoever has said the same; only what is put into them may be a client's."""
+    with requested() as facts:
+        facts.quotable = ({"messages": [{"content": f"What of the conversation ahead of us? {PROMPT}"}]},)
+        text = record("%s has read the conversation ahead of its next message: %s", "tiny", PROMPT).getMessage()
+    assert text.startswith("tiny has read the conversation ahead of its next message: ")
+    assert PROMPT not in text
+
+
 def test_a_line_that_cannot_be_put_together_ends_nothing() -> None:
     """As in logging itself."""
     assert "cannot be put together" in record("%d", "no number").getMessage()

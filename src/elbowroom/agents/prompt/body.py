@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from elbowroom.agents.request import ChatRequest, chosen_tools, limits_tools, tool_name
+from elbowroom.agents.request import ChatRequest, allowed_tools, chosen_tools, limits_tools, tool_name
 from elbowroom.agents.tools import ToldMemories
 from elbowroom.context.compaction import naming_tool
 from elbowroom.context.transcript import SYSTEM_ROLES
@@ -118,9 +118,7 @@ def step_body(
         # Sent by habit for "none"; taken at its word it stands before the first letter of every answer.
         del fields["stop"]
     if step > 1 and not (request.by_name and len(tools) == 1) and fields.get("tool_choice") not in ("auto", "none"):
-        choice = fields.pop("tool_choice", None)
-        if limits_tools(choice) and (chosen := chosen_tools(choice)) is not None:
-            tools = [tool for tool in tools if tool_name(dict(tool)) in chosen[0]]
+        tools = allowed_tools([*map(dict, tools)], fields.pop("tool_choice", None))
     body: dict[str, Any] = {"model": model, "messages": list(messages), **fields}
     if tools or isinstance(fields.get("tool_choice"), Mapping):
         body |= _offered(tools, fields.get("tool_choice"), request.body.get("tools") or ())

@@ -148,7 +148,8 @@ class Asking:
         return moves
 
     async def fitted(self, instructions: str | None, own_tools: Sequence[dict[str, Any]] = ()) -> PromptFit:
-        """Return what fits the history into the window of the loaded model, earlier compactions recalled."""
+        """Return what fits the history, which nobody answers, into the loaded window; earlier compactions recalled."""
+        self.recall.is_continued = False
         info = await self._ready()
         if self.request.tools:
             await self._fit_tools(info, instructions, own_tools)

@@ -50,15 +50,16 @@ T = TypeVar("T")
 class Work:
     """The progress of one compaction: the size of the prompt, once it is counted, and the pruning agent's work.
 
-    `closing` is the last notice for the person, whatever the outcome. `reason` is why the last rung failed. `entries`
-    have what was answered about parts of this `owner`'s material, which a compaction that `begins_anew` asks for again;
-    None where nothing is kept.
+    `tool` tokens of that size were not there before. `closing` is the last notice for the person, whatever the outcome.
+    `reason` is why the last rung failed. `entries` have what was answered about parts of this `owner`'s material, which
+    a compaction that `begins_anew` asks for again; None where nothing is kept.
     """
 
     name: str
     before: "asyncio.Future[int]"
     entries: Entries | None
     owner: str
+    tool: int = 0
     begins_anew: bool = False
     is_preview: bool = False
     began: float = field(default_factory=time.monotonic)
@@ -99,21 +100,21 @@ class Work:
         log.info("%s: the next rung of the compaction: %s", self.name, reason, extra={FIELDS: fields})
 
     def end(self, outcome: Compaction | Cannot, before: int) -> Compaction | Cannot:
-        """Note the outcome, and log where there is none; return it with the time that it took, and why."""
-        seconds = time.monotonic() - self.began
-        self.closing = _closing(outcome, seconds, self.pruner.late if self.pruner is not None else "")
+        """Note the outcome, and log where there is none; return it with its time, reason, and the size before."""
+        seconds, before = time.monotonic() - self.began, before - self.tool
         if isinstance(outcome, Compaction):
-            return replace(outcome, seconds=seconds, reason=self.reason)
-        if not self.is_preview:
+            outcome = replace(outcome, seconds=seconds, before=before, reason=self.reason)
+        elif not self.is_preview:
             fields = {"event": "not compacted", "agent": self.name, "before": before, "least": outcome.needed}
             fields |= {"seconds": round(seconds, 3), "reason": self.reason}
             text = "%s: %d tokens could not be compacted; %d is the least it can be"
             log.warning(text, self.name, before, outcome.needed, extra={FIELDS: fields})
+        self.closing = _closing(outcome, seconds, self.pruner.late if self.pruner is not None else "")
         return outcome
 
     def notice(self) -> Notice:
         """Return the notice that tells the progress."""
-        before = self.before.result() if self.before.done() else None
+        before = self.before.result() - self.tool if self.before.done() else None
         if self.pruner is None or self.asked is None:
             return Notice("compacting", COMPACTING, is_done=False, before=before)
         progress = self.pruner.with_written(self.asked)
@@ -224,7 +225,8 @@ class Compactor:
         counting = asyncio.ensure_future(prompt.most(history.messages))
         owner = prompt.shape.request.caller.keeps_as
         entries = Entries(shared.store.ledger, shared.notes) if purpose.is_kept else None
-        work = Work(self.target.name, counting, entries, owner, climb.decision.is_wanted, purpose == PREVIEW)
+        is_wanted, is_preview = climb.decision.is_wanted, purpose == PREVIEW
+        work = Work(self.target.name, counting, entries, owner, climb.tool, is_wanted, is_preview)
         try:
             await asyncio.wait([work.before], timeout=COUNTING_SECONDS)
             opening = work.notice()

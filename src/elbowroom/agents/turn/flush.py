@@ -158,7 +158,8 @@ class MemoryFlush:
         prompt, provider = self.prompt, self.compactor.target.provider
         dressed = prompt.shape.with_instructions(prompt.manager.history.joined(messages))  # without the order to go on
         body = {**without_answer_fields(prompt.shape.body(dressed)), "max_tokens": LONGEST_REPLY}
-        body.pop("tool_choice", None)  # a client may have forbidden all tools, but memories are to be saved
+        body.pop("tool_choice", None)  # a client may have forbidden tools, but memories are to be saved
+        body["tools"] = list(prompt.shape.tools)
         return await beside(provider, prompt.info, prompt.manager.budget.window, prompt.counter, body)
 
     async def _reply(self, question: Question) -> Reply:

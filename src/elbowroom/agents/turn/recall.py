@@ -62,6 +62,8 @@ class Recall:
         self.lost: KeptTurn | None = None
         """The last answer where the client has lost it."""
         self._has_begun = False
+        self.is_continued = True
+        """Whether an answer at the end of the messages is to be continued: then nothing is put back before it."""
         self.sent_with: str | None = None
         """The key of the compaction with which the model was asked last; empty for the whole, None where unknown."""
         self.chain = chain or Chain.of(caller.keeps_as, agent, messages)
@@ -206,7 +208,9 @@ class Recall:
         return self._expanded(turns, found)
 
     def _expanded(self, turns: Sequence[KeptTurn], found: tuple[int, Entry] | None) -> Expanded:
-        return expanded(self.items, self.chain, _place_of(found), turns) if turns else Expanded(self.items)
+        if not turns:
+            return Expanded(self.items)
+        return expanded(self.items, self.chain, _place_of(found), turns, is_continued=self.is_continued)
 
     def _begun(self, prompt: Prompt, whole: Expanded) -> Prompt:
         """Return the prompt that begins with the compaction that was found, followed by these messages."""

@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count, groupby
 from operator import itemgetter
@@ -72,6 +72,16 @@ class Unit:
     heading: str = ""
     place: int | None = None
     """Which line of the earlier summaries tells it, if any does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The units of removed groups with the places where they were said last, beside the words `known` from others."""
+
+    units: dict[Unit, int]
+    newer: dict[Unit, Unit]
+    """For a unit the newest one that is about the same."""
+    known: set[str]
 
 
 class Words(dict[str, str]):
@@ -181,6 +191,11 @@ class Coverage:
                     unread.pop(id(message), None)
         return words.union(*(words_of(written(message), self._words) for message in unread.values()))
 
+    def candidates(self, groups: Sequence[Group], staying: Sequence[Group] = ()) -> Candidates:
+        """Return what may be chosen of removed groups, beside others that stay."""
+        units = self._once(groups, {unit.text for unit in self.units(staying)})
+        return Candidates(units, self._successors(units), self.words(staying))
+
     def standing(self, groups: Iterable[Group]) -> list[Unit]:
         """Return the lines that earlier summaries among groups tell, in their order, each once."""
         lines = [(unit.place, unit) for unit in self._once(groups, set()) if unit.place is not None]
@@ -188,46 +203,43 @@ class Coverage:
 
     def beginning(self, lines: Sequence[Unit], room: int) -> Sequence[Unit]:
         """Return the first of these lines, about as many as take so many tokens."""
-        ends = [*accumulate(size_in_bytes(unit.line) + 1 for unit in lines)]
-        whole = self._size("".join(f"{unit.line}\n" for unit in lines))
+        ends = [*accumulate(map(_bytes_of, lines))]
+        whole = self._tokens(lines)
         return lines[: bisect(ends, room * ends[-1] // whole)] if whole else ()
 
-    def worth(self, units: Iterable[Unit], known: Set[str]) -> float:
-        """Return what a choice of units adds to the words that are known."""
-        words, total = set(known), 0.0
-        for unit in units:
-            total += IMPORTANCE[unit.speaker] * self._factors.get(unit, 2.0) * self.weight(unit.words - words)
-            words |= unit.words
+    def worth(self, candidates: Candidates, told: str, chosen: Iterable[Unit]) -> float:
+        """Return what a text `told` and chosen units add to what stays, the more where it takes few tokens.
+
+        Of two about the same the older adds nothing.
+        """
+        words, total = set(candidates.known), 0.0
+        for unit in (Unit("summary", told, told, words_of(told, self._words)), *chosen):
+            if unit not in candidates.newer:
+                new = self.weight(unit.words - words)
+                total += new**2 * self._factor(unit, 0.0, new)
+                words |= unit.words
         return total
 
     def chosen(
-        self,
-        groups: Sequence[Group],
-        staying: Sequence[Group],
-        told: str,
-        room: int,
-        for_user: int,
-        beginning: Sequence[Unit] = (),
+        self, candidates: Candidates, told: str, room: int, for_user: int, beginning: Sequence[Unit] = ()
     ) -> list[Unit]:
-        """Return the units of removed groups that stay: a `beginning`, and others in their order in so many tokens.
+        """Return the units that stay: those of a `beginning`, and others in their order in so many tokens.
 
-        What other groups and the text `told` say stays anyway. All that the user has said stays where it takes no more
-        than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two about the
-        same the newer comes first: one in the beginning that has a newer one is chosen behind that, as others are.
+        What stays anyway, and what the text `told` says, is known. All that the user has said stays where it takes no
+        more than `for_user` tokens. Those of a summary are all that it stands for, as far as that is known. Of two
+        about the same the newer comes first.
         """
-        units = self._once(groups, {unit.text for unit in self.units(staying)})
-        successors = self._successors(units)
-        known = self.words(staying) | words_of(told, self._words)
-        standing = [unit for unit in beginning if unit not in successors]
-        known.update(*(unit.words for unit in standing))
-        room += sum(self._size(f"{unit.line}\n") for unit in beginning if unit in successors)
+        units, newer = candidates.units, dict(candidates.newer)
+        known = candidates.known | words_of(told, self._words)
+        picked = _standing(beginning, newer, known)
+        room += self._tokens(beginning) - self._tokens(picked)
+        known = known.union(*(unit.words for unit in picked))
         fresh = {unit: unit.words - known for unit in units}
         weights = {unit: self.weight(new) for unit, new in fresh.items()}
         factors = {unit: self._factor(unit, self.weight(unit.words & known), weights[unit]) for unit in units}
-        picked = {*standing}
         own = [unit for unit in units if unit.speaker == "user" and unit.text not in told and unit not in picked]
         if sum(len(unit.line) for unit in own) <= LONGEST_TOKEN * for_user:
-            cost = self._size("".join(f"{unit.line}\n" for unit in own))
+            cost = self._tokens(own)
             if cost <= min(for_user, room):
                 room -= cost
                 picked.update(own)
@@ -245,8 +257,8 @@ class Coverage:
                 continue
             if worth <= 0:
                 break
-            newer = successors.pop(unit, unit)
-            first = unit if newer in picked else newer
+            later = newer.pop(unit, unit)
+            first = unit if later in picked else later
             line = f"{first.line}\n"
             if size_in_bytes(uncounted + line) > room:  # a token has a byte or more: until here there is room for all
                 room -= self._size(uncounted)
@@ -261,6 +273,10 @@ class Coverage:
                 heapq.heappush(queue, (-worth, place, unit))
         places = {unit: units[unit] if unit.place is None else unit.place for unit in picked}
         return sorted(picked, key=lambda unit: (unit.place is None, places[unit]))
+
+    def _tokens(self, units: Iterable[Unit]) -> int:
+        """Return how many tokens the lines of units take."""
+        return self._size("".join(f"{unit.line}\n" for unit in units))
 
     def _once(self, groups: Iterable[Group], but: Set[str]) -> dict[Unit, int]:
         """Return the units of groups, each text once and none of these, with the places where they were said last."""
@@ -305,6 +321,24 @@ class Coverage:
         return IMPORTANCE[unit.speaker] * (1 + about) * self._factors.get(unit, 2.0) / size
 
 
+def _bytes_of(unit: Unit) -> int:
+    return size_in_bytes(unit.line) + 1
+
+
+def _standing(beginning: Iterable[Unit], newer: Mapping[Unit, Unit], known: Set[str]) -> set[Unit]:
+    """Return the first units of a beginning, each with what is newer and not known yet: all have its room together."""
+    left = sum(map(_bytes_of, beginning))
+    standing: set[Unit] = set()
+    for unit in beginning:
+        later = newer.get(unit, unit)
+        both = {unit} if later.words <= known else {unit, later}
+        left -= sum(map(_bytes_of, both - standing))
+        if left < 0:
+            break
+        standing |= both
+    return standing
+
+
 def _frame_of(unit: Unit, common: Set[str]) -> Hashable:
     """Return what a unit has in common with those that differ in figures and rare words alone, whoever says them."""
     if frame := unit.words & common:
@@ -314,7 +348,8 @@ def _frame_of(unit: Unit, common: Set[str]) -> Hashable:
 
 def quoted(groups: Sequence[Group], size: Callable[[str], int], room: int) -> list[str]:
     """Return the lines that quote what is worth most of groups, in their order, in so many tokens."""
-    return [unit.line for unit in Coverage(groups, size).chosen(groups, (), "", room, room // 2)]
+    coverage = Coverage(groups, size)
+    return [unit.line for unit in coverage.chosen(coverage.candidates(groups), "", room, room // 2)]
 
 
 def _units_of(group: Group, lines: Iterator[int], words: Words) -> Iterator[Unit]:

@@ -271,6 +271,7 @@ class Drafts:
         to_do = self._record.to_do(plan.to_do, staying, left - self._size(tell(("-",))))
         files = self._record.files(removed, left - self._size(tell(("-",), to_do=to_do)))
         most = left - self._size(tell(("-",), files=files, to_do=to_do))
+        candidates = self.coverage.candidates(removed, staying)
         standing = self.coverage.standing(removed)
         beginning = self.coverage.beginning(standing, 0 if self._chooses_anew else min(left // STANDING_SHARE, most))
 
@@ -280,14 +281,13 @@ class Drafts:
             tell = self._telling(division, plan)
             most = left - self._size(tell(("-",), carried=stands, files=files, to_do=to_do))
             told = f"{plan.retain}\n{plan.summary}\n{files}\n{to_do}"
-            return plan, self.coverage.chosen(removed, staying, told, most, self._users_room, beginning)
+            return plan, self.coverage.chosen(candidates, told, most, self._users_room, beginning)
 
         new, units = chosen(_beside(standing, beginning, plan), beginning)
         if beginning and self._chooses_anew is None:
             whole, anew = chosen(plan, ())
             told = f"{plan.retain}\n{plan.summary}"
-            in_both, known = Unit("summary", told, told, words_of(told)), self.coverage.words(staying)
-            worth, best = (self.coverage.worth((in_both, *each), known) for each in (units, anew))
+            worth, best = (self.coverage.worth(candidates, told, each) for each in (units, anew))
             self._chooses_anew = worth < NEARLY * best
             new, units = (whole, anew) if self._chooses_anew else (new, units)
         carried = body_of((unit.heading, unit.line) for unit in units if unit.place is not None)

@@ -73,6 +73,8 @@ class KeptResponse:
         ended = UNFINISHED[self.id.endswith(BACKGROUND_END)] if self.node.is_unfinished else "completed"
         status = "in_progress" if self.is_running else ended
         known = described(self.id, first.agent, int(first.at), status, self.items())
+        if status == "completed" and first.turn_ended is not None:
+            known["completed_at"] = int(first.turn_ended)
         return {**known, **NOTHING_REPEATED, "previous_response_id": self._previous(), "store": True}
 
     def _previous(self) -> str | None:

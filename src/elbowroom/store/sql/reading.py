@@ -232,6 +232,7 @@ def _kept_message(
         turn.status if turn else None,
         lost=lost,
         is_pinned=bool(row.is_pinned),
+        turn_ended=turn.ended if turn else None,
     )
 
 

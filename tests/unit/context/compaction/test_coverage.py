@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from compacting import said, used
+from compacting import chosen, said, used
 
 from elbowroom.context.compaction.coverage import Coverage, quoted, sentences_of, words_of
 from elbowroom.context.compaction.division import summary_message
@@ -65,9 +65,9 @@ def test_order_and_room() -> None:
 def test_what_stays_anyway_is_not_quoted() -> None:
     """Words that stand in the prompt already add nothing, nor does a sentence of the user that stands there whole."""
     groups = groups_of(*CHAT)
-    assert Coverage(groups, len).chosen(groups, (), "; ".join(CHAT[1:]), 1000, 0) == []
-    assert Coverage(groups, len).chosen(groups, (), "; ".join(CHAT), 1000, 1000) == []
-    assert [unit.text for unit in Coverage(groups, len).chosen(groups[:3], groups[3:], "", 1000, 1000)] == [
+    assert chosen(groups, "; ".join(CHAT[1:])) == []
+    assert chosen(groups, "; ".join(CHAT), for_user=1000) == []
+    assert [unit.text for unit in chosen(groups[:3], staying=groups[3:], for_user=1000)] == [
         CHAT[0],
         CHAT[2],
     ]
@@ -90,7 +90,7 @@ def test_lines_of_an_earlier_summary_compete_as_they_stand() -> None:
     """A second compaction leaves the lines byte for byte, with their headings."""
     text = summary_message("Be brief.", "", ["- The hall is booked.", "- Tool: 12 seats"], "done")
     groups = (Group((Summary(role="user", content=text),)), *groups_of("And the boat?"))
-    units = Coverage(groups, len).chosen(groups, (), "", 1000, 0)
+    units = chosen(groups)
     assert [(unit.heading, unit.line, unit.speaker) for unit in units] == [
         ("What must hold", "Be brief.", "summary"),
         ("Word for word", "- The hall is booked.", "user"),
@@ -164,16 +164,16 @@ def test_a_summary_is_chosen_anew_from_what_it_stands_for() -> None:
     text = summary_message("Be brief.", "", [f"- {usual}"], "done")
     summary = Group((Summary(role="user", content=text),), unshortened=tuple(messages_of(said_before)))
     groups = (summary, *groups_of("And the boat?"))
-    coverage = Coverage(groups, len)
-    units = coverage.chosen(groups, (), "", 1000, 0)
-    assert [(unit.line, unit.place is None) for unit in units] == [
+    assert [(unit.line, unit.place is None) for unit in chosen(groups)] == [
         ("Be brief.", False),
         (f"- {usual}", False),
         ("- btw our codename is ESZYC-417", True),
         ("- And the boat?", True),
     ]
-    assert "- btw our codename is ESZYC-417" in [unit.line for unit in coverage.chosen(groups, (), "", 50, 0)]
-    assert coverage.lost(groups, [said("user", "And the boat?"), said("user", "our codename is ESZYC-417")]) == (
+    assert "- btw our codename is ESZYC-417" in [unit.line for unit in chosen(groups, room=50)]
+    assert Coverage(groups, len).lost(
+        groups, [said("user", "And the boat?"), said("user", "our codename is ESZYC-417")]
+    ) == (
         3,
         [usual],
     )
@@ -205,7 +205,7 @@ def test_what_a_summary_told_never_stands_without_what_anybody_said_later(role: 
     others = [f"{word} went on as on any other day" for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
     summary = Group((Summary(role="user", content=text),))
     groups = (summary, *groups_of("Price of a meter, mended: 53.679", *others, role=role))
-    lines = [unit.line for unit in Coverage(groups, len).chosen(groups, (), "", room, 0)]
+    lines = [unit.line for unit in chosen(groups, room=room)]
     assert "price of a meter: 38.244" not in lines or any("53.679" in line for line in lines)
 
 

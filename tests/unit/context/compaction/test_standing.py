@@ -1,7 +1,7 @@
 """The beginning of an earlier summary stands in the next one, and takes nothing from what is newer or must be told."""
 
 import pytest
-from compacting import chat, qwen, said
+from compacting import chat, chosen, qwen, said
 
 from elbowroom.context.compaction.answer import Plan
 from elbowroom.context.compaction.calls import RemovedCalls
@@ -82,9 +82,7 @@ def test_what_stands_never_stands_without_what_is_newer(role: str, room: int) ->
         Group((Summary(role="user", content=summary_message(old, "", (), "done")),)),
         *Transcript.of([said(role, text) for text in (new, *others)]).groups,
     )
-    coverage = Coverage(groups, len)
-    beginning = coverage.standing(groups)
-    lines = [unit.line for unit in coverage.chosen(groups, (), "", room, 0, beginning)]
+    lines = [unit.line for unit in chosen(groups, room=room, stands=True)]
     assert old not in lines or any("53.679" in line for line in lines)
 
 
@@ -95,9 +93,31 @@ def test_a_standing_line_stays_above_what_is_newer_where_both_have_room() -> Non
         Group((Summary(role="user", content=summary_message("", "", lines, "done")),)),
         *Transcript.of([said("user", "Price of a meter, mended: 53.679")]).groups,
     )
-    coverage = Coverage(groups, len)
-    units = coverage.chosen(groups, (), "", 40, 0, coverage.standing(groups))
+    units = chosen(groups, room=40, stands=True)
     assert [unit.line for unit in units] == [*lines, "- Price of a meter, mended: 53.679"]
+
+
+def test_what_is_newer_shares_the_room_of_what_stands() -> None:
+    """The last lines of a beginning give way to what is newer about the first, so that the first stay as they were."""
+    lines = ["- price of a meter: 38.244", *LINES[:4]]
+    groups = (
+        Group((Summary(role="user", content=summary_message("", "", lines, "done")),)),
+        *Transcript.of([said("user", "Price of a meter, mended: 53.679")]).groups,
+    )
+    assert [unit.line for unit in chosen(groups, room=0, stands=True)] == [
+        *lines[:-1],
+        "- Price of a meter, mended: 53.679",
+    ]
+
+
+def test_an_old_value_beside_the_newest_is_worth_nothing() -> None:
+    """What stands is compared with a free choice by what still holds."""
+    texts = ("price of a meter: 38.244", "Price of a meter: 53.679", *LINES)
+    groups = Transcript.of([said("user", text) for text in texts]).groups
+    coverage = Coverage(groups, len)
+    candidates = coverage.candidates(groups)
+    old, new, *_ = candidates.units
+    assert coverage.worth(candidates, "", (old, new)) == coverage.worth(candidates, "", (new,)) > 0
 
 
 @pytest.mark.parametrize(
