@@ -222,8 +222,7 @@ def cut_results(
     `whole` is the history as it came in, `shown` as the model gets it. `outputs` know the size of the whole result of
     which a view came in.
     """
-    names = {use.result: use.name for use in uses_in(shown)}
-    cut: list[str] = []
+    cut: list[int] = []
     before = after = 0
     for old, (place, new) in zip(reversed(whole), reversed([*enumerate(shown)]), strict=False):
         if new.get("role") == "assistant":
@@ -235,10 +234,11 @@ def cut_results(
             tokens = size_of(text)
             after += tokens
             before += tokens * most // max(1, size)  # the whole may take too long to count
-            cut.append(names.get(place, "a tool"))
+            cut.append(place)
     if not cut:
         return None
-    tools = ", ".join(dict.fromkeys(reversed(cut)))
+    names = {use.result: use.name for use in uses_in(shown)}
+    tools = ", ".join(dict.fromkeys(names.get(place, "a tool") for place in reversed(cut)))
     text = f"Results of {tools} are too large to be shown whole: about {before:,} tokens became {after:,}."
     return Tell("results cut", text, before, after)
 
