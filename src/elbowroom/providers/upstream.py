@@ -15,7 +15,7 @@ from elbowroom.errors import ContextOverflow, ElbowroomError, StreamCut, Upstrea
 from elbowroom.logs.request_facts import request_facts
 from elbowroom.providers.base import ModelInfo
 from elbowroom.providers.failures import Source, connection_failure, failure_of_response
-from elbowroom.tokens.count import VALUE_LETTERS, left_of
+from elbowroom.tokens.count import left_of
 from elbowroom.tokens.files import whole_characters
 
 CONNECT_SECONDS: Final = 1.5
@@ -187,28 +187,12 @@ def _members(value: Mapping[str, Any]) -> Iterator[bytes]:
 
 def _in_turns(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Yield items in groups: some that are small together, or one that is large."""
-    start, room = 0, TURN_BYTES
-    for place, item in enumerate(items):
-        left = room - VALUE_LETTERS - _letters_in(item)
-        if left <= 0 and start < place:
-            yield items[start:place]
-            start, left = place, TURN_BYTES - VALUE_LETTERS - _letters_in(item)
-        room = max(0, left)
-    if start < len(items):
-        yield items[start:]
-
-
-def _letters_in(value: Any) -> int:
-    """Return how many letters a value counts as, or so many that it is large; most are messages of a few texts."""
-    if type(value) is dict:
-        letters = VALUE_LETTERS * len(value)
-        for member in value.values():
-            if type(member) is not str:
-                break
-            letters += len(member)
-        else:
-            return letters
-    return TURN_BYTES - left_of(TURN_BYTES, value)
+    if len(items) == 1 or left_of(TURN_BYTES, items) > 0:
+        yield items
+        return
+    half = len(items) // 2
+    yield from _in_turns(items[:half])
+    yield from _in_turns(items[half:])
 
 
 def _json_text(value: Any) -> bytes:

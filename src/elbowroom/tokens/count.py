@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import NoneType
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -112,13 +113,21 @@ def left_of(room: int, value: Any) -> int:
 
     What is larger than some room is worked on in a thread, so that the event loop goes on.
     """
-    waiting = [value]
-    while waiting and room > 0:
-        item = waiting.pop()
-        if isinstance(item, str):
-            room -= len(item)
-        elif not isinstance(item, PLAIN) and isinstance(item, CONTAINERS):
-            room -= VALUE_LETTERS * len(item)
-            if room > 0:
-                waiting.extend(item if isinstance(item, LISTS) else item.values())
+    waiting: list[Any] = [(value,)]
+    room += VALUE_LETTERS
+    for some in waiting:
+        room -= VALUE_LETTERS * len(some)
+        if room <= 0:
+            break
+        items = some if isinstance(some, LISTS) else some.values()
+        if (kinds := {*map(type, items)}) == {dict} and sum(map(len, items)) * VALUE_LETTERS < room:
+            waiting.append([*chain.from_iterable(map(dict.values, items))])
+        elif kinds == {str}:
+            room -= sum(map(len, items))
+        else:
+            for item in items:
+                if isinstance(item, str):
+                    room -= len(item)
+                elif not isinstance(item, PLAIN) and isinstance(item, CONTAINERS):
+                    waiting.append(item)
     return room

@@ -7,11 +7,12 @@ is left to the standard library's, which says what is wrong, and takes halves of
 import gc
 import json
 import math
+import operator
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, compress, repeat
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -176,10 +177,12 @@ def _finite(digits: str) -> float:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value] if type(value) in CONTAINERS else []
-    for _ in range(MAX_DEPTH):
-        children = list(chain.from_iterable(item.values() if type(item) is dict else item for item in level))
-        if CONTAINERS.isdisjoint(map(type, children)):
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        kinds = [*map(type, level)]
+        if CONTAINERS.isdisjoint(kinds):
             return
-        level = [child for child in children if type(child) in CONTAINERS]
+        objects = compress(level, map(operator.is_, kinds, repeat(dict)))
+        lists = compress(level, map(operator.is_, kinds, repeat(list)))
+        level = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(lists)]
     raise _too_deep()
