@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from elbowroom.context.compaction.division import (
     SUMMARY_TAG,
     divide,
-    is_nudge,
     is_summary,
     running_task,
     tail_starts,
 )
+from elbowroom.context.compaction.nudges import is_nudge
 from elbowroom.context.transcript import Group, Message, Summary, Transcript
 
 SUMMARY = f"<{SUMMARY_TAG}>\nEarlier: a boat.\n</{SUMMARY_TAG}>"
