@@ -34,7 +34,7 @@ USERS_SHARE: Final = 4
 """One part in so many of the target goes to whole messages of the user before all other quotations."""
 STANDING_SHARE: Final = 2
 """One part in so many of a summary's room is for the beginning of the one before it, which stays where it stood."""
-NEARLY: Final = 0.98
+NEARLY: Final = 0.99
 """The share of a free choice's worth that the choice beside that beginning has at least; else all is chosen anew."""
 CALLS_SHARE: Final = 8
 PARTS_SHARE: Final = 64
