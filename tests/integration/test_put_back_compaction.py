@@ -1,5 +1,7 @@
 """What was put back is compacted as all else is: the compaction is found again, and each part of it is paid once."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,9 +11,10 @@ from note_reader import Person, knows, reading, toolbox
 from own_tools import own_tool
 from patient_counting import wait_for_counts
 from request_checks import assert_fits
+from serving import Served
 from small_window import history, orders_of, small_window, turns_of
 
-from elbowroom.demo import Script, ToolCall
+from elbowroom.demo import Script, SimulatedLMStudio, ToolCall
 
 WINDOW: Final = 4096
 TURNS: Final = 12
@@ -103,14 +106,21 @@ async def test_strangers_and_compactions(tmp_path: Path) -> None:
             assert sent[1:] == other.history[:-1]
 
 
-async def test_by_hand(tmp_path: Path) -> None:
-    """A compaction that a person asks for takes in what was read as well, and counts as one of the conversation."""
+@asynccontextmanager
+async def four_days(folder: Path) -> AsyncIterator[tuple[Served, SimulatedLMStudio, Person]]:
+    """Run a server where a person has asked about four days, for each of which the model has read a log."""
     async with small_window(
-        tmp_path, reads_log, agents=AGENT_WITHOUT_CACHE, window=WINDOW, toolbox=lambda target: [read_log]
+        folder, reads_log, agents=AGENT_WITHOUT_CACHE, window=WINDOW, toolbox=lambda target: [read_log]
     ) as (served, studio):
         ada = Person(served)
         for day in range(4):
             await ada.say(f"What happened on day {day}")
+        yield served, studio, ada
+
+
+async def test_by_hand(tmp_path: Path) -> None:
+    """A compaction that a person asks for takes in what was read as well, and counts as one of the conversation."""
+    async with four_days(tmp_path) as (served, studio, ada):
         body = {"model": "writer", "messages": [*ada.history, {"role": "user", "content": "And on day 4"}]}
         async with served.http.post(f"{served.url}/v1/conversations/{ada.conversation}/compact", json=body) as response:
             answer = await response.json()
@@ -135,12 +145,7 @@ async def test_an_unmanaged_provider(tmp_path: Path) -> None:
 
 async def test_by_hand_after_the_answer(tmp_path: Path) -> None:
     """A compaction of the kept conversation takes in what the last turn has read, too: its sizes are the gauge's."""
-    async with small_window(
-        tmp_path, reads_log, agents=AGENT_WITHOUT_CACHE, window=WINDOW, toolbox=lambda target: [read_log]
-    ) as (served, studio):
-        ada = Person(served)
-        for day in range(4):
-            await ada.say(f"What happened on day {day}")
+    async with four_days(tmp_path) as (served, studio, ada):
         url = f"{served.url}/v1/conversations/{ada.conversation}"
         async with served.http.get(url) as response:
             gauge = (await response.json())["context"]["tokens"]

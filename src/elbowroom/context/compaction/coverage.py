@@ -76,11 +76,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The units of removed groups with the places where they were said last, beside the words `known` from others."""
+    """The units of removed groups, each with the place where it was said last.
+
+    `newer` has for a unit the newest one that is about the same; `known` are the words of the groups that stay.
+    """
 
     units: dict[Unit, int]
     newer: dict[Unit, Unit]
-    """For a unit the newest one that is about the same."""
     known: set[str]
 
 
@@ -208,9 +210,9 @@ class Coverage:
         return lines[: bisect(ends, room * ends[-1] // whole)] if whole else ()
 
     def worth(self, candidates: Candidates, told: str, chosen: Iterable[Unit]) -> float:
-        """Return what a text `told` and chosen units add to what stays, the more where it takes few tokens.
+        """Return how much a text `told` and chosen units add to what stays.
 
-        Of two about the same the older adds nothing.
+        What weighs much for the tokens that it takes counts more; of two units about the same the older adds nothing.
         """
         words, total = set(candidates.known), 0.0
         for unit in (Unit("summary", told, told, words_of(told, self._words)), *chosen):
@@ -326,7 +328,10 @@ def _bytes_of(unit: Unit) -> int:
 
 
 def _standing(beginning: Iterable[Unit], newer: Mapping[Unit, Unit], known: Set[str]) -> set[Unit]:
-    """Return the first units of a beginning, each with what is newer and not known yet: all have its room together."""
+    """Return the first units of a beginning, and the newer ones about the same whose words are not known yet.
+
+    Together they take no more bytes than the whole beginning.
+    """
     left = sum(map(_bytes_of, beginning))
     standing: set[Unit] = set()
     for unit in beginning:

@@ -284,7 +284,7 @@ _EXAONE_MOE = _words(
     r"(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+", r"\p{N}", r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
 )
 _MINICPM5_KIND = SplitPatterns((r"\p{N}{1,3}", _words(r"\p{L}+", r"\p{N}+")), ignores_merges=True)
-# What follows digits are three more; where no digit comes any more, one look at the rest has to be enough.
+# A match begins behind a digit or at the start alone: a long rest without digits is read once, not at each letter.
 _DIGITS_FROM_THE_RIGHT = r"(?<=\p{N})\p{N}{3}|(?<![^\p{N}])[^\p{N}]*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
 _TINY_AYA_KIND = SplitPatterns((_DIGITS_FROM_THE_RIGHT, rf"{_ANY_CASE}|\p{{N}}{{1,3}}" + SLASHED_SIGNS_AND_SPACES))
 _YOUTU_SCRIPTS = (
